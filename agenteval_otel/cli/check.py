@@ -14,7 +14,6 @@ from agenteval_otel.components.explained import known_choices, suggestion
 from agenteval_otel.config.load import Loaded, Problem, SettingsError, hide, load_settings, profile_names
 from agenteval_otel.config.process import build_loaded
 from agenteval_otel.config.settings import Settings
-from agenteval_otel.engine.handler import HandlerSettings
 from agenteval_otel.engine.model_parts import problems_of
 from agenteval_otel.engine.run import EvaluationRunner
 from agenteval_otel.engine.stages import waits
@@ -32,14 +31,12 @@ DESCRIPTION = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of the subcommand."""
     parser.add_argument("file", metavar="FILE", help="the settings file")
     parser.add_argument("--profile", metavar="NAME", help="check and print only this profile")
     parser.add_argument("--format", choices=("text", "json"), default="text", help="default: %(default)s")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Check the file; 0 when it is valid, 1 when it is not."""
     if not Path(arguments.file).is_file():
         raise ConfigurationError("there is no such file", path=arguments.file)
     loaded, problems = _checked(arguments.file, arguments.profile)
@@ -80,50 +77,41 @@ def _checked(file: str, profile: str | None) -> tuple[Loaded | None, list[Proble
 def _report(loaded: Loaded) -> dict[str, Any]:
     """What will run, as JSON data without secrets."""
     settings, pipeline = loaded.settings, build_loaded(loaded)
-    plans = {name: pipeline.handler(name) for name in settings.agents}
-    handlers = {**plans, "": pipeline.handler("")}
     report = {
-        "profile": loaded.profile,
-        "profiles": list(loaded.profiles),
-        "enabled": settings.enabled,
-        "agents": {name or "every other handler": _agent(plan, pipeline, name) for name, plan in handlers.items()},
+        "profile": loaded.profile, "profiles": list(loaded.profiles), "enabled": settings.enabled,
+        "agents": {name or "every other handler": _agent(pipeline, name) for name in (*settings.agents, "")},
         "telemetry": _describe_telemetry(settings),
         "storage": [_describe(part) for part in settings.storage if not _emits(part)],
         "redactors": [_describe(redactor) for redactor in settings.redactors],
-        "dispatcher": _describe(settings.dispatcher),
-        "agent_span": settings.agent_span,
+        "dispatcher": _describe(settings.dispatcher), "agent_span": settings.agent_span,
         "plugins": list(settings.plugins),
         "overrides": [f"{name}={shown} sets {path}" for name, path, shown in loaded.variables],
         "warnings": [*loaded.warnings, *_unscored_criteria(loaded, pipeline), *_missing_keys(loaded)],
-    }
+    }  # fmt: skip
     secrets = [json.dumps(secret)[1:-1] for secret in loaded.secrets]
     shown: dict[str, Any] = json.loads(hide(json.dumps(report), secrets))
     return shown
 
 
-def _agent(plan: HandlerSettings, pipeline: Pipeline, name: str) -> dict[str, Any]:
-    entry = pipeline.agents.get(name)
+def _agent(pipeline: Pipeline, name: str) -> dict[str, Any]:
+    entry, plan = pipeline.agents.get(name), pipeline.handler(name)
     criteria = {criterion.name: criterion for criterion in plan.runner.criteria}
     evaluators = [
         {
-            "type": evaluator.type,
-            "execution": evaluator.resolved_execution,
+            "type": evaluator.type, "execution": evaluator.resolved_execution,
             "sampled": None if evaluator.sample_rate is None else f"{setting(evaluator.sample_rate)} of the sampled",
             "criteria": [_describe_criterion(criteria[item.name]) for item in evaluator.criteria()],
         }
         for evaluator in plan.runner.evaluators
-    ]
+    ]  # fmt: skip
     sampler = (entry.sampler if entry is not None else None) or pipeline.defaults.sampler
     return {
-        "enabled": pipeline.enabled and plan.enabled,
-        "sampled": _describe(sampler),
-        "evaluators": evaluators,
+        "enabled": pipeline.enabled and plan.enabled, "sampled": _describe(sampler), "evaluators": evaluators,
         "escalated": None if plan.runner.escalation is None else _describe_escalation(plan.runner),
-    }
+    }  # fmt: skip
 
 
 def _describe_escalation(runner: EvaluationRunner) -> str:
-    """Which answers the escalated evaluators score."""
     escalation = runner.escalation
     assert escalation is not None
     second = [evaluator for evaluator in runner.evaluators if waits(evaluator, escalation)]
@@ -135,15 +123,11 @@ def _describe_escalation(runner: EvaluationRunner) -> str:
 
 
 def _describe_criterion(criterion: EvaluationCriteria) -> str:
-    words = [criterion.scale]
-    if criterion.minimum is not None and criterion.maximum is not None:
-        words = [f"{criterion.minimum:g} to {criterion.maximum:g}"]
-    if criterion.threshold is not None:
-        words.append(f"passes from {criterion.threshold:g}")
-    if criterion.weight is not None:
-        words.append(f"weight {criterion.weight:g}")
-    if criterion.objective is not None:
-        words.append(f"objective {setting(criterion.objective)}")
+    has_range = criterion.minimum is not None and criterion.maximum is not None
+    words = [f"{criterion.minimum:g} to {criterion.maximum:g}" if has_range else criterion.scale]
+    named = (("passes from {:g}", criterion.threshold), ("weight {:g}", criterion.weight))
+    words += [text.format(value) for text, value in named if value is not None]
+    words += [] if criterion.objective is None else [f"objective {setting(criterion.objective)}"]
     return f"{criterion.name} ({', '.join(words)})"
 
 
@@ -172,7 +156,6 @@ def _describe(part: Any) -> str:
 
 
 def _unscored_criteria(loaded: Loaded, pipeline: Pipeline) -> list[str]:
-    """Criteria of the criteria sets that no evaluator of this file scores."""
     warnings = []
     for name in (None, *loaded.settings.agents):
         scored = [criterion.name for criterion in pipeline.handler(name or "").runner.criteria]
@@ -186,9 +169,8 @@ def _unscored_criteria(loaded: Loaded, pipeline: Pipeline) -> list[str]:
 
 def _missing_keys(loaded: Loaded) -> list[str]:
     """Missing keys of judges. Only warnings: the process may run in another environment."""
-    settings = loaded.settings
-    warnings = problems_of(settings.evaluators, "evaluators")
-    for name, agent in settings.agents.items():
+    warnings = problems_of(loaded.settings.evaluators, "evaluators")
+    for name, agent in loaded.settings.agents.items():
         warnings += problems_of(agent.evaluators, f"agents.{name}.evaluators")
     return warnings
 

@@ -1,38 +1,40 @@
-"""``agenteval-otel explain``: why there is no score. Shares of the outcomes first, then losses and failures in full.
-
-`counts` reads the counts; the explanations are those of `telemetry.reference`.
-"""
+"""``agenteval-otel explain``: why there is no score. Shares of the outcomes first, then losses and failures in full."""
 
 from __future__ import annotations
 
 import argparse
+import http.client
+import json
+import math
+import re
 import shutil
+import sys
 import textwrap
 import time
-from collections.abc import Mapping, Sequence
-from typing import TypeVar
+import urllib.error
+import urllib.request
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
-from agenteval_otel.cli.counts import Counts, counts_from
+from agenteval_otel import semconv as names
 from agenteval_otel.cli.figures import percent
 from agenteval_otel.components.explained import known_choices
 from agenteval_otel.errors import ConfigurationError
-from agenteval_otel.runtime.masking import printable
-from agenteval_otel.telemetry.reference import (
-    ERROR_TYPES,
-    FAILURES,
-    LOST_REASONS,
-    NO_CALLS,
-    OUTCOMES,
-    Explanation,
-    explanation_of_error,
-    explanation_of_failure,
-)
+from agenteval_otel.runtime.masking import mask_text, printable, split_address
+from agenteval_otel.telemetry import reference
+from agenteval_otel.telemetry.reference import ERROR_TYPES, FAILURES, OUTCOMES, Explanation
 
 DESCRIPTION = (
     "Explain what became of calls: outcomes, failed parts, error types of evaluators. Without arguments, print every "
     "outcome in one sentence; with --from, the counts of a process with their shares, likely causes and remedies. "
     "Exit codes: 0 success; 2 an unknown name, or a source that cannot be read."
 )
+_TIMEOUT_S = 5.0
+_LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 Key = TypeVar("Key")
 _MAX_AGENTS = 20
 _REACH = {
@@ -44,7 +46,6 @@ _WIDEST = max(map(len, OUTCOMES))
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of the subcommand."""
     parser.add_argument(
         "names", nargs="*", metavar="NAME",
         help="explain in full: an outcome (not_sampled), a part (storage:json_file), an error.type (timeout)",
@@ -58,20 +59,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Explain; gives the exit code."""
     counts = None if arguments.source is None else counts_from(arguments.source)
     if arguments.names:
-        lines = full(arguments.names, counts)
+        lines = _full(arguments.names, counts)
     elif counts is None:
-        lines = overview()
+        lines = _overview()
     else:
         lines = report(counts)
     print("\n".join(map(printable, lines)))
     return 0
 
 
-def overview() -> list[str]:
-    """Every outcome in one sentence."""
+def _overview() -> list[str]:
     lines = ["Every call of a monitored handler ends in exactly one outcome. It ...", ""]
     for name, explanation in OUTCOMES.items():
         lines += _wrapped(explanation.means, first=f"  {name:<{_WIDEST}}  ", rest=" " * (_WIDEST + 4))
@@ -79,17 +78,14 @@ def overview() -> list[str]:
     return [*lines, "In full: agenteval-otel explain NAME ...", "From a process: agenteval-otel explain --from SOURCE"]
 
 
-def full(names: Sequence[str], counts: Counts | None) -> list[str]:
-    """The names explained in full, with their share of the calls where there are counts."""
-    totals = counts.totals if counts is not None else {}
+def _full(words: Sequence[str], counts: Counts | None) -> list[str]:
     blocks = []
-    for name in names:
-        explanation = OUTCOMES.get(name) or ERROR_TYPES.get(name) or explanation_of_failure(name)
+    for name in words:
+        explanation = OUTCOMES.get(name) or ERROR_TYPES.get(name) or reference.explanation_of_failure(name)
         if explanation is None:
-            raise ConfigurationError(
-                f"unknown{known_choices(name, (*OUTCOMES, *FAILURES, *ERROR_TYPES))}", path=name[:64]
-            )
-        share = f": {_of_calls(totals.get(name, 0), totals)}" if counts is not None and name in OUTCOMES else ""
+            known = known_choices(name, (*OUTCOMES, *FAILURES, *ERROR_TYPES))
+            raise ConfigurationError(f"unknown{known}", path=name[:64])
+        share = f": {_of_calls(name, counts.totals)}" if counts is not None and name in OUTCOMES else ""
         blocks.append([name + share, *_in_full(explanation, is_outcome=name in OUTCOMES)])
     return _joined(blocks)
 
@@ -99,34 +95,40 @@ def report(counts: Counts) -> list[str]:
     totals = counts.totals
     calls = sum(totals.values())
     if not calls:
-        return [NO_CALLS.means, *_causes_and_remedies(NO_CALLS)]
+        return [reference.NO_CALLS.means, *_causes_and_remedies(reference.NO_CALLS)]
     table = [f"  {name:<{_WIDEST}} {count:>10,} {percent(count / calls, 1):>9}" for name, count in _descending(totals)]
-    blocks = [[f"{calls:,} calls of monitored handlers", "", *table], _by_agent(counts), _state(counts)]
-    lost = [name for name, _ in _descending(totals) if not (name in OUTCOMES and OUTCOMES[name].harmless)]
-    for name in lost:
-        title = f"{name}: {_of_calls(totals[name], totals)}"
+    losses = _losses(counts)
+    if not losses:
+        unknown = "Nothing was lost. This source does not contain failures: add failures and results to the outcomes."
+        complete = counts.failures or counts.results
+        most = max(totals, key=lambda name: totals[name])  # harmless, but possibly the reason for a missing score
+        losses = [["Nothing was lost, and nothing failed." if complete else unknown],
+                  [f"{most}: {_of_calls(most, totals)}", *_in_full(OUTCOMES[most], is_outcome=True)]]  # fmt: skip
+    calls_block = [f"{calls:,} calls of monitored handlers", "", *table]
+    return _joined([calls_block, _by_agent(counts), _state(counts), *losses])
+
+
+def _losses(counts: Counts) -> list[list[str]]:
+    totals = counts.totals
+    blocks = []
+    for name, _ in _descending(totals):
         outcome = OUTCOMES.get(name)
-        blocks.append([title, *(_in_full(outcome, is_outcome=True) if outcome else ["  Not known to this version."])])
+        if outcome is None or not outcome.harmless:
+            in_full = _in_full(outcome, is_outcome=True) if outcome else ["  Not known to this version."]
+            blocks.append([f"{name}: {_of_calls(name, totals)}", *in_full])
     for part, count in _descending(counts.failures):
-        failure = explanation_of_failure(part)
+        failure = reference.explanation_of_failure(part)
         blocks.append([f"{part} failed {_times(count)}", *(_in_full(failure) if failure else [])])
     for (signal, reason), count in _descending(counts.lost):
-        means = LOST_REASONS.get(reason, "Not known to this version.")
+        means = reference.LOST_REASONS.get(reason, "Not known to this version.")
         blocks.append([f"{count:,} {signal} lost in export: {reason}", *_wrapped(means, first="  ", rest="  ")])
     for (criterion, error_type), count in _descending(counts.errors):
         title = f"{criterion or 'an evaluator'} failed {_times(count)} with {error_type or 'an error'}"
-        blocks.append([title, *_in_full(explanation_of_error(error_type))])
-    failed = counts.results.get("failed", 0)
-    if failed:
+        blocks.append([title, *_in_full(reference.explanation_of_error(error_type))])
+    if failed := counts.results["failed"]:
         hint = "By criterion and error.type: agenteval_evaluation_errors_total, or the events of severity WARN."
         blocks.append([f"Failed results: {failed:,}", f"  {hint}"])
-    if not (lost or failed or any(any(part.values()) for part in (counts.failures, counts.errors, counts.lost))):
-        unknown = "Nothing was lost. This source does not contain failures: add failures and results to the outcomes."
-        complete = counts.failures or counts.results
-        blocks.append(["Nothing was lost, and nothing failed." if complete else unknown])
-        most = max(totals, key=lambda name: totals[name])  # harmless, but possibly the reason for a missing score
-        blocks.append([f"{most}: {_of_calls(totals[most], totals)}", *_in_full(OUTCOMES[most], is_outcome=True)])
-    return _joined([block for block in blocks if block])
+    return blocks
 
 
 def _by_agent(counts: Counts) -> list[str]:
@@ -144,7 +146,6 @@ def _by_agent(counts: Counts) -> list[str]:
 
 
 def _state(counts: Counts) -> list[str]:
-    """Results, the queue and the last delivery."""
     lines = []
     if counts.results:
         lines.append("Results: " + ", ".join(f"{count:,} {name}" for name, count in counts.results.items()))
@@ -179,9 +180,9 @@ def _descending(counts: Mapping[Key, int]) -> list[tuple[Key, int]]:
     return sorted(((key, count) for key, count in counts.items() if count), key=lambda item: -item[1])
 
 
-def _of_calls(count: int, totals: dict[str, int]) -> str:
+def _of_calls(outcome: str, totals: Counter[str]) -> str:
     calls = sum(totals.values())
-    return f"{count:,} of {calls:,} calls, {percent(count / calls if calls else 0, 1)}"
+    return f"{totals[outcome]:,} of {calls:,} calls, {percent(totals[outcome] / max(1, calls), 1)}"
 
 
 def _times(count: int) -> str:
@@ -196,7 +197,167 @@ def _wrapped(text: str, *, first: str, rest: str) -> list[str]:
 
 
 def _joined(blocks: Sequence[Sequence[str]]) -> list[str]:
-    lines: list[str] = []
-    for block in blocks:
-        lines += [*([""] if lines else []), *block]
-    return lines
+    """The lines of the blocks, with an empty line between two blocks."""
+    return [line for block in blocks if block for line in ("", *block)][1:]
+
+
+# --- reading counts ---
+
+
+@dataclass
+class Counts:
+    """Counts, summed over the processes of a page.
+
+    Attributes:
+        outcomes: By agent (the empty text without one), then by outcome.
+        errors: Failed results by criterion and `error.type`.
+        lost: Telemetry that was lost, by signal and reason.
+        reach: Signals by how far they are known to get.
+        last_success: Unix time of the last delivered result.
+    """
+
+    outcomes: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+    failures: Counter[str] = field(default_factory=Counter)
+    results: Counter[str] = field(default_factory=Counter)
+    errors: Counter[tuple[str, str]] = field(default_factory=Counter)
+    lost: Counter[tuple[str, str]] = field(default_factory=Counter)
+    queue: Counter[str] = field(default_factory=Counter)
+    reach: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    last_success: float | None = None
+
+    @property
+    def totals(self) -> Counter[str]:
+        return sum(self.outcomes.values(), Counter())
+
+
+def counts_from(source: str) -> Counts:
+    """The counts of a file, of standard input (``-``) or of an ``http`` address."""
+    try:
+        if source == "-":
+            content = sys.stdin.buffer.read()
+        elif "://" in source:
+            content = _fetched(source)
+        else:
+            content = Path(source).read_bytes()
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        raise _wrong(f"{mask_text(source)!r} cannot be read: {_reason(error)}") from None
+    return counts_of(content.decode("utf-8", "replace"))
+
+
+def counts_of(text: str) -> Counts:
+    """The counts in a text: JSON where it begins with a brace or bracket, else the lines of a Prometheus page."""
+    return _of_json(text) if text.lstrip("\ufeff \t\r\n").startswith(("{", "[")) else _of_page(text)
+
+
+def _wrong(message: str, path: str = "--from") -> ConfigurationError:
+    return ConfigurationError(message, path=path)
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, urllib.error.HTTPError):
+        return f"it answered {error.code}" + (", and redirects are not followed" if 300 <= error.code < 400 else "")
+    reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
+    return mask_text(str(reason))[:200] or type(error).__name__
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """A redirect would send the credentials along."""
+
+    def redirect_request(self, *_: Any, **__: Any) -> None:
+        return None
+
+
+def _fetched(address: str) -> bytes:
+    parts = urlsplit(address)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError("expected http://host or https://host")
+    plain, user = split_address(address)
+    request = urllib.request.Request(plain, headers={"Accept": "text/plain;version=0.0.4"})
+    if user is not None:
+        request.add_header("Authorization", user)
+    proxies = urllib.request.ProxyHandler({} if parts.hostname in _LOOPBACK else None)
+    with urllib.request.build_opener(proxies, _NoRedirects).open(request, timeout=_TIMEOUT_S) as response:
+        content: bytes = response.read()
+    return content
+
+
+def _of_json(text: str) -> Counts:
+    try:
+        value = json.loads(text.replace("'", '"'))  # also a dictionary as Python prints it
+    except (ValueError, RecursionError) as error:
+        raise _wrong(f"not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise _wrong(f"expected a mapping of outcomes, found {type(value).__name__}")
+    sections = {"outcomes": names.OUTCOMES, "failures": None, "results": ("scored", "skipped", "failed")}
+    if not value.keys() & sections.keys():
+        value = {"outcomes": value}
+    for name in value:
+        if name not in sections:
+            raise _wrong(f"unknown field{known_choices(name, sections)}", path=name)
+    counts = {name: _numbers(value.get(name, {}), name, allowed) for name, allowed in sections.items()}
+    return Counts({"": counts["outcomes"]}, counts["failures"], counts["results"])
+
+
+def _numbers(value: Any, path: str, allowed: tuple[str, ...] | None) -> Counter[str]:
+    if not isinstance(value, Mapping):
+        raise _wrong(f"expected a mapping of counts, found {type(value).__name__}", path=path)
+    for name, count in value.items():
+        if allowed is not None and name not in allowed:
+            raise _wrong(f"unknown{known_choices(name, allowed)}", path=f"{path}.{name}")
+        if isinstance(count, bool) or not isinstance(count, int) or count < 0:
+            raise _wrong(f"expected a whole number from 0, found {count!r}"[:200], path=f"{path}.{name}")
+    return Counter(value)
+
+
+_LINE = re.compile(r'([a-zA-Z_:][\w:]*)(?:\{((?:[^"}]|"(?:[^"\\]|\\.)*")*)\})?[ \t]+(\S+)', re.ASCII)
+_LABEL = re.compile(r'([a-zA-Z_]\w*)="((?:[^"\\]|\\.)*)"', re.ASCII)
+_ESCAPED = re.compile(r"\\(.)")
+_QUEUE = {"size": names.METRIC_QUEUE_SIZE, "max_bytes": names.METRIC_QUEUE_MAX_BYTES, "bytes": names.METRIC_QUEUE_BYTES}
+
+
+def _of_page(text: str) -> Counts:
+    counts, series = Counts(), 0
+    for name, labels, value in _samples(text):
+        series += 1
+
+        def label(attribute: str, labels: dict[str, str] = labels) -> str:
+            return labels.get(attribute.replace(".", "_"), "")
+
+        if _is(name, names.METRIC_RESPONSES):
+            counts.outcomes[label(names.AGENT_NAME)][label(names.OUTCOME)] += int(value)
+        elif _is(name, names.METRIC_ERRORS):
+            counts.errors[label(names.EVALUATION_NAME), label(names.ERROR_TYPE)] += int(value)
+        elif _is(name, names.METRIC_EXPORT_LOST):
+            counts.lost[label(names.EXPORT_SIGNAL), label(names.EXPORT_REASON)] += int(value)
+        elif _is(name, names.METRIC_EXPORT_SIGNALS):
+            counts.reach[label(names.EXPORT_REACH)].add(label(names.EXPORT_SIGNAL))
+        elif _is(name, names.METRIC_LAST_SUCCESS):
+            counts.last_success = max(value, counts.last_success or 0.0)
+        elif part := next((part for part, instrument in _QUEUE.items() if _is(name, instrument)), None):
+            counts.queue[part] += int(value)
+    if not counts.outcomes:
+        raise _wrong(
+            f"{series} series, and no {names.METRIC_RESPONSES.prometheus_name} among them: is it a page with metrics, "
+            "and have the application's arrived there? They come with the first evaluated answer, then every 60 s "
+            "(OTEL_METRIC_EXPORT_INTERVAL)"
+        )
+    return counts
+
+
+def _samples(text: str) -> Iterator[tuple[str, dict[str, str], float]]:
+    """Name, labels and value of each line that has a number from 0."""
+    for match in filter(None, map(_LINE.match, text.splitlines())):
+        try:
+            value = float(match[3])
+        except ValueError:
+            continue
+        if math.isfinite(value) and value >= 0:
+            labels = {name: _ESCAPED.sub(lambda escaped: "\n" if escaped[1] == "n" else escaped[1], text)
+                      for name, text in _LABEL.findall(match[2] or "")}  # fmt: skip
+            yield match[1], labels, value
+
+
+def _is(name: str, instrument: names.Instrument) -> bool:
+    """Whether a series is the instrument's, with a prefix of the Collector or without suffixes too."""
+    forms = (instrument.prometheus_name, instrument.name.replace(".", "_"))
+    return any(name == form or name.endswith(f"_{form}") for form in forms)

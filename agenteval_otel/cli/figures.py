@@ -1,14 +1,31 @@
-"""Figures and signs as every command prints them."""
+"""Figures: numbers as options take them, figures and signs as every command prints them."""
 
 from __future__ import annotations
 
+import argparse
+import contextlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from rich.console import Console
 
 from agenteval_otel.scoring.intervals import Estimate
+
+
+def number_between(low: float, high: float, expected: str, kind: type[float] = float) -> Callable[[str], Any]:
+    """The type of an option: a number in this range; `expected` completes the message "must be ..."."""
+
+    def parse(text: str) -> float:
+        with contextlib.suppress(ValueError):
+            if low <= (value := kind(text)) <= high:
+                return value
+        raise argparse.ArgumentTypeError(f"must be {expected}")
+
+    return parse
+
+
+whole_number = number_between(1, 999_999_999, "a whole number, at least 1", int)
 
 
 class Glyphs(NamedTuple):
@@ -27,7 +44,6 @@ _ASCII = Glyphs("_.,-~=+#", "-", "v", "->", "|", "ok:", "!!")
 
 
 def glyphs_of(console: Console) -> Glyphs:
-    """Signs that the console's encoding can show."""
     return Glyphs() if console.encoding.lower().startswith("utf") else _ASCII
 
 
@@ -39,7 +55,7 @@ def percent(share: float, digits: int = 0) -> str:
 
 
 def setting(share: float) -> str:
-    """A share from the settings as a percentage, unrounded."""
+    """A share from the settings as a percentage, not rounded."""
     return f"{share * 100:g} %"
 
 
@@ -65,7 +81,6 @@ def exactly(estimate: Estimate, *, rate: bool = False) -> str:
 
 
 def frequencies(counts: Mapping[Any, int], *, most: int = 3) -> str:
-    """The most frequent keys with their counts."""
     ordered = sorted(counts.items(), key=lambda pair: -pair[1])
     shown = [f"{key} {count:,}" for key, count in ordered[:most]]
     return ", ".join([*shown, f"{len(ordered) - most} more"] if len(ordered) > most else shown)
@@ -74,11 +89,6 @@ def frequencies(counts: Mapping[Any, int], *, most: int = 3) -> str:
 def count_of(count: int, singular: str, plural: str | None = None) -> str:
     """``1 input``, ``1,200 inputs``."""
     return f"{count:,} {singular if count == 1 else plural or singular + 's'}"
-
-
-def duration_of(seconds: float) -> str:
-    """``1.5 s``, ``2 min 3 s``."""
-    return f"{seconds:.1f} s" if seconds < 60 else f"{int(seconds) // 60} min {int(seconds) % 60} s"
 
 
 def json_for_terminals(value: Any) -> str:

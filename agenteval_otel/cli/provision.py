@@ -6,8 +6,7 @@ import argparse
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from agenteval_otel.cli.figures import count_of, setting
-from agenteval_otel.cli.options import number_between
+from agenteval_otel.cli.figures import count_of, number_between, setting
 from agenteval_otel.config.load import load_settings
 from agenteval_otel.config.process import build_loaded
 from agenteval_otel.errors import ConfigurationError
@@ -38,7 +37,6 @@ _NEXT = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of the subcommand."""
     parser.epilog = _EPILOG
     targets = "; ".join(f"{name}: {target.summary}" for name, target in TARGETS.items())
     parser.add_argument("target", choices=(*TARGETS, ALL), help=f"{targets}; {ALL}: all of these")
@@ -59,19 +57,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write the files of the target, or compare them; gives the exit code."""
     target: str = arguments.target
     options = {name: getattr(arguments, name) for name in options_of(ALL)}
     for name, value in options.items():
         if value is not None and name not in options_of(target):
             users = ", ".join(other for other in TARGETS if name in options_of(other))
             raise ConfigurationError(f"is an option of {users}, not of {target}", path=f"--{name.replace('_', '-')}")
-    plan = plan_for(arguments)
+    loaded = load_settings(arguments.settings, profile=arguments.profile)
+    if loaded.file is None:
+        raise ConfigurationError("no settings file is named, nor does AGENTEVAL_SETTINGS name one", path="--settings")
+    plan = MonitoringPlan.of(build_loaded(loaded), time_scale=arguments.time_scale)
     files, folder = files_for(target, plan, options), Path(arguments.output)
+    obsolete = [f"{folder / name}: {_OBSOLETE}" for name in left_over(folder, files)]
     if arguments.check:
-        return _compare(folder, differing(folder, files), left_over(folder, files), len(files))
+        differs = differing(folder, files)
+        lines = [f"{folder / name}: {'differs' if (folder / name).exists() else 'is missing'}" for name in differs]
+        _print([*lines, *obsolete, f"{len(files) - len(differs)} of {len(files)} files are up to date"])
+        return 1 if differs or obsolete else 0
     written = write(folder, files, force=arguments.force)
-    obsolete = (f"{folder / name}: {_OBSOLETE}" for name in left_over(folder, files))
     unchanged = f"{len(files) - len(written)} of {len(files)} unchanged"
     _print([*(f"wrote {folder / name}" for name in written), *obsolete, unchanged])
     # Scaled rules have no tests.
@@ -80,31 +83,14 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def plan_for(arguments: argparse.Namespace) -> MonitoringPlan:
-    """The plan of the settings that the arguments name."""
-    loaded = load_settings(arguments.settings, profile=arguments.profile)
-    if loaded.file is None:
-        raise ConfigurationError("no settings file is named, nor does AGENTEVAL_SETTINGS name one", path="--settings")
-    return MonitoringPlan.of(build_loaded(loaded), time_scale=arguments.time_scale)
-
-
-def _compare(folder: Path, differs: Sequence[str], obsolete: Sequence[str], count: int) -> int:
-    lines = [f"{folder / name}: {'differs' if (folder / name).exists() else 'is missing'}" for name in differs]
-    lines += [f"{folder / name}: {_OBSOLETE}" for name in obsolete]
-    _print([*lines, f"{count - len(differs)} of {count} files are up to date"])
-    return 1 if differs or obsolete else 0
-
-
 def _summary(plan: MonitoringPlan, target: str) -> Iterator[str]:
-    """The criteria of the settings, and which get alerts."""
     agents = f", {count_of(len(plan.agents), 'agent')} named" if plan.agents else ""
     judges = f", judged by {', '.join(plan.judge_models)}" if plan.judge_models else ""
     yield f"{count_of(len(plan.names), 'criterion', 'criteria')}{agents}{judges}"
-    if target not in _ALERTING:
-        return
-    for criterion in plan.criteria:
-        alerts = _alerts_of(criterion)
-        yield f"  {criterion.name}{_where(criterion)}: {alerts}"
+    for criterion in plan.criteria if target in _ALERTING else ():
+        others = f" of all but {', '.join(criterion.other_agents)}" if criterion.other_agents else ""
+        where = f" of {', '.join(criterion.agents)}" if criterion.agents else others
+        yield f"  {criterion.name}{where}: {_alerts_of(criterion)}"
 
 
 def _alerts_of(criterion: PlannedCriterion) -> str:
@@ -117,12 +103,6 @@ def _alerts_of(criterion: PlannedCriterion) -> str:
     if criterion.criterion.threshold is not None:
         return "no alert: its mean cannot be compared with its threshold; give it an objective"
     return "no alert: it has neither an objective nor a threshold"
-
-
-def _where(criterion: PlannedCriterion) -> str:
-    if criterion.agents:
-        return f" of {', '.join(criterion.agents)}"
-    return f" of all but {', '.join(criterion.other_agents)}" if criterion.other_agents else ""
 
 
 def _print(lines: Sequence[str]) -> None:

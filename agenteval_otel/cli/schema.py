@@ -18,7 +18,6 @@ DESCRIPTION = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of the subcommand."""
     parser.add_argument(
         "--plugin", action="append", default=[], metavar="NAME",
         help="import this module or entry point first, so that its types are in the schema; may be repeated",
@@ -27,7 +26,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the schema; 0."""
     import_plugins(arguments.plugin)
     if arguments.settings is not None:
         load_settings(arguments.settings)

@@ -1,8 +1,4 @@
-"""Frozen values that travel the route: the input, the criteria, scores and results.
-
-Python names are snake_case; the JSON form is the specification's camelCase, accepted and written by alias. Values are
-built on the pool's thread (never on the caller's) or offline, and are never changed afterwards.
-"""
+"""Frozen values: the input, the criteria, scores and results; snake_case in Python, camelCase in JSON."""
 
 from agenteval_otel.models.inputs import (
     EvaluationCriteria,
@@ -24,18 +20,6 @@ from agenteval_otel.models.results import (
 )
 
 __all__ = [
-    "AggregatedEvaluationResult",
-    "EvaluationCriteria",
-    "EvaluationInput",
-    "EvaluationResult",
-    "MemoryStats",
-    "Message",
-    "RunError",
-    "Score",
-    "ScoreLike",
-    "ScoreValue",
-    "SpanReference",
-    "StreamEnd",
-    "ToolCall",
-    "Usage",
-]
+    "AggregatedEvaluationResult", "EvaluationCriteria", "EvaluationInput", "EvaluationResult", "MemoryStats", "Message",
+    "RunError", "Score", "ScoreLike", "ScoreValue", "SpanReference", "StreamEnd", "ToolCall", "Usage",
+]  # fmt: skip

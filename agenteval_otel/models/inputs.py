@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, Literal
 
-from pydantic import ConfigDict, field_validator, model_validator
+from pydantic import ConfigDict, FiniteFloat, field_validator, model_validator
 
 from agenteval_otel.models.value import Value
 
@@ -21,9 +20,8 @@ class EvaluationCriteria(Value):
 
     Attributes:
         name: Unique id; a slug (letters, digits, ``_ . -``) wherever it becomes part of an attribute name.
-        scale: ``binary``, ``pass/fail``, ``likert5`` (1-5), ``numeric`` (0-1), whole numbers such as
-            ``0-100``, or a custom word. With
-            `minimum` and `maximum` a declared range.
+        scale: ``binary``, ``pass/fail``, ``likert5`` (1-5), ``numeric`` (0-1), whole numbers such as ``0-100``, or a
+            custom word. With `minimum` and `maximum` a declared range.
         weight: Share in the overall score; None counts as 1, 0 leaves the criterion out.
         threshold: Raw score from which on (inclusive) the label is ``pass``.
         objective: Share of passing results that the criterion should hold, 0-1; alerts come from it.
@@ -32,18 +30,11 @@ class EvaluationCriteria(Value):
     name: str
     description: str = ""
     scale: str = "binary"
-    weight: float | None = None
-    threshold: float | None = None
-    objective: float | None = None
-    minimum: float | None = None
-    maximum: float | None = None
-
-    @field_validator("weight", "threshold", "objective", "minimum", "maximum")
-    @classmethod
-    def _finite(cls, value: float | None) -> float | None:
-        if value is not None and not math.isfinite(value):
-            raise ValueError("must be a finite number")
-        return value
+    weight: FiniteFloat | None = None
+    threshold: FiniteFloat | None = None
+    objective: FiniteFloat | None = None
+    minimum: FiniteFloat | None = None
+    maximum: FiniteFloat | None = None
 
 
 _CALL_FIELDS = {
@@ -53,10 +44,10 @@ _CALL_FIELDS = {
 
 
 class ToolCall(Value):
-    """One tool call of the agent: name, arguments as given, and the result where it is known.
+    """One tool call of the agent: name, arguments as they were passed, and the result where it is known.
 
-    Read from the forms of others too: OpenAI's (``{id, function: {name, arguments}}``), where ``function`` may be the
-    name itself, Anthropic's (``{id, name, input}``) and LangChain's (``{id, name, args}``).
+    Reads OpenAI's form (``{id, function: {name, arguments}}``, or the name itself as ``function``), Anthropic's
+    (``{id, name, input}``) and LangChain's (``{id, name, args}``) too.
     """
 
     name: str
@@ -73,17 +64,12 @@ class ToolCall(Value):
         source = function if isinstance(function, Mapping) and "name" not in data else data
         fields = {"name": function} if isinstance(function, str) else {}
         for field, names in _CALL_FIELDS.items():
-            name_given = next((name for name in names if name in source), None)
-            if name_given is not None:
-                fields[field] = source[name_given]
+            fields |= next(({field: source[name]} for name in names if name in source), {})
         return {**data, **fields}
 
 
 class Message(Value):
-    """One message of the conversation; parts and UI flags of the specification are kept in `content_parts`.
-
-    A `content` that is a list of parts, as chat clients write it, is read as these parts and the text among them.
-    """
+    """One message of the conversation; unknown fields are kept. A `content` that is a list is read as its parts."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -115,15 +101,7 @@ class Usage(Value):
 
 
 class MemoryStats(Value):
-    """What the agent's memory held when it answered.
-
-    Attributes:
-        keys: How many different keys it holds.
-        total_entries: How many entries stand under them.
-        total_size: Their size in bytes.
-        oldest, newest: When the oldest and the newest entry were written: ISO 8601 text, or milliseconds since the
-            epoch, as the agent says it.
-    """
+    """The agent's memory when it answered: different keys, entries, bytes, times of the oldest and newest entry."""
 
     keys: int | None = None
     total_entries: int | None = None
@@ -136,14 +114,13 @@ class EvaluationInput(Value):
     """The captured interaction: what an evaluator sees.
 
     Attributes:
-        response: The answer: text, or a message with `contentParts`, or (offline only) any JSON value. Without one
-            there is no text, which is not the same as an empty text.
+        response: The answer: text, or a message with `contentParts`, or (offline only) any JSON value. None is not the
+            same as an empty text.
         criteria: The criteria to score; empty means each evaluator's own.
         error_type: Class name of the exception that the handler raised instead of answering.
         stream_end: How a streamed answer ended; None for answers that were not streamed.
-        cost: What the answer cost, in USD; `usage` its tokens, `duration_s` its time in seconds.
+        cost: In USD; `duration_s` in seconds.
         turns: How often the agent asked its model for this answer.
-        memory_stats: What the agent's memory held.
         finish_reason: The model's own word for why it stopped, such as ``stop`` or ``length``.
     """
 
@@ -182,9 +159,8 @@ class EvaluationInput(Value):
     def text_at(self, field: str = "response") -> str | None:
         """Text of a field, by the specification's path rules; None when there is no text.
 
-        The root is ``response``, ``prompt``, ``groundTruth`` or ``context`` (an empty name means ``response``); the
-        rest of the path is walked key by key, list indexes as segments (``context.list.1``); a dot at its end says
-        nothing. A message yields its first ``text`` part.
+        The root is ``response`` (also of an empty name), ``prompt``, ``groundTruth`` or ``context``; the rest is walked
+        key by key, list indexes as segments (``context.list.1``). A message yields its first ``text`` part.
         """
         return _text_of(self.value_at(field))
 
@@ -206,7 +182,7 @@ class EvaluationInput(Value):
 
 
 def _plain(value: Any) -> Any:
-    """A `Message` or another of our values in its JSON form, so that paths mean the same everywhere."""
+    """Values of ours in their JSON form, so that paths mean the same everywhere."""
     return value.model_dump(by_alias=True, exclude_unset=True) if isinstance(value, Value) else value
 
 
@@ -219,15 +195,12 @@ def _step(value: Any, key: str) -> Any:
 
 
 def _text_of(value: Any) -> str | None:
-    if isinstance(value, str):
-        return value
     if isinstance(value, Mapping) and isinstance(value.get("role"), str):
         parts = value.get("contentParts", value.get("content_parts"))
-        for part in parts if isinstance(parts, list | tuple) else ():
-            if isinstance(part, Mapping) and part.get("type") == "text":
-                text = part.get("text")
-                return text if isinstance(text, str) else None
-    return None
+        texts = [part.get("text") for part in (parts if isinstance(parts, list | tuple) else ())
+                 if isinstance(part, Mapping) and part.get("type") == "text"]  # fmt: skip
+        value = texts[0] if texts else None
+    return value if isinstance(value, str) else None
 
 
 def is_blank(answer: Any) -> bool:

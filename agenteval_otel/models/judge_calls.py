@@ -1,15 +1,11 @@
-"""JudgeCall: the outcome of a judge's call, and its observers.
-
-Evaluators, handlers and pipelines share judges, so the observer is in the context of the evaluation and not on the
-judge. This module is below `judges`, so that observers need not load that package.
-"""
+"""JudgeCall: the outcome of a judge's call, and its observers, which are in the context: judges are shared."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from agenteval_otel.models.value import Value
 
@@ -18,14 +14,9 @@ CACHED: Final = "cached"
 
 
 class JudgeUsage(Value):
-    """What a judgement has used, retries with it.
+    """What a judgement has used, retries with it; `input_tokens` are those that were read in full, without the cache's.
 
-    Attributes:
-        input_tokens: Tokens of the question that were read in full; those of caches are not among them.
-        output_tokens: Tokens of the answer, with the model's thinking.
-        cache_read_tokens: Tokens of the question that the provider had kept.
-        cache_write_tokens: Tokens of the question that the provider keeps from now on.
-        calls: Requests that were sent.
+    `output_tokens` include the model's thinking; `calls` are the requests that were sent.
     """
 
     input_tokens: int = 0
@@ -36,39 +27,23 @@ class JudgeUsage(Value):
 
     def plus(self, other: JudgeUsage) -> JudgeUsage:
         """Both together."""
-        return JudgeUsage(
-            input_tokens=self.input_tokens + other.input_tokens,
-            output_tokens=self.output_tokens + other.output_tokens,
-            cache_read_tokens=self.cache_read_tokens + other.cache_read_tokens,
-            cache_write_tokens=self.cache_write_tokens + other.cache_write_tokens,
-            calls=self.calls + other.calls,
-        )
-
-
-class AskedJudge(Protocol):
-    """A judge with its guards, as observers see it."""
-
-    @property
-    def model(self) -> str:
-        """The model that is asked."""
+        return JudgeUsage(**{name: getattr(self, name) + getattr(other, name) for name in JudgeUsage.model_fields})
 
 
 class JudgeCall(NamedTuple):
     """What became of one question.
 
     Attributes:
-        judge: Whom it was for, with its guards.
+        judge: The judge with its guards.
         purpose: The names of the criteria.
-        outcome: ``answered``; ``cached`` where it had been answered before; ``budget``, ``budget_exhausted`` and
-            ``breaker_open`` where a guard refused it; else how it failed (`judges.ERROR_TYPES`, ``cancelled``, or a
-            class's name).
+        outcome: ``answered``; ``cached``; ``budget``, ``budget_exhausted`` and ``breaker_open`` where a guard refused
+            it; else how it failed (`judges.ERROR_TYPES`, ``cancelled``, or a class's name).
         was_sent: Whether a call was made.
         usage: What the provider counted; None where it did not say.
-        cost_usd: What that costs in US dollars; None where the price is not known.
-        duration_s: How long the call took, in seconds.
+        cost_usd: None where the price is not known.
     """
 
-    judge: AskedJudge
+    judge: Any
     purpose: str
     outcome: str
     was_sent: bool = True
@@ -79,7 +54,7 @@ class JudgeCall(NamedTuple):
     @property
     def model(self) -> str:
         """The model that is asked."""
-        return self.judge.model
+        return str(self.judge.model)
 
     @property
     def error_type(self) -> str | None:
@@ -88,18 +63,9 @@ class JudgeCall(NamedTuple):
 
 
 class Judgement(Value):
-    """Which model judged a result, and what that took; no content.
+    """Which model judged a result (as the provider names it, else the one that was asked), and what that took.
 
-    Attributes:
-        model: The model that answered, as the provider names it; else the one that was asked.
-        response_id: The provider's id of the answer.
-        input_tokens: Of the question, those of caches not among them. What the call took stands on the first of its
-            criteria only; None on the others, and where tokens were not counted.
-        output_tokens: Of the answer, with the model's thinking.
-        cache_read_tokens: Of the question, which the provider had kept.
-        cache_write_tokens: Of the question, which the provider keeps from now on.
-        cost_usd: US dollars; None where the price is not known.
-        from_cache: The verdict was kept from before.
+    Tokens and cost stand on the first of the call's criteria only, and are None where they are not known; no content.
     """
 
     model: str = ""
@@ -113,11 +79,10 @@ class Judgement(Value):
 
 
 class CallObserver(Protocol):
-    """Observes every judge call; an exception from it is counted and suppressed."""
+    """Observes every judge call, on the event loop, so it must not block; its exceptions are counted and suppressed."""
 
     def on_call(self, call: JudgeCall) -> None:
-        """A judge call has ended. Must not block: it runs on the event loop."""
-        ...
+        """A judge call has ended."""
 
 
 OBSERVER: ContextVar[CallObserver | None] = ContextVar("agenteval_judge_observer", default=None)

@@ -49,13 +49,10 @@ class EvaluationResult(Value):
         evaluator_kind: ``deterministic``, ``llm_judge``, ``embedding`` or ``human``.
         calls_model: The evaluator asked a model, so its time and its span are worth showing.
         probability: Inclusion probability of this response for this evaluator; None when unknown.
-        probability_given_sampled: What the evaluator adds to it: with what probability it went on to score a response
-            that was sampled (a spend limit that lets through a share of the calls); None when unknown. The runner
-            multiplies it into `probability`; by itself it is not written down.
-        sampling_reason: Why this evaluator saw the response, where that was decided apart from the response's own
-            sampling, which says why in `AggregatedEvaluationResult`.
-        judgement: Which model judged, and what that took; for the telemetry. By itself it is not written down: with
-            content, `metadata` says it.
+        probability_given_sampled: What the evaluator adds to it (a spend limit that lets through a share of the calls);
+            None when unknown. The runner multiplies it into `probability`; not dumped.
+        sampling_reason: Why this evaluator saw the response, where that was decided apart from the response's sampling.
+        judgement: Which model judged, and what that took; for the telemetry, not dumped.
     """
 
     criterion_name: str
@@ -102,13 +99,11 @@ class EvaluationResult(Value):
 
     def original_json(self) -> dict[str, Any]:
         """The original framework's JSON shape, where an errored result carries the filler score of its evaluator."""
-        shape: dict[str, Any] = {
-            "criterionName": self.criterion_name,
-            "score": self.filler if self.error else self.score,
-            "evaluatorType": self.evaluator_type,
-        }
         optional = {"reasoning": self.reasoning, "error": self.error, "metadata": self.metadata}
-        return shape | {key: value for key, value in optional.items() if value is not None}
+        return {
+            "criterionName": self.criterion_name, "score": self.filler if self.error else self.score,
+            "evaluatorType": self.evaluator_type, **_present(optional),
+        }  # fmt: skip
 
 
 class RunError(Value):
@@ -139,8 +134,8 @@ class AggregatedEvaluationResult(Value):
         input_snapshot: The whole input offline; monitored answers only with content capture on.
         span: The evaluated span; None when there was none.
         response_ended_ns: When the answer was complete, nanoseconds since the epoch.
-        sampling_scope: ``received`` where the probability is relative to what this process saw, because nothing is
-            known of sampling before it; else None.
+        sampling_scope: ``received`` where the probability is relative to what this process saw, because sampling before
+            it is unknown; else None.
         sampling_clustered: The handler has more than eight calls in one trace, which are sampled together: intervals
             that take them for independent are too narrow.
     """
@@ -171,22 +166,19 @@ class AggregatedEvaluationResult(Value):
 
     def original_json(self) -> dict[str, Any]:
         """AgentDock's JSON form; results of evaluators that raised are in ``runErrors`` only."""
-        shape: dict[str, Any] = {
-            "results": [
-                result.original_json() for result in self.results if not result.raised and not result.skip_reason
-            ],
-            "timestamp": self.timestamp,
-            "metadata": self.metadata,
-        }
+        snapshot = self.input_snapshot
         optional = {
-            "overallScore": self.overall_score,
-            "agentId": self.agent_id,
-            "sessionId": self.session_id,
+            "overallScore": self.overall_score, "agentId": self.agent_id, "sessionId": self.session_id,
             "evaluationConfigSnapshot": self.evaluation_config_snapshot,
-        }
-        shape |= {key: value for key, value in optional.items() if value is not None}
-        if self.input_snapshot is not None:
-            shape["inputSnapshot"] = self.input_snapshot.model_dump(mode="json", by_alias=True, exclude_unset=True)
-        if self.run_errors:
-            shape["runErrors"] = [error.model_dump(by_alias=True) for error in self.run_errors]
-        return shape
+            "inputSnapshot": snapshot and snapshot.model_dump(mode="json", by_alias=True, exclude_unset=True),
+            "runErrors": [error.model_dump(by_alias=True) for error in self.run_errors or ()] or None,
+        }  # fmt: skip
+        results = [result for result in self.results if not result.raised and not result.skip_reason]
+        return {
+            "results": [result.original_json() for result in results], "timestamp": self.timestamp,
+            "metadata": self.metadata, **_present(optional),
+        }  # fmt: skip
+
+
+def _present(fields: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value is not None}

@@ -1,8 +1,4 @@
-"""Value: the base of all frozen values, and faster ways to build and copy them.
-
-`construct` and `copy_with` skip the validation, for fields computed from values that were validated before. They return
-ordinary frozen models.
-"""
+"""Value: the base of all frozen values; `construct` and `copy_with` skip the validation, for fields that are valid."""
 
 from __future__ import annotations
 
@@ -29,8 +25,7 @@ def construct(model: type[V], fields: dict[str, Any]) -> V:
 
     Only for models without extra fields and with immutable defaults.
     """
-    defaults = _defaults_of(model)
-    return _assembled(model, defaults | fields, set(fields), None, None)
+    return _assembled(model, _defaults_of(model) | fields, set(fields), None, None)
 
 
 def copy_with(value: V, changes: dict[str, Any]) -> V:
@@ -77,10 +72,7 @@ MAX_DEPTH = 200
 
 
 def snapshot_of(value: T) -> T:
-    """A copy in which every list, mapping, set and value is its own; all else (text, numbers, objects) is shared.
-
-    Lists and mappings of classes of their own become plain ones.
-    """
+    """A copy in which every list, mapping, set and value is its own, in plain classes; all else is shared."""
     copied: T = _copied(value, MAX_DEPTH, {})
     return copied
 
@@ -94,15 +86,17 @@ def _copied(value: Any, depth: int, known: dict[int, Any]) -> Any:
     if isinstance(value, dict):
         copied = known[id(value)] = {}
         copied.update({key: _copied(item, depth - 1, known) for key, item in dict.items(value)})
-    elif isinstance(value, list):
+        return copied
+    if isinstance(value, list):
         copied = known[id(value)] = []
         copied.extend([_copied(item, depth - 1, known) for item in list.__iter__(value)])
-    elif isinstance(value, set):
-        copied = known[id(value)] = set(value)  # members of a set are immutable
+        return copied
+    if isinstance(value, set):
+        copied = set(value)  # members of a set are immutable
     elif isinstance(value, tuple):
-        copied = known[id(value)] = tuple(_copied(item, depth - 1, known) for item in value)
+        copied = tuple(_copied(item, depth - 1, known) for item in value)
     else:
         fields = {name: getattr(value, name) for name in value.model_fields_set}
         copied = copy_with(value, {name: _copied(item, depth - 1, known) for name, item in fields.items()})
-        known[id(value)] = copied
+    known[id(value)] = copied
     return copied

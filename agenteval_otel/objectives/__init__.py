@@ -1,7 +1,4 @@
-"""Objectives: detects in the process when a criterion breaches its objective or recovers, and calls back.
-
-The last step of an evaluated answer. It needs no backend; reports hold numbers and names, never content.
-"""
+"""Objectives: detects in the process when a criterion breaches its objective or recovers, and calls back."""
 
 from agenteval_otel.objectives.crossings import Callback, ObjectiveCrossing, load_callback
 from agenteval_otel.objectives.track import BreachSettings

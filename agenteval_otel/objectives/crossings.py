@@ -13,7 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import Any, Literal, cast
+from typing import Any, Literal, NamedTuple, cast
 
 from agenteval_otel import semconv as names
 from agenteval_otel.capture.text import clean
@@ -33,14 +33,11 @@ class ObjectiveCrossing(Value):
     """A criterion that breached its objective, or recovered. Frozen; `model_dump_json` gives JSON.
 
     Attributes:
-        kind: ``breached`` or ``recovered``.
-        criterion: The criterion's name.
-        agent: The agent's; ``_other`` for those beyond the limit on agents.
+        agent: The agent's name; ``_other`` for those beyond the limit on agents.
         objective: The share of results that should pass, 0 to 1.
-        rate: The share that passes: of the last verdicts (`BreachSettings.window`), each weighted by 1 / its
+        rate: The share that passes: of the last `count` verdicts (`BreachSettings.window`), each weighted by 1 / its
             probability.
         low, high: Its 95 % interval.
-        count: Number of verdicts behind the rate.
         since_ns: When the breach was detected, in nanoseconds since the epoch.
         at_ns: Time of this report.
         reminder: A repeat: the breach was reported before and lasts.
@@ -77,59 +74,37 @@ class ObjectiveCrossing(Value):
 
 
 def attributes_of(crossing: ObjectiveCrossing) -> dict[str, Any]:
-    attributes: dict[str, Any] = {
-        names.EVALUATION_NAME: clean(crossing.criterion),
-        names.OBJECTIVE: crossing.objective,
-        names.OBJECTIVE_RATE: crossing.rate,
-        names.OBJECTIVE_LOW: crossing.low,
-        names.OBJECTIVE_HIGH: crossing.high,
-        names.OBJECTIVE_COUNT: crossing.count,
-        names.OBJECTIVE_SINCE: crossing.since_ns / 1e9,
-    }
-    if crossing.agent is not None:
-        attributes[names.AGENT_NAME] = clean(crossing.agent)
-    if crossing.reminder:
-        attributes[names.OBJECTIVE_REMINDER] = True
-    if crossing.clustered:
-        attributes[names.SAMPLING_CLUSTERED] = True
-    return attributes
+    values = {
+        names.EVALUATION_NAME: clean(crossing.criterion), names.OBJECTIVE: crossing.objective,
+        names.OBJECTIVE_RATE: crossing.rate, names.OBJECTIVE_LOW: crossing.low, names.OBJECTIVE_HIGH: crossing.high,
+        names.OBJECTIVE_COUNT: crossing.count, names.OBJECTIVE_SINCE: crossing.since_ns / 1e9,
+        names.AGENT_NAME: None if crossing.agent is None else clean(crossing.agent),
+        names.OBJECTIVE_REMINDER: crossing.reminder or None, names.SAMPLING_CLUSTERED: crossing.clustered or None,
+    }  # fmt: skip
+    return {name: value for name, value in values.items() if value is not None}
 
 
 Callback = Callable[[ObjectiveCrossing], Any]
 """A function, sync or async, that is called with a crossing; its result is ignored."""
 
 
-class _Call:
-    def __init__(self, kind: str, late_at: float) -> None:
-        self.kind, self.late_at, self.thread = kind, late_at, threading.get_ident()
-        self._unreported = threading.Lock()
+class _Call(NamedTuple):
+    """A call that runs; the first report of its failure takes the lock for good."""
 
-    def is_first_report(self) -> bool:
-        """Whether no failure of it has been reported so far; True once."""
-        return self._unreported.acquire(blocking=False)
-
-    @property
-    def is_late(self) -> bool:
-        return self._unreported.locked()
+    kind: str
+    late_at: float
+    thread: int
+    unreported: threading.Lock
 
 
 class Callbacks:
-    """Calls functions one after the other, and waits for them in `flush` only.
+    """Calls functions one after the other, each for at most `timeout_s`, and waits for them in `flush` only.
 
-    Args:
-        on_failure: Called with the kind of the crossing whose callback failed or was not called, and the error.
-        timeout_s: Time limit of one call.
-        clock: Monotonic seconds.
+    `on_failure` is called with the kind of the crossing whose callback failed or was not called, and the error.
     """
 
-    def __init__(
-        self,
-        on_failure: Callable[[str, BaseException], None],
-        *,
-        timeout_s: float,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._on_failure, self._timeout_s, self._clock = on_failure, timeout_s, clock
+    def __init__(self, on_failure: Callable[[str, BaseException], None], *, timeout_s: float) -> None:
+        self._on_failure, self._timeout_s = on_failure, timeout_s
         self._closed = False
         self._worker = Worker(
             "agenteval-callback", max_waiting=2 * MAX_WAITING, idle_s=0.0, thread_class=EvaluationThread
@@ -150,35 +125,33 @@ class Callbacks:
             self._on_failure(crossing.kind, RuntimeError("shut down"))
         elif len(self._waiting) >= MAX_WAITING:
             self._on_failure(crossing.kind, OverflowError("too many wait"))
-        elif in_sub_interpreter():  # it takes the process down if it ends before its threads do
-            self._on_failure(crossing.kind, RuntimeError("no thread can be started"))
         else:
             self._waiting.append((function, crossing))
-            if not self._worker.submit(self._call_next):
+            # A sub-interpreter that ends before its threads do takes the process down.
+            if in_sub_interpreter() or not self._worker.submit(self._call_next):
                 self._waiting.clear()
                 self._on_failure(crossing.kind, RuntimeError("no thread can be started"))
 
     def check_late(self) -> None:
         """Report a call that has run for too long, once; cheap where nothing runs."""
         call = self._running
-        if call is not None and self._clock() >= call.late_at and call.is_first_report():
+        if call is not None and time.monotonic() >= call.late_at and call.unreported.acquire(blocking=False):
             self._on_failure(call.kind, TimeoutError("it still runs"))
 
     def flush(self, timeout_s: float) -> bool:
         """Wait until everything was called; False when the time ran out or a late call blocks the others."""
-        call = self._running
+        call, done = self._running, threading.Event()
         if call is not None and call.thread == threading.get_ident():  # a callback that flushes
             return not self._waiting
-        done = threading.Event()
         if (call is None and not self._waiting) or not self._worker.submit(done.set):
             return not self._waiting
-        deadline = self._clock() + timeout_s
-        while not done.wait(min(_GRACE_S, max(0.0, deadline - self._clock()))):
+        deadline = time.monotonic() + timeout_s
+        while not done.wait(min(_GRACE_S, max(0.0, deadline - time.monotonic()))):
             self.check_late()
             call = self._running
-            if call is not None and call.is_late:
+            if call is not None and call.unreported.locked():
                 return not self._waiting
-            if self._clock() >= deadline:
+            if time.monotonic() >= deadline:
                 return False
         return True
 
@@ -196,15 +169,16 @@ class Callbacks:
             function, crossing = self._waiting.popleft()
         except IndexError:  # closed meanwhile
             return
-        call = self._running = _Call(crossing.kind, self._clock() + self._timeout_s + _GRACE_S)
+        late_at = time.monotonic() + self._timeout_s + _GRACE_S
+        call = self._running = _Call(crossing.kind, late_at, threading.get_ident(), threading.Lock())
         try:
             result = function(crossing)
             if inspect.isawaitable(result):
                 with asyncio.Runner(loop_factory=new_loop) as runner:
                     runner.run(_within(result, self._timeout_s))
         except BaseException as error:  # also SystemExit: the thread continues with the next
-            if call.is_first_report():
-                self._on_failure(crossing.kind, error)
+            if call.unreported.acquire(blocking=False):
+                self._on_failure(call.kind, error)
         finally:
             self._running = None
 
@@ -222,7 +196,16 @@ def load_callback(value: Any, *, path: str) -> Callback | None:
     """
     if value is None:
         return None
-    function: Any = _imported(value.strip(), path) if isinstance(value, str) else value
+    function: Any = value
+    if isinstance(value, str):
+        name = value.strip()
+        if not all(name.partition(":")):
+            raise ConfigurationError(f"expected 'module:function', found {name[:80]!r}", path=path)
+        try:
+            function = pkgutil.resolve_name(name)
+        except (Exception, SystemExit) as error:
+            reason = f"{type(error).__name__}: {str(error)[:200]}".replace("\n", " ")
+            raise ConfigurationError(f"{name[:80]!r} cannot be imported: {reason}", path=path) from error
     if not callable(function):
         raise ConfigurationError(
             f"expected a function or 'module:function', found {type(function).__name__}", path=path
@@ -234,15 +217,3 @@ def load_callback(value: Any, *, path: str) -> Callback | None:
     except ValueError:  # a function written in C has no signature
         pass
     return cast(Callback, function)
-
-
-def _imported(name: str, path: str) -> Any:
-    if not all(name.partition(":")):
-        raise ConfigurationError(f"expected 'module:function', found {name[:80]!r}", path=path)
-    try:
-        return pkgutil.resolve_name(name)
-    except (Exception, SystemExit) as error:
-        reason = str(error).replace("\n", " ")[:200]
-        raise ConfigurationError(
-            f"{name[:80]!r} cannot be imported: {type(error).__name__}: {reason}", path=path
-        ) from error

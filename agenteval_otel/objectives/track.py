@@ -1,24 +1,99 @@
-"""Track: one criterion of one agent, below its objective and back; all of them, bounded; and when that is reported."""
+"""Track: one criterion of one agent, below its objective and back, by evidence that may be looked at at any time.
+
+A rolling rate with its interval is no alarm: a reader who looks often enough sees any rate leave its interval by
+chance. This is an e-detector of the Shiryaev-Roberts kind (Shin, Ramdas and Rinaldo, 2024): a gambler bets a share of
+his wealth on each verdict, at odds that are fair while the objective is met, and receives 1 before each. While it is
+met, his wealth grows by 1 per verdict on average, so it takes at least A verdicts on average to reach A, however often
+it is looked at. Once the objective is breached it grows exponentially.
+
+Weights: a verdict seen with probability p stands for 1/p answers, so the bet on it pays 1/p times as much. Bets are as
+small as the least probability demands, so that no gambler can lose more than his wealth.
+"""
 
 from __future__ import annotations
 
 import threading
 from collections import deque
 from math import inf
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from agenteval_otel.components.explained import FriendlyErrors
 from agenteval_otel.models import SpanReference
-from agenteval_otel.objectives.evidence import Evidence, LeastProbability
-from agenteval_otel.scoring.intervals import Estimate, estimate_of
+from agenteval_otel.objectives.crossings import ObjectiveCrossing
+from agenteval_otel.scoring.intervals import estimate_of
 from agenteval_otel.semconv import MAX_AGENTS, OTHER
 
 MAX_TRACKS = 1_024
 """Maximum of watched pairs of criterion and agent."""
 _NEARLY_ZERO = 1e-9
 """The least probability that counts: the squares of weights stay numbers."""
+_BETS = 0.05, 0.1, 0.2, 0.4
+"""Shares of the greatest fair bet; each is the best one against a drop by about that share of the objective."""
+_SLACK = 0.5
+"""How far a probability may lie below the least known one: the greatest bet is 0.4, so no wealth gets negative."""
+_LIMIT = 1e280
+_BLOCK = 1_000
+
+
+class Evidence:
+    """The mean wealth of several gamblers who bet differently; at least 0.
+
+    Args:
+        worst: The greatest loss that a bet of 1 can bring at weight 1: 1 - objective for bets on "below", the objective
+            for bets on "above".
+        enough: The evidence from which `add` returns True; the least mean number of verdicts to a false alarm.
+    """
+
+    __slots__ = ("_enough", "_wealth", "_worst")
+
+    def __init__(self, *, worst: float, enough: float) -> None:
+        self._worst, self._enough = worst, enough * len(_BETS)
+        self._wealth = [0.0] * len(_BETS)
+
+    @property
+    def value(self) -> float:
+        return sum(self._wealth) / len(_BETS)
+
+    def add(self, gain: float, share: float = 1.0) -> bool:
+        """Bet on one verdict; whether there is enough evidence.
+
+        Args:
+            gain: What a bet of 1 brings at weight 1, at least -`worst`; 0 on average while the objective is just held.
+            share: The least probability of verdicts divided by this one's, above 0 and at most 2.
+        """
+        # At an objective of 1 a bet on "below" cannot lose, and one failure proves it.
+        paid = gain * share / self._worst if self._worst > 0 else (inf if gain > 0 else 0.0)
+        # Limited for where too few verdicts were seen for an alarm.
+        self._wealth = [
+            min((wealth + 1.0) * (1.0 + bet * paid), _LIMIT) for wealth, bet in zip(self._wealth, _BETS, strict=True)
+        ]
+        return sum(self._wealth) >= self._enough
+
+
+class LeastProbability:
+    """The least probability of the last thousand or two verdicts: known before each verdict that is bet on.
+
+    It is forgotten in blocks, so that one quiet or crowded hour does not make the bets small for good.
+    """
+
+    __slots__ = ("_count", "_now", "value")
+
+    def __init__(self) -> None:
+        self.value = self._now = 1.0
+        self._count = 0
+
+    def add(self, probability: float) -> bool:
+        """Add one; returns whether it lies so far below the least one that earlier bets were too large."""
+        self._now = min(self._now, probability)
+        fell = probability < self.value * _SLACK
+        if fell:
+            self.value = probability
+        self._count += 1
+        if self._count >= _BLOCK:
+            self._count, self.value, self._now = 0, self._now, 1.0
+        return fell
 
 
 class BreachSettings(BaseModel, metaclass=FriendlyErrors):
@@ -48,72 +123,40 @@ class BreachSettings(BaseModel, metaclass=FriendlyErrors):
 
 
 class Verdict(NamedTuple):
-    """One result that passed or failed.
-
-    Attributes:
-        probability: Inclusion probability, above 0 to 1.
-        least: The least one that a verdict of this criterion could have had at that time, as far as known.
-        span: The evaluated span.
-        at_ns: Time of the verdict, nanoseconds since the epoch.
-    """
+    """One result that passed or failed, its inclusion probability, and the least one that it could have had."""
 
     passed: bool
     probability: float = 1.0
     least: float = 1.0
     span: SpanReference | None = None
     at_ns: int = 0
-
-
-class Change(NamedTuple):
-    """What a verdict has changed, and the rate at that time.
-
-    Attributes:
-        since_ns: When the breach was detected.
-        span: The evaluated span of the last verdict that failed.
-    """
-
-    kind: Literal["breached", "recovered"]
-    estimate: Estimate
-    since_ns: int
-    span: SpanReference | None
-    reminder: bool = False
+    clustered: bool = False
 
 
 class Track:
-    """One criterion of one agent. Used by one thread at a time.
+    """One criterion of one agent, with an objective above 0. Used by one thread at a time."""
 
-    Args:
-        objective: Above 0, at most 1: nothing lies below 0.
-    """
-
-    def __init__(self, settings: BreachSettings, objective: float) -> None:
-        self._settings, self._objective = settings, objective
+    def __init__(
+        self, settings: BreachSettings, objective: float, criterion: str = "", agent: str | None = None
+    ) -> None:
+        self._settings, self._objective, self._criterion, self._agent = settings, objective, criterion, agent
         self._least = LeastProbability()
         self._recent: deque[tuple[float, float]] = deque(maxlen=settings.window)
         self._span: SpanReference | None = None
         self._since_ns = 0
         self._remind_s = inf if settings.remind_s is None else settings.remind_s
         self._remind_at = 0.0
-        self.evidence = Evidence(worst=1.0 - objective, enough=settings.false_alarm_every)
         self.breached, self._seen = False, 0
+        self.evidence = self._new_evidence()
 
-    def __repr__(self) -> str:
-        return f"<Track {'breached' if self.breached else 'met'} {self._objective:g} {self.evidence!r}>"
-
-    def add(self, verdict: Verdict, now_s: float) -> Change | None:
-        """Add a verdict; returns what it has changed.
-
-        Args:
-            verdict: A result that passed or failed.
-            now_s: Monotonic seconds.
-        """
+    def add(self, verdict: Verdict, now_s: float) -> ObjectiveCrossing | None:
+        """Add a verdict at this time (monotonic seconds); returns the crossing or reminder that it causes."""
         probability = max(verdict.probability, _NEARLY_ZERO)
         self._recent.append((1.0 if verdict.passed else 0.0, 1.0 / probability))
         if not verdict.passed:
             self._span = verdict.span
         if self._least.add(max(verdict.least, _NEARLY_ZERO)):
-            self.evidence.restart()
-            self._seen = 0
+            self.evidence, self._seen = self._new_evidence(), 0
         self._seen += 1
         below = self._objective - verdict.passed
         enough = self.evidence.add(-below if self.breached else below, self._least.value / probability)
@@ -124,22 +167,27 @@ class Track:
             return None
         # A report must not contradict itself: the change waits until the rate lies on its side, which cannot cause a
         # false alarm.
-        if may_change and (estimate.mean < self._objective) is not self.breached:
-            return self._change(estimate, verdict.at_ns, now_s)
-        if not is_reminder_due:
+        changes = may_change and (estimate.mean < self._objective) is not self.breached
+        if changes:
+            self.breached, self._seen = not self.breached, 0
+            self._since_ns = verdict.at_ns if self.breached else self._since_ns
+            self._recent.clear()
+            self.evidence = self._new_evidence()
+        elif not is_reminder_due:
             return None
         self._remind_at = now_s + self._remind_s
-        return Change("breached", estimate, self._since_ns, self._span, reminder=True)
+        return ObjectiveCrossing(
+            kind="breached" if self.breached else "recovered", criterion=self._criterion, agent=self._agent,
+            objective=self._objective, rate=estimate.mean, low=estimate.low, high=estimate.high, count=estimate.scores,
+            since_ns=self._since_ns, at_ns=verdict.at_ns, reminder=not changes, clustered=verdict.clustered,
+            span=self._span,
+        )  # fmt: skip
 
-    def _change(self, estimate: Estimate, at_ns: int, now_s: float) -> Change:
-        self.breached, self._seen = not self.breached, 0
-        self._recent.clear()
+    def _new_evidence(self) -> Evidence:
+        """Of a recovery while the objective is breached, else of a breach."""
         if self.breached:
-            self._since_ns, self._remind_at = at_ns, now_s + self._remind_s
-            self.evidence = Evidence(worst=self._objective, enough=self._settings.recover_after)
-        else:
-            self.evidence = Evidence(worst=1.0 - self._objective, enough=self._settings.false_alarm_every)
-        return Change("breached" if self.breached else "recovered", estimate, self._since_ns, self._span)
+            return Evidence(worst=self._objective, enough=self._settings.recover_after)
+        return Evidence(worst=1.0 - self._objective, enough=self._settings.false_alarm_every)
 
 
 class Tracks:
@@ -175,5 +223,5 @@ class Tracks:
         key = (agent, criterion, objective)
         track = self._known.get(key)
         if track is None and len(self._known) < MAX_TRACKS:
-            track = self._known[key] = Track(self.settings, objective)
+            track = self._known[key] = Track(self.settings, objective, criterion, agent)
         return track

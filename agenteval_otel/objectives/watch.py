@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from agenteval_otel.models import EvaluationResult, SpanReference
+from agenteval_otel.models import EvaluationResult
 from agenteval_otel.objectives.crossings import Callback, Callbacks, ObjectiveCrossing, attributes_of
 from agenteval_otel.objectives.track import BreachSettings, Tracks, Verdict
 from agenteval_otel.runtime.fork import reset_in_child
@@ -20,12 +20,8 @@ if TYPE_CHECKING:
 
 
 class ObjectiveSettings(NamedTuple):
-    """When an objective counts as breached, and which functions are called.
-
-    Attributes:
-        on_breach: Called with an `ObjectiveCrossing` when an objective is breached, and for each reminder.
-        on_recovery: Called likewise when it has recovered.
-    """
+    """When an objective counts as breached; which functions are called with the `ObjectiveCrossing` of a breach, its
+    reminders and its recovery."""
 
     breach: BreachSettings = BreachSettings()
     on_breach: Callback | None = None
@@ -39,22 +35,14 @@ class ObjectiveSettings(NamedTuple):
 class Objectives:
     """Watches the objectives of a pipeline's handlers.
 
-    Args:
-        settings: The defaults when left out.
-        broken: Called with the part that broke (``objectives``, ``on_breach``, ``on_recovery``), and the error.
-        clock: Monotonic seconds.
+    `broken` is called with the part that broke (``objectives``, ``on_breach``, ``on_recovery``), and the error.
     """
 
-    def __init__(
-        self,
-        settings: ObjectiveSettings | None,
-        broken: Callable[[str, BaseException], None],
-        *,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self.settings, self._broken, self._clock = settings or ObjectiveSettings(), broken, clock
+    def __init__(self, settings: ObjectiveSettings | None, broken: Callable[[str, BaseException], None]) -> None:
+        self.settings, self._broken = settings or ObjectiveSettings(), broken
         self.tracks = Tracks(self.settings.breach)
-        self._callbacks = Callbacks(self._callback_failed, timeout_s=self.settings.breach.timeout_s, clock=clock)
+        self._callbacks = Callbacks(self._callback_failed, timeout_s=self.settings.breach.timeout_s)
+        self.flush, self.close = self._callbacks.flush, self._callbacks.close
         reset_in_child(self._reset)
 
     def __repr__(self) -> str:
@@ -65,13 +53,8 @@ class Objectives:
     ) -> None:
         """Add the verdicts of one answer; emits events and calls back where they change something. Never raises.
 
-        Background thread only; a few microseconds for each verdict.
-
-        Args:
-            response: The answer with its results.
-            objectives: By the criterion's name.
-            baseline_rate: The least probability with which a sampled answer reaches escalated evaluators.
-            emitter: What emits the handler's results.
+        Background thread only; a few microseconds for each verdict. `baseline_rate` is the least probability with which
+        a sampled answer reaches escalated evaluators.
         """
         if not self.settings.breach.enabled:
             return
@@ -87,14 +70,6 @@ class Objectives:
         if before.settings.breach == self.settings.breach:
             self.tracks = before.tracks
 
-    def flush(self, timeout_s: float) -> bool:
-        """Wait until the callbacks have run, or are late; False when the time ran out."""
-        return self._callbacks.flush(timeout_s)
-
-    def close(self, timeout_s: float) -> bool:
-        """`flush`, and call nothing more."""
-        return self._callbacks.close(timeout_s)
-
     def _reset(self) -> None:
         self.tracks.reset()
         self._callbacks.reset()
@@ -106,23 +81,18 @@ class Objectives:
             (result.criterion_name, verdict)
             for result in response.results
             if result.criterion_name in objectives
-            and (verdict := _verdict(result, response.span, baseline_rate)) is not None
+            and (verdict := _verdict(result, response, baseline_rate)) is not None
         ]
         crossings: list[ObjectiveCrossing] = []
-        tracks, now_s, too_many = self.tracks, self._clock(), False
+        tracks, now_s, too_many = self.tracks, time.monotonic(), False
         with tracks.lock:
             agent = tracks.agent(response.agent) if verdicts else None
             for criterion, verdict in verdicts:
                 track = tracks.of(agent, criterion, objectives[criterion])
                 if track is None:
                     too_many = True
-                elif (change := track.add(verdict, now_s)) is not None:
-                    crossings.append(ObjectiveCrossing(
-                        kind=change.kind, criterion=criterion, agent=agent, objective=objectives[criterion],
-                        rate=change.estimate.mean, low=change.estimate.low, high=change.estimate.high,
-                        count=change.estimate.scores, since_ns=change.since_ns, at_ns=verdict.at_ns,
-                        reminder=change.reminder, clustered=response.sampling_clustered, span=change.span,
-                    ))  # fmt: skip
+                elif (crossing := track.add(verdict, now_s)) is not None:
+                    crossings.append(crossing)
         if too_many:  # reported without the lock
             self._broken("objectives", OverflowError("too many are watched"))
         return crossings
@@ -139,13 +109,10 @@ class Objectives:
             )  # fmt: skip
 
     def _callback_failed(self, kind: str, error: BaseException) -> None:
-        if kind == "breached":
-            self._broken("on_breach", error)
-        else:
-            self._broken("on_recovery", error)
+        self._broken("on_breach" if kind == "breached" else "on_recovery", error)
 
 
-def _verdict(result: EvaluationResult, span: SpanReference | None, baseline_rate: float) -> Verdict | None:
+def _verdict(result: EvaluationResult, response: Response, baseline_rate: float) -> Verdict | None:
     if result.passed is None or result.status != "scored":
         return None
     if not result.probability:
@@ -156,4 +123,5 @@ def _verdict(result: EvaluationResult, span: SpanReference | None, baseline_rate
     if result.sampling_reason not in (None, BASELINE):
         # A rule sent it on, and the baseline might have: bets must be small enough for that.
         least = independent(result.probability, baseline_rate) or 0.0
-    return Verdict(result.passed, result.probability, least, span, result.ended_ns or time.time_ns())
+    ended_ns = result.ended_ns or time.time_ns()
+    return Verdict(result.passed, result.probability, least, response.span, ended_ns, response.sampling_clustered)

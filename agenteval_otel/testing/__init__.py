@@ -17,10 +17,9 @@ from agenteval_otel.testing.checks import (
     check_sampler,
     check_storage,
 )
-from agenteval_otel.testing.doubles import ManualClock, RecordedTelemetry
-from agenteval_otel.testing.model_server.reply import ModelReply
-from agenteval_otel.testing.model_server.server import ModelServer
-from agenteval_otel.testing.scripted_judge import ScriptedJudge
+from agenteval_otel.testing.doubles import ManualClock, RecordedTelemetry, ScriptedJudge
+from agenteval_otel.testing.model_formats import ModelReply
+from agenteval_otel.testing.model_server import ModelServer
 
 __all__ = [
     "AWKWARD_INPUTS", "InlineDispatcher", "ManualClock", "ModelReply", "ModelServer", "RecordedTelemetry",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 import math
-import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,10 +23,11 @@ from agenteval_otel.semconv import EVALUATED, OUTCOMES
 from agenteval_otel.storage import EvaluationStorageProvider
 
 _FIRST_RESULTS = (
-    EvaluationResult(criterion_name="a", evaluator_type="T", score=0.2, normalized=0.2, passed=False, label="fail"),
+    EvaluationResult(criterion_name="a", evaluator_type="T", score=0.2, normalized=0.2, passed=False, label="fail",
+                     started_ns=1, ended_ns=2),
     EvaluationResult(criterion_name="b", evaluator_type="T", score="warm", passed=True, label="pass"),
     EvaluationResult(criterion_name="c", evaluator_type="T", error="x", error_type="timeout"),
-)
+)  # fmt: skip
 AWKWARD_INPUTS: tuple[EvaluationInput, ...] = (
     EvaluationInput(response=""),
     EvaluationInput(response="\ufffd\u202e\u200b e\u0301 \U0001f9d1\u200d\U0001f680"),
@@ -78,10 +78,8 @@ def _evaluate(evaluator: Evaluator, evaluation_input: EvaluationInput) -> list[E
 
 
 def check_sampler(sampler: Sampler, *, agent: str = "agent", draws: int = 1_000) -> None:
-    """A sampler answers every draw, however much is known, with a decision that is settled in the end.
-
-    A decision has a known outcome, a reason, and a probability in [0, 1] or None.
-    """
+    """A sampler answers every draw, however much is known, with a decision that is settled in the end: a known outcome,
+    a reason, and a probability in [0, 1] or None."""
     step = RANDOMNESS_RANGE // draws
     for index in range(draws):
         memo: dict[int, SamplingDecision] = {}
@@ -90,11 +88,10 @@ def check_sampler(sampler: Sampler, *, agent: str = "agent", draws: int = 1_000)
             prompt="a", response="b", duration_s=facts.duration_s, error_type=facts.error_type,
             conversation_id=facts.conversation_id,
         )  # fmt: skip
-        decision = sampler.decide(SamplingContext(agent, index * step, memo=memo))
-        if not decision.settled:
-            decision = sampler.decide(SamplingContext(agent, index * step, facts, None, memo))
-        if not decision.settled:
-            decision = sampler.decide(SamplingContext(agent, index * step, facts, evaluation_input, memo))
+        for known, content in ((None, None), (facts, None), (facts, evaluation_input)):
+            decision = sampler.decide(SamplingContext(agent, index * step, known, content, memo))
+            if decision.settled:
+                break
         if sampler.needs_results:
             results = _FIRST_RESULTS[: index % 4]
             decision = sampler.decide(SamplingContext(agent, index * step, facts, evaluation_input, memo, results))
@@ -122,11 +119,8 @@ def check_aggregation(aggregation: Aggregation) -> None:
 
 def check_storage(storage: EvaluationStorageProvider) -> None:
     """A storage provider takes results of every kind, many at once, and can be closed twice."""
-    times: dict[str, Any] = {"started_ns": 1, "ended_ns": 2}
-    scored = EvaluationResult(criterion_name="a", score=0.5, evaluator_type="T", normalized=0.5, **times)
-    failed = EvaluationResult(criterion_name="b", evaluator_type="T", error="x", error_type="timeout", **times)
-    skipped = EvaluationResult(criterion_name="c", evaluator_type="T", skip_reason="no ground truth")
-    aggregated = AggregatedEvaluationResult(overall_score=0.5, results=(scored, failed, skipped), agent="agent")
+    skipped = EvaluationResult(criterion_name="d", evaluator_type="T", skip_reason="no ground truth")
+    aggregated = AggregatedEvaluationResult(overall_score=0.5, results=(*_FIRST_RESULTS, skipped), agent="agent")
 
     async def work() -> None:
         await asyncio.gather(*(storage.save_result(aggregated) for _ in range(20)))
@@ -139,18 +133,13 @@ def check_storage(storage: EvaluationStorageProvider) -> None:
 def check_dispatcher(dispatcher: Dispatcher, *, calls: int = 200) -> None:
     """A dispatcher settles every call exactly once, flushes truthfully, and takes nothing after its shutdown."""
     settled: list[tuple[Any, str]] = []
-    lock = threading.Lock()
 
     async def process(call: Any) -> str:
         if call == 13:
             raise ValueError("one call breaks")
         return EVALUATED
 
-    def settle(call: Any, outcome: str) -> None:
-        with lock:
-            settled.append((call, outcome))
-
-    dispatcher.start(process_each(process), settle)
+    dispatcher.start(process_each(process), lambda call, outcome: settled.append((call, outcome)))
     for call in range(calls):
         dispatcher.submit(call, 1)
     assert dispatcher.flush(10.0), "flush must reach everything that was taken"

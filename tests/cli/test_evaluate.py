@@ -16,7 +16,8 @@ import pytest
 from agenteval_otel import EvaluationInput, Score
 from agenteval_otel.cli import evaluate as evaluate_module
 from agenteval_otel.cli import main
-from agenteval_otel.cli.evaluate.outputs import original_line, result_line
+from agenteval_otel.cli.evaluate.dataset import Row
+from agenteval_otel.cli.evaluate.reports import RESULTS
 from agenteval_otel.engine.progress import Lines
 from agenteval_otel.errors import EvaluationError, EvaluationSkipped
 from agenteval_otel.evaluators import CriterionEvaluator
@@ -334,15 +335,18 @@ def test_an_objective_needs_a_threshold(evaluate: Command) -> None:
     assert "no pass rate (2 scored): the criterion needs a threshold" in evaluate.err
 
 
-@pytest.mark.parametrize("line_of", [result_line, original_line])
-def test_a_result_is_one_line_of_json_whatever_its_metadata(line_of: Callable[..., str]) -> None:
+@pytest.mark.parametrize("form", RESULTS)
+def test_a_result_is_one_line_of_json_whatever_its_metadata(form: str) -> None:
     """Objects are described; a number that is not finite is null."""
     facts = {"nan": float("nan"), "object": Path("a"), "text": "a\u2028b", "list": [float("inf")]}
     result = EvaluationResult(criterion_name="a", evaluator_type="A", score=1, metadata=facts)
     odd = EvaluationResult(
         criterion_name="b", evaluator_type="B", score=1, metadata={"odd": object(), "half": "\ud800"}
     )
-    line = line_of(AggregatedEvaluationResult(results=(result, odd)))
+    file = io.StringIO()
+    row = Row("a.jsonl", 1, EvaluationInput(response=""))
+    RESULTS[form](file).add(row, AggregatedEvaluationResult(results=(result, odd)))
+    line = file.getvalue()
     assert len(line.splitlines()) == 1
     results = json.loads(line, parse_constant=pytest.fail)["results"]
     assert results[0]["metadata"]["text"] == "a\u2028b"
@@ -465,7 +469,7 @@ def test_an_interrupt_is_130(evaluate: Command, monkeypatch: pytest.MonkeyPatch)
     """The file of results has those so far."""
 
     async def interrupted(inputs: Any, config: Any, *, on_result: Callable[..., None], **_: Any) -> None:
-        (result,) = await run([next(inputs)], config)
+        (result,) = await run([next(iter(inputs))], config)
         on_result(0, result)
         raise KeyboardInterrupt
 

@@ -15,7 +15,7 @@ from rich.cells import cell_len
 
 from agenteval_otel import EvaluationCriteria, EvaluationInput, EvaluationRunConfig
 from agenteval_otel.cli.evaluate.dataset import Row
-from agenteval_otel.cli.evaluate.outputs import KINDS
+from agenteval_otel.cli.evaluate.reports import KINDS
 from agenteval_otel.cli.evaluate.totals import FailUnder, Summary, Totals, targets_of
 from agenteval_otel.engine.offline import run_evaluations_sync
 from agenteval_otel.evaluators import Func
@@ -33,6 +33,11 @@ def scored(passed: bool | None = True, criterion: str = "tone", **fields: Any) -
     return result(criterion, score=value, normalized=value, passed=passed, **fields)
 
 
+@pytest.fixture(autouse=True)
+def _in_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+
+
 FAILED = result(error="it broke", error_type="timeout", raised=True)
 SKIPPED = result(skip_reason="no ground truth")
 
@@ -40,9 +45,9 @@ SKIPPED = result(skip_reason="no ground truth")
 class Run:
     """A report on inputs with prepared results."""
 
-    def __init__(self, kind: str, *criteria: EvaluationCriteria, limits: tuple[str, ...] = (), **options: Any) -> None:
+    def __init__(self, kind: str, *criteria: EvaluationCriteria, limits: tuple[str, ...] = ()) -> None:
         self.file = io.StringIO()
-        self.report = KINDS[kind](self.file, **options)
+        self.report = KINDS[kind](self.file)
         self.totals = Totals(criteria or [EvaluationCriteria(name="tone")])
         self.limits = [FailUnder.parse(limit) for limit in limits]
         self.sources: dict[str, None] = {}
@@ -158,11 +163,12 @@ def test_markdown_shows_special_names_as_code() -> None:
 
 
 @pytest.mark.parametrize("width", [40, 60, 80])
-def test_the_table_fits_its_terminal(width: int) -> None:
+def test_the_table_fits_its_terminal(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """No line is wider than the terminal; names and figures are complete."""
+    monkeypatch.setenv("COLUMNS", str(width))
     long_name = "a_criterion_with_a_name_that_is_long"
     criteria = [EvaluationCriteria(name="tone", objective=0.9), EvaluationCriteria(name=long_name)]
-    run = Run("table", *criteria, limits=("0.8", "tone=0.5"), width=width)
+    run = Run("table", *criteria, limits=("0.8", "tone=0.5"))
     for _ in range(1200):
         run.add(scored(), scored(False, criterion=long_name), source="answers.jsonl")
     text = run.add(FAILED).add(SKIPPED).text()
@@ -176,7 +182,7 @@ def test_the_table_fits_its_terminal(width: int) -> None:
 
 def test_the_table_shows_categories_and_long_times() -> None:
     """Labels without a score are counted below the table."""
-    run = Run("table", width=80)
+    run = Run("table")
     for label in ("neutral", "positive", "neutral"):
         run.add(result(score=label, label=label))
     run.report.finish(Summary(run.totals, ["a.jsonl"], [], [], 83.0))
@@ -188,7 +194,7 @@ def test_the_table_in_ascii() -> None:
     """Plain characters stand for signs that the encoding does not have."""
     raw = io.BytesIO()
     with io.TextIOWrapper(raw, encoding="ascii") as file:
-        run = Run("table", EvaluationCriteria(name="tone", objective=0.5), width=80).add(scored())
+        run = Run("table", EvaluationCriteria(name="tone", objective=0.5)).add(scored())
         run.report = KINDS["table"](file)
         run.text()
         file.flush()

@@ -17,10 +17,8 @@ import pytest
 
 import agenteval_otel
 from agenteval_otel import monitor
-from agenteval_otel.cli import counts as counts_module
 from agenteval_otel.cli import main
-from agenteval_otel.cli.counts import MAX_BYTES, counts_from, counts_of
-from agenteval_otel.cli.explain import report
+from agenteval_otel.cli.explain import counts_of, report
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.sampling import RatioSampler
@@ -57,7 +55,7 @@ def serve() -> Iterator[Callable[..., ThreadingHTTPServer]]:
     """Starts servers on loopback that answer with one body, and keep the headers of the last request."""
     with contextlib.ExitStack() as servers:
 
-        def start(body: bytes, *, status: int = 200, endless: bool = False, **headers: str) -> ThreadingHTTPServer:
+        def start(body: bytes, *, status: int = 200, **headers: str) -> ThreadingHTTPServer:
             class Handler(BaseHTTPRequestHandler):
                 def do_GET(self) -> None:
                     server.received = dict(self.headers)  # type: ignore[attr-defined]
@@ -67,8 +65,6 @@ def serve() -> Iterator[Callable[..., ThreadingHTTPServer]]:
                     self.end_headers()
                     with contextlib.suppress(OSError):
                         self.wfile.write(body)
-                        while endless:
-                            self.wfile.write(b"#")
 
                 def log_message(self, *_: Any) -> None:
                     return
@@ -271,18 +267,6 @@ def test_a_failing_server_is_reported(serve: Callable[..., Any], capsys: pytest.
     assert "hidden" not in error
     assert not hasattr(target, "received")
     assert redirecting.received["Authorization"].startswith("Basic ")
-
-
-def test_reading_is_bounded(serve: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A source above the limit is refused; a page without end is given up after the time limit."""
-    large = tmp_path / "large"
-    large.write_bytes(b"x" * (MAX_BYTES + 2))
-    for source in (str(large), address_of(serve(b"x" * (MAX_BYTES + 1)))):
-        with pytest.raises(ConfigurationError, match="is larger than 16 MiB"):
-            counts_from(source)
-    monkeypatch.setattr(counts_module, "TIMEOUT_S", 0.1)
-    with pytest.raises(ConfigurationError, match=r"no end within 0\.1 s"):
-        counts_from(address_of(serve(b"", endless=True)))
 
 
 def test_of_many_agents_the_largest_are_shown() -> None:

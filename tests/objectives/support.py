@@ -11,7 +11,7 @@ from agenteval_otel.errors import EvaluationSkipped
 from agenteval_otel.evaluators import CriterionEvaluator
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, Score
 from agenteval_otel.objectives import BreachSettings, ObjectiveCrossing, ObjectiveSettings
-from agenteval_otel.objectives.track import Change, Track, Verdict
+from agenteval_otel.objectives.track import Track, Verdict
 from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.testing import InlineDispatcher, RecordedTelemetry
@@ -43,7 +43,7 @@ def until(track: Track, stream: Stream, random: Random, rate: float, most: int =
     return most
 
 
-def answers(track: Track, verdicts: Sequence[Verdict], *, now_s: float = 0.0) -> Iterator[Change]:
+def answers(track: Track, verdicts: Sequence[Verdict], *, now_s: float = 0.0) -> Iterator[ObjectiveCrossing]:
     """What the verdicts change."""
     for verdict in verdicts:
         change = track.add(verdict, now_s)

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from agenteval_otel.models import SpanReference
 from agenteval_otel.objectives import BreachSettings
-from agenteval_otel.objectives.evidence import Evidence, LeastProbability
-from agenteval_otel.objectives.track import Track, Tracks, Verdict
+from agenteval_otel.objectives.track import Evidence, LeastProbability, Track, Tracks, Verdict
 from tests.objectives.support import FAIL, PASS, QUICK, adaptive, answers, plain, until
 
 PROBABILITIES = st.floats(min_value=1e-300, max_value=1.0)
@@ -63,8 +62,8 @@ def test_no_stream_breaks_it(stream: list[tuple[bool, float]], objective: float)
         change = track.add(Verdict(passed=passed, probability=probability, least=probability), 0.0)
         assert 0 <= track.evidence.value < math.inf
         if change is not None:
-            assert 0 <= change.estimate.low <= change.estimate.mean <= change.estimate.high <= 1
-            assert (change.estimate.mean < objective) is (change.kind == "breached")
+            assert 0 <= change.low <= change.rate <= change.high <= 1
+            assert (change.rate < objective) is (change.kind == "breached")
 
 
 @given(st.floats(min_value=0.01, max_value=0.99), st.floats(min_value=0.01, max_value=2))
@@ -122,12 +121,12 @@ def test_there_and_back() -> None:
     span = SpanReference(trace_id="0a" * 16, span_id="0b" * 8)
     (breached,) = answers(track, [Verdict(passed=False, span=span, at_ns=7)] * 30)
     assert (breached.kind, breached.span, breached.since_ns, breached.reminder) == ("breached", span, 7, False)
-    assert breached.estimate.mean < 0.9
-    assert breached.estimate.scores == QUICK.window
+    assert breached.rate < 0.9
+    assert breached.count == QUICK.window
     assert track.breached
     (recovered,) = answers(track, [Verdict(passed=True, at_ns=9)] * 400)
     assert (recovered.kind, recovered.since_ns) == ("recovered", 7)
-    assert recovered.estimate.mean >= 0.9
+    assert recovered.rate >= 0.9
     assert not track.breached
     assert list(answers(track, [PASS] * 400)) == []
 

@@ -1,27 +1,20 @@
-"""``agenteval-otel demo``: a monitored support agent under live traffic, whose quality drops half-way.
-
-`traffic` plans the calls or reads recorded ones, `agent` answers them, `scores` collects the results, `screen` shows
-them; this module puts it together.
-"""
+"""``agenteval-otel demo``: a monitored support agent under live traffic, whose quality drops half-way."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import logging
 import os
-import signal
 import time
 from collections.abc import Sequence
 
 from rich.console import Console
 
-from agenteval_otel.cli.demo.agent import Agent
+from agenteval_otel.cli.demo.agent import Agent, Turn, plan_turns, recorded_turns
 from agenteval_otel.cli.demo.scores import Scores, demo_criteria, demo_evaluators
 from agenteval_otel.cli.demo.screen import Delivery, Run, print_progress, print_summary, show_live
-from agenteval_otel.cli.demo.traffic import Turn, plan_turns, recorded_turns
-from agenteval_otel.cli.options import at_least_one, number_between
+from agenteval_otel.cli.figures import number_between, whole_number
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.pipeline.load_shedding import LoadSheddingSettings
@@ -38,16 +31,15 @@ DESCRIPTION = (
 )
 _SECONDS, _CALLS_PER_S, _REALISTIC_FROM_S, _SLOW_S = 20.0, 30, 10.0, 1.0
 _MAX_RECORDED_CHARACTERS = 1_200
-_EVALUATE_S, _EXPORT_S, _GRACE_S = 30.0, 3.0, 2.0
+_EVALUATE_S, _EXPORT_S = 30.0, 3.0
 _MAX_QUEUED = 256
 _VARIABLES = tuple(f"OTEL_EXPORTER_OTLP_{signal}ENDPOINT" for signal in ("", "TRACES_", "LOGS_", "METRICS_"))
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of the subcommand."""
     seconds = number_between(0.5, 3600, "a number of seconds between 0.5 and 3600")
     parser.add_argument("--seconds", type=seconds, help="how long the traffic lasts (default: 20)")
-    parser.add_argument("--calls", type=at_least_one, help="number of calls, over --seconds (default: 30 a second)")
+    parser.add_argument("--calls", type=whole_number, help="number of calls, over --seconds (default: 30 a second)")
     parser.add_argument("--seed", type=int, default=7, help="seed of the traffic (default: %(default)s)")
     parser.add_argument("--no-drop", action="store_true", help="release a prompt that is as good as the first")
     parser.add_argument("--no-live", action="store_true", help="print lines of progress instead of the live view")
@@ -62,7 +54,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the demo; gives the exit code."""
     if arguments.otlp_endpoint is not None and not is_endpoint(arguments.otlp_endpoint):
         raise ConfigurationError(f"found {arguments.otlp_endpoint!r}, expected http://HOST:PORT such as "
                                  "http://localhost:4317", path="--otlp-endpoint")  # fmt: skip
@@ -93,7 +84,6 @@ def extent(calls: int | None, seconds: float | None) -> tuple[int, float]:
 
 
 def _run(arguments: argparse.Namespace, turns: Sequence[Turn], seconds: float | None) -> int:
-    """Traffic, the last evaluations, delivery, summary."""
     console, scores, delivery = Console(highlight=False), Scores(), _delivery(arguments.otlp_endpoint)
     telemetry = OtlpStorageProvider(endpoint=arguments.otlp_endpoint) if delivery.address else None
     pace = 0.0 if seconds is None else min(1.0, seconds / _REALISTIC_FROM_S)
@@ -109,7 +99,10 @@ def _run(arguments: argparse.Namespace, turns: Sequence[Turn], seconds: float | 
     tracer = telemetry.providers.tracer() if telemetry else None
     agent = Agent("support" if seconds else "recorded", pipeline, tracer, pace=pace)
     try:
-        asyncio.run(_take_place(show, console, agent, turns, live=not arguments.no_live))
+        try:
+            asyncio.run(_serve_and_show(show, console, agent, turns, live=not arguments.no_live))
+        except KeyboardInterrupt:
+            show.interrupted = True
         evaluated = pipeline.dispatcher.flush(_EVALUATE_S)
         delivery.complete = pipeline.flush(_EXPORT_S)
         if telemetry is not None:
@@ -138,48 +131,27 @@ def _delivery(endpoint: str | None) -> Delivery:
     return Delivery(address, os.environ.get("OTEL_SERVICE_NAME") or "of OTEL_RESOURCE_ATTRIBUTES")
 
 
-async def _take_place(run: Run, console: Console, agent: Agent, turns: Sequence[Turn], *, live: bool) -> None:
-    """Serve the turns and show what becomes of them, until they are over or Ctrl-C ends them."""
-    loop, stopped = asyncio.get_running_loop(), asyncio.Event()
-
-    def stop() -> None:
-        loop.remove_signal_handler(signal.SIGINT)  # the next Ctrl-C ends the program
-        run.interrupted = True
-        stopped.set()
-
-    with contextlib.suppress(NotImplementedError, ValueError, RuntimeError):  # Windows, other threads
-        loop.add_signal_handler(signal.SIGINT, stop)
+async def _serve_and_show(run: Run, console: Console, agent: Agent, turns: Sequence[Turn], *, live: bool) -> None:
+    """Serve the turns and show what becomes of them, until they are over or Ctrl-C cancels them."""
     live = live and console.is_terminal and not console.is_dumb_terminal
     shown = asyncio.create_task(show_live(run, console) if live else print_progress(run, console))
     run.started = time.monotonic()
     try:
-        await _serve(run, agent, turns, stopped)
-        run.ended = time.monotonic()
+        async with asyncio.TaskGroup() as requests:
+            for turn in turns:
+                if run.seconds is not None:
+                    await asyncio.sleep(max(0.0, run.started + turn.at_s - time.monotonic()))
+                request = requests.create_task(_serve(run, agent, turn))
+                if run.seconds is None:  # recorded turns follow each other as fast as the queue takes them
+                    await request
+                while run.seconds is None and run.pipeline.dispatcher.state()["size"] >= _MAX_QUEUED:  # noqa: ASYNC110
+                    await asyncio.sleep(0.005)
     finally:
+        run.ended = time.monotonic()
         shown.cancel()
         await asyncio.gather(shown, return_exceptions=True)  # a terminal that went away does not end the run
-        loop.remove_signal_handler(signal.SIGINT)
 
 
-async def _serve(run: Run, agent: Agent, turns: Sequence[Turn], stopped: asyncio.Event) -> None:
-    """Start each turn at its time; recorded ones follow each other as fast as the queue takes them."""
-    requests = set[asyncio.Task[None]]()
-    for turn in turns:
-        if run.seconds is None:
-            while run.pipeline.dispatcher.state()["size"] >= _MAX_QUEUED:  # noqa: ASYNC110
-                await asyncio.sleep(0.005)
-        else:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(stopped.wait(), max(0.0, run.started + turn.at_s - time.monotonic()))
-        if stopped.is_set():
-            break
-        run.calls, run.release = run.calls + 1, turn.release
-        requests.add(request := asyncio.create_task(agent.serve(turn)))
-        request.add_done_callback(requests.discard)
-        if run.seconds is None:
-            await request
-    if requests:
-        _, late = await asyncio.wait(requests, timeout=_GRACE_S if stopped.is_set() else None)
-        for request in late:
-            request.cancel()
-        await asyncio.gather(*late, return_exceptions=True)
+async def _serve(run: Run, agent: Agent, turn: Turn) -> None:
+    run.calls, run.release = run.calls + 1, turn.release
+    await agent.serve(turn)

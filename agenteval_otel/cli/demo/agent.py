@@ -1,23 +1,180 @@
-"""The demo's application: an agent that answers the traffic through `monitor`.
-
-Request, agent, model and tool spans are the application's own. The answers are scripted; the waiting is real.
-"""
+"""The demo's traffic, planned questions with scripted answers or recorded conversations, and its agent."""
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncGenerator
-from typing import Any
+from collections.abc import AsyncGenerator, Iterator
+from typing import Any, NamedTuple
 
 from opentelemetry.trace import NoOpTracer, Span, SpanKind, StatusCode, Tracer
+from pydantic import TypeAdapter, ValidationError
 
 from agenteval_otel import annotate, monitor
 from agenteval_otel import semconv as names
-from agenteval_otel.cli.demo.traffic import Turn
+from agenteval_otel.cli.evaluate.dataset import Source, input_of, named_values
+from agenteval_otel.config import Problem, SettingsError
+from agenteval_otel.errors import ConfigurationError
+from agenteval_otel.models import Message
 from agenteval_otel.pipeline import Pipeline
 
+_SYSTEM = "You are the support agent of a small shop. Be brief, name what was asked about, say what happens next."
+_STREAMED, _SLOW, _TOOL_FAILS, _GOES_ON = 0.3, 0.05, 0.05, 0.5
+_MAX_MESSAGES = 8
 _MODEL = "scripted-1"
+_MESSAGES = TypeAdapter(list[Message])
+
+
+class Turn(NamedTuple):
+    """One call: `messages` end with the question. Planned calls begin `at_s` seconds after the start."""
+
+    conversation: str
+    messages: list[dict[str, Any]]
+    answer: str
+    tool_calls: list[Any]
+    at_s: float = 0.0
+    release: int = 1
+    topic: Topic | None = None
+    kind: str = "recorded"
+    streamed: bool = False
+    slow: bool = False
+
+
+class Topic(NamedTuple):
+    """A subject of questions, the tool that looks it up and the result."""
+
+    word: str
+    question: str
+    tool: str
+    fact: str
+
+
+_TOPICS = (
+    Topic("refund", "Where is my refund for order {order}?", "lookup_order",
+          "it was approved on Monday and takes three working days to reach your account"),
+    Topic("delivery", "When will the delivery of order {order} arrive?", "track_delivery",
+          "the parcel left the depot this morning and arrives tomorrow before noon"),
+    Topic("invoice", "The invoice of order {order} has the wrong address, can you fix it?", "lookup_order",
+          "it still shows your old address, and a corrected copy is on its way to your inbox"),
+    Topic("password", "My password does not work any more, what can I do?", "search_help",
+          "it expired after ninety days, and the sign-in page sends you a fresh link"),
+)  # fmt: skip
+_FOLLOW_UPS = (
+    "Thanks. And what does that mean for my {topic}?", "Is there anything that I have to do about the {topic} myself?",
+)  # fmt: skip
+_GREETINGS = ("Thanks for waiting.", "Thank you for asking.", "Happy to look.")
+_NEXT_STEPS = (
+    "Reply here if anything is missing.", "I opened a ticket and will reply in it by tomorrow.",
+    "Please reply with a photo if it looks different on your side.",
+)  # fmt: skip
+_PADDING = (
+    " There are several cases to tell apart, which our general terms explain in some detail, and in most of them the"
+    " answer depends on when and how things were ordered, on what was agreed, and on who looks at it first."
+)
+# Kinds of answers: their percentages with either prompt, and the answer. Version 2 fails and breaks off no more often
+# than version 1: latency and error rate stay the same, and the answers get worse.
+_KINDS = {
+    "good": (84, 29, "{hello} About your {word}: {fact}. {next}"),
+    "vague": (2, 20, "{hello} We are aware of things like this and will look at it as soon as we can."),
+    "long": (3, 22, f"{{hello}}{_PADDING}{_PADDING} As to your {{word}}, {{fact}}. {{next}}"),
+    "open_ended": (2, 13, "{hello} About your {word}: {fact}."),
+    "refused": (2, 9, "I'm sorry, but I can't help with that request. {hello}"),
+    "empty": (2, 2, ""),
+    "cut": (2, 2, f"{{hello}} About your {{word}}: {{fact}}.{_PADDING} We will also look at the"),
+    "failed": (3, 3, ""),
+}
+
+
+def plan_turns(*, calls: int, seconds: float, seed: int, drop: bool = True) -> list[Turn]:
+    """Exactly `calls` turns in order of time, spread over `seconds`; the same for the same seed.
+
+    From half-way the second prompt applies; with `drop` it is worse than the first.
+    """
+    rng = random.Random(seed)
+    turns: list[Turn] = []
+    open_turns: list[Turn] = []
+    for number in range(calls):
+        at_s = (number + rng.random()) * seconds / calls
+        before = next((turn for turn in open_turns if turn.at_s + seconds / 8 <= at_s), None)
+        if before is not None:
+            open_turns.remove(before)
+        turn = _turn(rng, at_s, 2 if at_s >= seconds / 2 else 1, drop, f"c-{number:04d}", before)
+        turns.append(turn)
+        if turn.answer and len(turn.messages) < _MAX_MESSAGES and rng.random() < _GOES_ON:
+            open_turns.append(turn)
+    return turns
+
+
+def _turn(rng: random.Random, at_s: float, release: int, drop: bool, name: str, before: Turn | None) -> Turn:
+    if before is None or before.topic is None:
+        topic, messages = rng.choice(_TOPICS), [{"role": "system", "content": _SYSTEM}]
+        question = topic.question.format(order=f"#{rng.randrange(4000, 9999)}")
+    else:
+        name, topic = before.conversation, before.topic
+        messages = [*before.messages, {"role": "assistant", "content": before.answer}]
+        question = rng.choice(_FOLLOW_UPS).format(topic=topic.word)
+    shares = [worse if drop and release == 2 else better for better, worse, _ in _KINDS.values()]
+    (kind,) = rng.choices(list(_KINDS), shares)
+    fails = rng.random() < _TOOL_FAILS
+    result = {"error": "upstream timeout"} if fails else {"status": "ok", "note": topic.fact}
+    call = {"name": topic.tool, "arguments": {"topic": topic.word}, "result": result}
+    hello, next_step = rng.choice(_GREETINGS), rng.choice(_NEXT_STEPS)
+    return Turn(
+        name, [*messages, {"role": "user", "content": question}],
+        _KINDS[kind][2].format(hello=hello, word=topic.word, fact=topic.fact, next=next_step),
+        tool_calls=[] if kind == "empty" else [call],  # a turn with a tool call may have no text
+        at_s=at_s, release=release, topic=topic, kind=kind,
+        streamed=rng.random() < _STREAMED and kind not in ("failed", "empty"), slow=rng.random() < _SLOW,
+    )  # fmt: skip
+
+
+def recorded_turns(path: str) -> Iterator[Turn]:
+    """The turns of a JSONL file: conversations (``messages``), or the inputs that ``evaluate`` reads."""
+    source = Source(path)
+    try:
+        for number, line in enumerate(source.lines(), 1):
+            if line.strip():
+                try:
+                    yield from _turns_of(dict(named_values(line)), f"line-{number}")
+                except ConfigurationError as error:
+                    place = f"{source.name}:{number}"
+                    raise SettingsError(Problem(place, *problem) for problem in error.problems) from None
+    finally:
+        source.close()
+
+
+def _turns_of(record: dict[str, Any], name: str) -> Iterator[Turn]:
+    conversation = str(record.get("id", name))[:128]
+    if "messages" in record:
+        yield from _split(record["messages"], conversation)
+        return
+    recorded = input_of(list(record.items()))
+    question = [{"role": "user", "content": recorded.prompt}] if recorded.prompt is not None else []
+    calls = [call.model_dump(by_alias=True, exclude_none=True) for call in recorded.tool_calls or ()]
+    yield Turn(conversation, question, recorded.response_text, calls)
+
+
+def _split(raw: list[dict[str, Any]], conversation: str) -> Iterator[Turn]:
+    """Split a conversation before each message of the user that follows the assistant."""
+    try:
+        messages = _MESSAGES.validate_python(raw)
+    except ValidationError:
+        raise ConfigurationError("expected a list of objects with a role", path="messages") from None
+    if not any(message.role == "assistant" for message in messages):
+        raise ConfigurationError("no message of the assistant", path="messages")
+    begin = 0
+    for end in range(1, len(messages) + 1):
+        if end < len(messages) and messages[end].role != "user":
+            continue
+        first = next((i for i in range(begin, end) if messages[i].role == "assistant"), None)
+        if first is None:
+            continue
+        answer = [message.content for message in messages[first:end] if message.role == "assistant" and message.content]
+        results = {item.tool_call_id: item.content for item in messages[first:end] if item.role == "tool"}
+        calls = [{**call, "result": results.get(call.get("id"))}
+                 for message in raw[first:end] for call in message.get("tool_calls") or ()]  # fmt: skip
+        yield Turn(conversation, raw[:first], answer[-1] if answer else "", calls)
+        begin = end
 
 
 class OrderSystemError(Exception):
@@ -51,8 +208,8 @@ class Agent:
                 else:
                     await self._answer(turn.messages, turn)
             except OrderSystemError as error:
-                _set_failed(request, type(error).__name__)
-                _set_failed(agent, type(error).__name__)
+                for failed in (request, agent):
+                    _set_failed(failed, type(error).__name__)
 
     async def _plain_answer(self, messages: list[dict[str, Any]], turn: Turn) -> str:
         await self._use_tools(turn)
@@ -72,7 +229,6 @@ class Agent:
             await self._wait(0.01, 0.03)
 
     async def _use_tools(self, turn: Turn) -> None:
-        """Annotate the call, and wait for its tools."""
         annotate(model=_MODEL, conversation_id=turn.conversation, metadata={"prompt_version": turn.release})
         for call in turn.tool_calls:
             tool = str(call.get("function", call).get("name"))

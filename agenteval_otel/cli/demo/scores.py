@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import statistics
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -30,19 +30,18 @@ _NEXT_STEP = re.compile(
     r"\?\s*$|\b(?:repl(?:y|ies)|ticket|let me know|please (?:confirm|provide|reply|share|send)|would you like)\b",
     re.IGNORECASE,
 )
-_POLITE_WORDS = {"type": "includes", "keywords": ["thank", "please", "happy"], "expected_outcome": "any"}
 
 
 def demo_criteria() -> tuple[EvaluationCriteria, ...]:
-    """The objectives of the criteria."""
     return tuple(EvaluationCriteria(name=name, objective=objective) for name, objective in OBJECTIVES.items())
 
 
 def demo_evaluators(*, max_characters: int = 320) -> tuple[Evaluator, ...]:
     """The evaluators of a run; answers longer than `max_characters` fail `short_enough`."""
+    polite = {"keywords": ["thank", "please", "happy"], "expected_outcome": "any"}
     rules = [
         {"criterion": "short_enough", "type": "length", "max": max_characters},
-        {"criterion": "courtesy", **_POLITE_WORDS},
+        {"criterion": "courtesy", "type": "includes", **polite},
     ]
     functions = (Func.of(names_the_topic), Func.of(next_step), Func.of(tools_worked, threshold=1.0))
     return (ResponseHealth(), RuleBased.load({"rules": rules}), *functions)
@@ -67,15 +66,14 @@ def next_step(evaluation_input: EvaluationInput) -> Score:
 
 def tools_worked(evaluation_input: EvaluationInput) -> Score:
     """Share of the tool calls with a result that is no error; skips turns without tool calls."""
-    calls = evaluation_input.tool_calls or []
-    if not calls:
+    results = [call.result for call in evaluation_input.tool_calls or ()]
+    if not results:
         raise EvaluationSkipped("no tool was called")
-    results = [call.result for call in calls]
     failed = sum(
         bool(result.get("error")) if isinstance(result, dict) else str(result).lower().startswith("error")
         for result in results
     )
-    return Score(value=1 - failed / len(calls), reason_code="tool_failed" if failed else None)
+    return Score(value=1 - failed / len(results), reason_code="tool_failed" if failed else None)
 
 
 class Verdict(NamedTuple):
@@ -98,23 +96,20 @@ class Scores:
         self.objectives = ObjectiveSettings(breach=_BREACH, on_breach=self.on_breach)
         self.breaches: dict[str, ObjectiveCrossing] = {}
         self.failing_trace: str | None = None
-        self._verdicts: dict[str, deque[Verdict]] = {}
+        self._verdicts: dict[str, deque[Verdict]] = defaultdict(lambda: deque(maxlen=_MAX_VERDICTS))
         self._lags_ms: deque[float] = deque(maxlen=_MAX_VERDICTS)
 
     def on_breach(self, crossing: ObjectiveCrossing) -> None:
-        """Keep the first breach of an objective."""
         self.breaches.setdefault(crossing.criterion, crossing)
 
     async def save_result(self, aggregated: AggregatedEvaluationResult) -> None:
-        """Add the results of one answer."""
         self.totals.add(aggregated)
         if aggregated.ended_ns is not None and aggregated.response_ended_ns is not None:
             self._lags_ms.append(max(0.0, (aggregated.ended_ns - aggregated.response_ended_ns) / 1e6))
         for result in aggregated.results:
             if result.passed is not None and result.probability:
-                self._verdicts.setdefault(result.criterion_name, deque(maxlen=_MAX_VERDICTS)).append(
-                    Verdict(result.ended_ns or 0, result.passed, 1 / result.probability, result.reason_code)
-                )
+                verdict = Verdict(result.ended_ns or 0, result.passed, 1 / result.probability, result.reason_code)
+                self._verdicts[result.criterion_name].append(verdict)
             if result.passed is False and aggregated.span:
                 self.failing_trace = aggregated.span.trace_id
 

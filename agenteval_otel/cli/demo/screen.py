@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -17,17 +17,15 @@ from rich.table import Table
 from rich.text import Text
 
 from agenteval_otel.cli.demo.scores import Scores
-from agenteval_otel.cli.evaluate.reports import criteria_table
+from agenteval_otel.cli.evaluate.reports import criteria_table, grid_of
 from agenteval_otel.cli.figures import Glyphs, count_of, frequencies, glyphs_of, percent, setting, with_interval
 from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.semconv import NOT_SAMPLED
 
 _DRAWN_PER_S, _PROGRESS_S = 4, 4.0
 _PASS_RATE = (
-    "sum by (gen_ai_evaluation_name) (rate(agenteval_evaluation_weight_total",
-    '    {gen_ai_evaluation_score_label="pass"}[1m]))',
-    "/ sum by (gen_ai_evaluation_name) (rate(agenteval_evaluation_weight_total",
-    '    {gen_ai_evaluation_score_label=~"pass|fail"}[1m]))',
+    "sum by (gen_ai_evaluation_name) "
+    "(rate(agenteval_evaluation_weight_total{{gen_ai_evaluation_score_label=~{!r}}}[1m]))"
 )
 
 
@@ -49,12 +47,10 @@ class Run:
 
     @property
     def elapsed_s(self) -> float:
-        """Since the first call, until the last answer."""
         return (self.ended or time.monotonic()) - self.started
 
     @property
     def done(self) -> float:
-        """Share of the traffic that is over."""
         return min(1.0, self.elapsed_s / self.seconds if self.seconds else self.calls / max(1, self.total))
 
     @property
@@ -97,14 +93,13 @@ async def print_progress(run: Run, console: Console) -> None:
 
 
 def render(run: Run, console: Console) -> RenderableType:
-    """The live view at this moment."""
     width, glyphs = console.width, glyphs_of(console)
     end = f"{run.elapsed_s:.1f}" + (f" of {run.seconds:g} s" if run.seconds else " s")
     title = Text.assemble(("agenteval-otel demo", "bold cyan"), " " * max(1, width - 19 - len(end)), end)
     bar = ProgressBar(total=1.0, completed=run.done, width=width, complete_style="cyan", finished_style="cyan")
     return Group(
-        title, bar, Text(), _lines(_facts(run, glyphs)), Text(), _table(run, width, glyphs), Text(),
-        _lines(((f"{glyphs.down} alarm", text) for text in _breaches(run, glyphs)), style="red"),
+        title, bar, Text(), grid_of(_facts(run, glyphs)), Text(), _table(run, width, glyphs), Text(),
+        grid_of(((f"{glyphs.down} alarm", text) for text in _breaches(run, glyphs)), style="red"),
         Text(f"\n95 % intervals {glyphs.dot} Ctrl-C ends early, with the summary", style="dim"),
     )  # fmt: skip
 
@@ -124,15 +119,6 @@ def _facts(run: Run, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
     pending = run.calls - sum(outcomes.values())
     end = f" + {pending:,} under way" if pending else f" {glyphs.good} adds up"
     yield "Outcomes", f"{run.calls:,} calls = {' + '.join(parts) or '0'}{end}"
-
-
-def _lines(named: Iterable[tuple[str, str]], style: str = "") -> Table:
-    grid = Table.grid(padding=(0, 2, 0, 0))
-    grid.add_column(no_wrap=True, min_width=8, style=style or "dim")
-    grid.add_column(style=style)
-    for name, text in named:
-        grid.add_row(Text(name), Text(text))
-    return grid
 
 
 def _table(run: Run, width: int, glyphs: Glyphs) -> Table:
@@ -160,24 +146,23 @@ def print_summary(run: Run, console: Console, delivery: Delivery, *, evaluated: 
     page, glyphs = _Page(console), glyphs_of(console)
     ended = "ended early by Ctrl-C, after" if run.interrupted else "over after"
     page.heading(f"The traffic is {ended} {run.elapsed_s:.1f} s", "bold cyan")
-    page.show(_lines(_facts(run, glyphs)))
+    page.show(grid_of(_facts(run, glyphs)))
     if not evaluated:
         page.line("Some answers were not evaluated in time.", "red")
     page.heading(f"Scores {glyphs.dot} weighted by 1 / probability, with 95 % intervals")
     page.show(_table(run, console.width - 2, glyphs))
     _print_breaches(page, run, glyphs, planted=planted)
     _print_delivery(page, delivery, run.scores, glyphs)
-    endpoint = f"export OTEL_EXPORTER_OTLP_ENDPOINT={delivery.address}"
     page.heading("Next")
-    for name, *commands in (
-        ("your handler", "from agenteval_otel import monitor", "@monitor",
-         "async def answer(question: str) -> str: ..."),
+    for name, command in (
+        ("your handler", "from agenteval_otel import monitor    # then @monitor above it"),
         ("your settings", "agenteval-otel check agenteval.yaml"),
-        ("your stack", endpoint if delivery.address else "agenteval-otel demo --otlp-endpoint http://localhost:4317"),
+        ("your stack", f"export OTEL_EXPORTER_OTLP_ENDPOINT={delivery.address}" if delivery.address else
+         "agenteval-otel demo --otlp-endpoint http://localhost:4317"),
         ("your alerts", "agenteval-otel provision all --settings agenteval.yaml"),
         ("your recordings", "agenteval-otel demo --traffic conversations.jsonl"),
     ):  # fmt: skip
-        page.step(name, *commands)
+        page.command(command, f"  {name:<18}")
 
 
 def _print_breaches(page: _Page, run: Run, glyphs: Glyphs, *, planted: bool) -> None:
@@ -214,7 +199,6 @@ def _print_delivery(page: _Page, delivery: Delivery, scores: Scores, glyphs: Gly
             "Is the Collector up, and is the port right (4317 gRPC, 4318 HTTP)? On other ports set "
             "OTEL_EXPORTER_OTLP_PROTOCOL, to grpc or http/protobuf."
         )  # fmt: skip
-        page.line("The scores above are complete all the same.")
     breached = (breach.trace_id for breach in scores.breaches.values())
     trace_id = next(filter(None, breached), scores.failing_trace)
     if trace_id and delivery.spans:
@@ -223,8 +207,7 @@ def _print_delivery(page: _Page, delivery: Delivery, scores: Scores, glyphs: Gly
         page.command(f"http://localhost:16686/trace/{trace_id}    # in Jaeger")
     if delivery.complete:
         page.line("Metrics: the pass rate of each criterion, in PromQL, is")
-        for line in _PASS_RATE:
-            page.command(line)
+        page.command(f"{_PASS_RATE.format('pass')} / {_PASS_RATE.format('pass|fail')}")
         page.line("and the outcomes of the calls are")
         page.command("sum by (agenteval_outcome) (agenteval_responses_total)")
         page.line("Events: gen_ai.evaluation.result, one for each score, with the trace's ids")
@@ -248,8 +231,3 @@ class _Page:
     def command(self, text: str, label: str = "    ") -> None:
         """Print something to be copied, never wrapped."""
         self._console.print(Text.assemble(label, (text, "cyan")), soft_wrap=True)
-
-    def step(self, name: str, *commands: str) -> None:
-        """Print commands beside their name."""
-        for number, command in enumerate(commands):
-            self.command(command, f"  {name if number == 0 else '':<18}")

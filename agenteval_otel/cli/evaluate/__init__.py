@@ -1,8 +1,4 @@
-"""``agenteval-otel evaluate``: scores a dataset with the evaluators of the live answers; reports and an exit code.
-
-`dataset` and `parsing` read inputs, this module runs them, `totals` sums up the results and compares them with
-objectives and limits, `outputs` writes the `reports` and the results.
-"""
+"""``agenteval-otel evaluate``: scores a dataset with the evaluators of the live answers; reports and an exit code."""
 
 from __future__ import annotations
 
@@ -10,16 +6,16 @@ import argparse
 import asyncio
 import os
 import sys
+import textwrap
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import redirect_stdout
 from typing import Any
 
 from agenteval_otel.cli.evaluate.dataset import Dataset, Row
-from agenteval_otel.cli.evaluate.outputs import Outputs
+from agenteval_otel.cli.evaluate.reports import Outputs
 from agenteval_otel.cli.evaluate.totals import FailUnder, Summary, Totals, check_names, targets_of
-from agenteval_otel.cli.figures import count_of
-from agenteval_otel.cli.options import at_least_one, comma_separated
+from agenteval_otel.cli.figures import count_of, whole_number
 from agenteval_otel.components.explained import known_choices, suggestion
 from agenteval_otel.config.files import read_file
 from agenteval_otel.config.load import load_settings, located
@@ -27,7 +23,6 @@ from agenteval_otel.config.process import build_loaded
 from agenteval_otel.config.tree import Section, plain
 from agenteval_otel.engine.config import EvaluationRunConfig
 from agenteval_otel.engine.offline import run_evaluations
-from agenteval_otel.engine.progress import Silence, progress_for
 from agenteval_otel.errors import ConfigurationError, EvaluationError
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationCriteria, EvaluationInput
 from agenteval_otel.models.judge_calls import observed_by
@@ -58,68 +53,60 @@ examples:
 """
 
 
+def _comma_separated(*known: str) -> Callable[[str], list[str]]:
+    """The type of an option of names with commas between them; of the `known` ones, where there are any."""
+
+    def parse(text: str) -> list[str]:
+        items = [item for item in map(str.strip, text.split(",")) if item]
+        if not items:
+            raise argparse.ArgumentTypeError("expected at least one value")
+        for item in items:
+            if known and item not in known:
+                raise argparse.ArgumentTypeError(f"{item!r} is none of {', '.join(known)}")
+        return items
+
+    return parse
+
+
+_WHAT_RUNS: dict[str, dict[str, Any]] = {
+    "--settings": {"metavar": "FILE", "help": "a settings file (see `agenteval-otel check`), or a JSON or YAML file "
+                   "with evaluatorConfigs (default: the file that AGENTEVAL_SETTINGS names)"},
+    "--profile": {"metavar": "NAME", "help": "a profile of the settings file"},
+    "--agent": {"metavar": "NAME", "help": "use the evaluators and criteria of this agent"},
+    "--tags": {"action": "extend", "type": _comma_separated(), "default": [], "metavar": "TAG,...",
+               "help": "only evaluators with one of these tags"},
+    "--execution": {"action": "extend", "type": _comma_separated("inline", "thread", "process", "async"), "default": [],
+                    "metavar": "MODE,...",
+                    "help": "only evaluators with this execution: inline, thread, process, async (calls a model)"},
+    "--concurrency": {"type": whole_number, "default": 8, "metavar": "N",
+                      "help": "inputs evaluated at the same time (default: %(default)s)"},
+}  # fmt: skip
+_WHAT_COMES_OUT: dict[str, dict[str, Any]] = {
+    "--report": {"action": "append", "default": [], "metavar": "KIND[=FILE]",
+                 "help": "table (default), json, junit or markdown; repeatable, each but one with a file"},
+    "--output": {"metavar": "FILE", "help": "file for the report without one (default: standard output)"},
+    "--results": {"metavar": "FILE", "help": "write each input's result as a JSON line; - for standard output"},
+    "--results-format": {"choices": ("full", "agentdock"), "default": "full",
+                         "help": "full, or the JSON form of AgentDock (default: %(default)s)"},
+    "--fail-under": {"action": "append", "default": [], "metavar": "[CRITERION=]LIMIT",
+                     "help": "exit code 1 when the mean of the criterion (without one: of the overall scores) is below "
+                     "this (0 to 1); repeatable"},
+    "--quiet": {"action": "store_true", "help": "no progress on standard error"},
+}  # fmt: skip
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of the subcommand."""
-    parser.formatter_class = _Formatter
-    parser.epilog = f"{_EXIT_CODES}\n{_EXAMPLES}"
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.description = textwrap.fill(DESCRIPTION, 78)
+    parser.epilog = f"{textwrap.fill(_EXIT_CODES, 78)}\n{_EXAMPLES}"
     add = parser.add_argument
     add("datasets", nargs="+", metavar="FILE", help="inputs, .jsonl or .csv, read in this order; - for standard input")
     add("--format", choices=("jsonl", "csv"), help="of the inputs (default: by suffix, else by the first character)")
-    add("--limit", type=at_least_one, metavar="N", help="evaluate only the first N inputs")
-    _add_what_runs(parser.add_argument_group("what runs"))
-    _add_what_comes_out(parser.add_argument_group("what comes out"))
-
-
-def _add_what_runs(group: argparse._ArgumentGroup) -> None:
-    add = group.add_argument
-    add(
-        "--settings", metavar="FILE",
-        help="a settings file (see `agenteval-otel check`), or a JSON or YAML file with evaluatorConfigs (default: the "
-        "file that AGENTEVAL_SETTINGS names)",
-    )  # fmt: skip
-    add("--profile", metavar="NAME", help="a profile of the settings file")
-    add("--agent", metavar="NAME", help="use the evaluators and criteria of this agent")
-    add(
-        "--tags", action="extend", type=comma_separated(), default=[], metavar="TAG,...",
-        help="only evaluators with one of these tags",
-    )  # fmt: skip
-    add(
-        "--execution", action="extend", metavar="MODE,...", default=[],
-        type=comma_separated("inline", "thread", "process", "async"),
-        help="only evaluators with this execution: inline, thread, process, async (calls a model)",
-    )  # fmt: skip
-    add(
-        "--concurrency", type=at_least_one, default=8, metavar="N",
-        help="inputs evaluated at the same time (default: %(default)s)",
-    )  # fmt: skip
-
-
-def _add_what_comes_out(group: argparse._ArgumentGroup) -> None:
-    add = group.add_argument
-    add(
-        "--report", action="append", default=[], metavar="KIND[=FILE]",
-        help="table (default), json, junit or markdown; repeatable, each but one with a file",
-    )  # fmt: skip
-    add("--output", metavar="FILE", help="file for the report without one (default: standard output)")
-    add("--results", metavar="FILE", help="write each input's result as a JSON line; - for standard output")
-    add(
-        "--results-format", choices=("full", "agentdock"), default="full",
-        help="full, or the JSON form of AgentDock (default: %(default)s)",
-    )  # fmt: skip
-    add(
-        "--fail-under", action="append", default=[], metavar="[CRITERION=]LIMIT",
-        help="exit code 1 when the mean of the criterion (without one: of the overall scores) is below this (0 to 1); "
-        "repeatable",
-    )  # fmt: skip
-    add("--quiet", action="store_true", help="no progress on standard error")
-
-
-class _Formatter(argparse.RawDescriptionHelpFormatter):
-    """Wraps the text before the examples."""
-
-    def _fill_text(self, text: str, width: int, indent: str) -> str:
-        wrapped, separator, rest = text.partition("\nexamples:\n")
-        return argparse.HelpFormatter._fill_text(self, wrapped, width, indent) + "\n" + separator + rest
+    add("--limit", type=whole_number, metavar="N", help="evaluate only the first N inputs")
+    for title, options in (("what runs", _WHAT_RUNS), ("what comes out", _WHAT_COMES_OUT)):
+        group = parser.add_argument_group(title)
+        for name, details in options.items():
+            group.add_argument(name, **details)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -130,8 +117,7 @@ def run(arguments: argparse.Namespace) -> int:
     criteria = _scored_criteria(config)
     check_names(limits, [criterion.name for criterion in criteria])
     with Dataset(arguments.datasets, form=arguments.format, limit=arguments.limit, check=config.check_input) as dataset:
-        inputs = dataset.check()
-        if inputs == 0:
+        if dataset.check() == 0:
             raise ConfigurationError(f"no inputs in {', '.join(dataset.names)}: there is nothing to evaluate")
         if config.selection.left_out:
             _print(f"left out: {', '.join(map(str, config.selection.left_out))}")
@@ -140,11 +126,9 @@ def run(arguments: argparse.Namespace) -> int:
         totals = Totals(criteria)
         began = time.monotonic()
         with outputs:
-            with progress_for(inputs, quiet=arguments.quiet) as progress:
-                flow = _Flow(dataset, totals, outputs, progress)
-                # The reports already have standard output; what evaluators print goes to standard error.
-                with redirect_stdout(sys.stderr), observed_by(totals.judges):
-                    asyncio.run(_evaluate(flow, config, arguments.concurrency))
+            # The reports already have standard output; what evaluators print goes to standard error.
+            with redirect_stdout(sys.stderr), observed_by(totals.judges):
+                asyncio.run(_evaluate(_Flow(dataset, totals, outputs), config, arguments))
             targets = list(targets_of(totals, limits))
             summary = Summary(totals, dataset.names, limits, targets, time.monotonic() - began)
             outputs.finish(summary)
@@ -153,41 +137,44 @@ def run(arguments: argparse.Namespace) -> int:
     return _exit_code(totals, list(map(str, summary.missed)))
 
 
-async def _evaluate(flow: _Flow, config: EvaluationRunConfig, concurrency: int) -> None:
-    try:
-        await run_evaluations(flow.inputs(), config, concurrency=concurrency, on_result=flow.add, keep_results=False)
-    finally:
-        if hasattr(config.storage, "close"):
-            await config.storage.close()
-
-
 class _Flow:
-    """Passes inputs to the runner, and its results in the order of the dataset to totals and outputs.
+    """The inputs of a dataset as the runner takes them, and its results, put back into the order of the dataset.
 
     Results wait for those of earlier inputs; the runner bounds how many.
     """
 
-    def __init__(self, dataset: Dataset, totals: Totals, outputs: Outputs, progress: Silence) -> None:
-        self._dataset, self._totals, self._outputs, self._progress = dataset, totals, outputs, progress
+    def __init__(self, dataset: Dataset, totals: Totals, outputs: Outputs) -> None:
+        self._dataset, self._totals, self._outputs = dataset, totals, outputs
         self._rows: dict[int, Row] = {}
         self._ready: dict[int, AggregatedEvaluationResult] = {}
         self._next = 0
 
-    def inputs(self) -> Iterator[EvaluationInput]:
-        """The inputs, as the runner has room for them."""
+    def __len__(self) -> int:
+        return len(self._dataset)
+
+    def __iter__(self) -> Iterator[EvaluationInput]:
         for position, row in enumerate(self._dataset):
             self._rows[position] = row
             yield row.evaluation_input
 
     def add(self, position: int, aggregated: AggregatedEvaluationResult) -> None:
-        """Add the results of one input, in any order."""
         self._ready[position] = aggregated
         while self._next in self._ready:
             row, ready = self._rows.pop(self._next), self._ready.pop(self._next)
             self._next += 1
             self._totals.add(ready, place=row.place, criteria=row.evaluation_input.criteria)
             self._outputs.add(row, ready)
-        self._progress.advance(self._totals.broken)
+
+
+async def _evaluate(flow: _Flow, config: EvaluationRunConfig, arguments: argparse.Namespace) -> None:
+    try:
+        await run_evaluations(
+            flow, config, concurrency=arguments.concurrency, on_result=flow.add, keep_results=False,
+            progress=not arguments.quiet,
+        )  # fmt: skip
+    finally:
+        if hasattr(config.storage, "close"):
+            await config.storage.close()
 
 
 def _exit_code(totals: Totals, missed: Sequence[str]) -> int:

@@ -1,22 +1,138 @@
-"""Reports: a table for people, JSON for programs, Markdown for pull requests, JUnit XML for CI servers."""
+"""What comes out: a table for people, JSON for programs, Markdown for pull requests, JUnit XML for CI servers, and the
+results of the inputs. Every file is opened before anything is evaluated."""
 
 from __future__ import annotations
 
+import argparse
+import io
+import os
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import IO
+from contextlib import ExitStack, contextmanager
+from typing import IO, Any, Self
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
+from pydantic import TypeAdapter
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from agenteval_otel.capture.text import plain
 from agenteval_otel.cli.evaluate.dataset import Row
 from agenteval_otel.cli.evaluate.totals import CriterionTotals, Summary, Target, Totals, estimate_json
-from agenteval_otel.cli.figures import Glyphs, count_of, duration_of, glyphs_of, json_for_terminals, with_interval
+from agenteval_otel.cli.figures import Glyphs, count_of, glyphs_of, json_for_terminals, with_interval
+from agenteval_otel.components.explained import known_choices
+from agenteval_otel.errors import ConfigurationError, StorageError
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationResult
 from agenteval_otel.runtime.masking import printable
 from agenteval_otel.scoring.intervals import Estimate
+from agenteval_otel.storage.base import without_objects
+
+_STDOUT = "-"
+# Readers that split text into lines by `str.splitlines` split here too.
+_LINE_BREAKS = {0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029"}
+_JSON = TypeAdapter[Any](Any)
+
+
+class Outputs:
+    """The reports and the results, each with its file. As a context manager it opens and closes the files."""
+
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        self._places = _places(arguments)
+        self._reports: list[Report] = []
+        self._open = ExitStack()
+
+    def __enter__(self) -> Self:
+        with ExitStack() as opened:
+            for kind, path in self._places:
+                self._reports.append((KINDS | RESULTS)[kind](opened.enter_context(_opened(kind, path))))
+            self._open = opened.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
+
+    def add(self, row: Row, aggregated: AggregatedEvaluationResult) -> None:
+        """Add the results of one input, in the order of the dataset, or raise `StorageError`."""
+        for report, (_, path) in zip(self._reports, self._places, strict=True):
+            with _explained(path):
+                report.add(row, aggregated)
+
+    def finish(self, summary: Summary) -> None:
+        for report, (_, path) in zip(self._reports, self._places, strict=True):
+            with _explained(path):
+                report.finish(summary)
+                report.file.flush()
+
+
+def _places(arguments: argparse.Namespace) -> list[tuple[str, str]]:
+    """The kind and the file of each output."""
+    places: list[tuple[str, str]] = []
+    for text in arguments.report:
+        kind, separator, path = text.partition("=")
+        if kind not in KINDS:
+            raise ConfigurationError(f"no report {kind!r}{known_choices(kind, KINDS)}", path="--report")
+        if separator and not path:
+            raise ConfigurationError(f"expected a file after {text!r}", path="--report")
+        places.append((kind, path or arguments.output or _STDOUT))
+    if arguments.output is not None and all("=" in text for text in arguments.report):
+        places.append(("table", arguments.output))
+    if arguments.results is not None:
+        places.append((arguments.results_format, arguments.results))
+    if arguments.output is None and _STDOUT not in (path for _, path in places):
+        places.append(("table", _STDOUT))
+    _refuse_overwriting(places, arguments)
+    return places
+
+
+def _refuse_overwriting(places: list[tuple[str, str]], arguments: argparse.Namespace) -> None:
+    inputs = {os.path.realpath(path) for path in (*arguments.datasets, arguments.settings) if path not in (None, "-")}
+    seen: set[str] = set()
+    for kind, path in places:
+        place, option = os.path.realpath(path), "--results" if kind in RESULTS else "--report"
+        if place in inputs:
+            raise ConfigurationError(f"{path} is an input and would be overwritten", path=option)
+        if place in seen:
+            where = "standard output" if path == _STDOUT else path
+            raise ConfigurationError(f"two outputs for {where}; give one of them its own file", path=option)
+        if os.path.isfile(place) or not os.path.exists(place):
+            seen.add(place)  # not a device such as /dev/null
+
+
+@contextmanager
+def _opened(kind: str, path: str) -> Iterator[IO[str]]:
+    if path == _STDOUT:
+        if sys.stdout is None:
+            raise ConfigurationError("standard output is closed; --output FILE or KIND=FILE writes to a file")
+        if not sys.stdout.encoding.lower().startswith("utf") and isinstance(sys.stdout, io.TextIOWrapper):
+            # People get what their terminal can show; data are UTF-8 everywhere.
+            sys.stdout.reconfigure(errors="replace", encoding=None if kind == "table" else "utf-8")
+        yield sys.stdout
+        return
+    owner_only = kind in RESULTS  # they contain the inputs
+    try:
+        if owner_only and os.path.isfile(path):
+            os.chmod(path, 0o600)
+        file = open(  # noqa: SIM115 - closed below
+            path, "w", encoding="utf-8", errors="backslashreplace", newline="\n",
+            opener=(lambda name, flags: os.open(name, flags, 0o600)) if owner_only else None,
+        )  # fmt: skip
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigurationError(f"cannot be written: {reason}", path=path) from None
+    with _explained(path), file:
+        yield file
+
+
+@contextmanager
+def _explained(path: str) -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError:
+        raise  # the reader has closed the pipe
+    except OSError as error:
+        raise StorageError(f"{path}: cannot be written: {error.strerror or error}") from error
 
 
 class Report:
@@ -29,14 +145,33 @@ class Report:
         """Add the results of one input, in the order of the dataset. Most reports only need the totals."""
 
     def finish(self, summary: Summary) -> None:
-        """Write the report. Raises `OSError` when it cannot be written."""
-        raise NotImplementedError
+        """Write what needs the totals."""
 
 
-def heading_of(summary: Summary) -> str:
+class FullResults(Report):
+    """Each input's result as a JSON line: everything, as storage providers write it."""
+
+    def add(self, row: Row, aggregated: AggregatedEvaluationResult) -> None:
+        try:
+            line = aggregated.model_dump_json(by_alias=True, exclude_none=True)
+        except ValueError:  # an evaluator's metadata may contain objects that JSON cannot represent
+            line = without_objects(aggregated).model_dump_json(by_alias=True, exclude_none=True)
+        self.file.write(line.translate(_LINE_BREAKS) + "\n")
+
+
+class AgentDockResults(Report):
+    """Each input's result as a JSON line in AgentDock's form, in which a failed result carries a filler score."""
+
+    def add(self, row: Row, aggregated: AggregatedEvaluationResult) -> None:
+        line = _JSON.dump_json(plain(aggregated.original_json())).decode()
+        self.file.write(line.translate(_LINE_BREAKS) + "\n")
+
+
+def _heading(summary: Summary) -> str:
     """``3 inputs from answers.jsonl in 0.1 s``."""
-    sources = ", ".join(summary.sources)
-    return f"{count_of(summary.totals.inputs, 'input')} from {sources} in {duration_of(summary.duration_s)}"
+    seconds = int(summary.duration_s)
+    took = f"{summary.duration_s:.1f} s" if seconds < 60 else f"{seconds // 60} min {seconds % 60} s"
+    return f"{count_of(summary.totals.inputs, 'input')} from {', '.join(summary.sources)} in {took}"
 
 
 _MIDDLE, _NARROW = 76, 58
@@ -46,43 +181,34 @@ _LOWEST = 5
 
 
 class TableReport(Report):
-    """A row for each criterion; narrow terminals get fewer columns, never broken ones.
+    """A row for each criterion, as wide as the terminal, or 80 columns (`COLUMNS`) in a pipe or file.
 
-    Without `width`, the table is as wide as the terminal, or 80 columns (`COLUMNS`) in a pipe or file.
+    Narrow terminals get fewer columns, never broken ones.
     """
 
-    def __init__(self, file: IO[str], *, width: int | None = None) -> None:
-        super().__init__(file)
-        self.console = Console(file=file, width=width, highlight=False, emoji=False)
-
     def finish(self, summary: Summary) -> None:
-        console, totals = self.console, summary.totals
-        console.print(Text(printable(heading_of(summary)), style="bold"))
+        console, totals = Console(file=self.file, highlight=False, emoji=False), summary.totals
+        console.print(Text(printable(_heading(summary)), style="bold"))
         console.print()
         console.print(criteria_table(totals, summary.targets, width=console.width, glyphs=glyphs_of(console)))
         lowest: list[tuple[str, ...]] = [
-            (low.place, f"{low.overall_score:.2f}", ", ".join(low.criteria)) for low in totals.lowest
+            (low.place, f"{low.overall_score:.2f}", ", ".join(low.criteria)) for low in totals.lowest if low.criteria
         ]
-        for heading, rows in (*totals.notes(), ("Lowest", [row for row in lowest if row[-1]][:_LOWEST])):
+        for heading, rows in (*totals.notes(), ("Lowest", lowest[:_LOWEST])):
             if rows:
                 console.print()
-                console.print(_note(heading, rows))
-        console.print()
+                console.print(grid_of((heading if row is rows[0] else "", *row) for row in rows))
         legend = "In brackets: 95 % intervals. Means leave out failed and skipped results."
         if summary.targets:
             legend += " A target in % applies to the pass rate, a plain number to the mean."
+        console.print()
         console.print(Text(legend, style="dim"))
 
 
 def criteria_table(
-    totals: Totals,
-    targets: Sequence[Target],
-    *,
-    width: int,
-    glyphs: Glyphs,
-    columns: Sequence[str] = _COLUMNS,
+    totals: Totals, targets: Sequence[Target], *, width: int, glyphs: Glyphs, columns: Sequence[str] = _COLUMNS,
     trends: Mapping[str, str] | None = None,
-) -> Table:
+) -> Table:  # fmt: skip
     """The table; a terminal of few columns (`width`) gets fewer `columns`. `trends` is the column ``trend``."""
     hidden = {"skip" if width < _MIDDLE else "", "scored" if width < _NARROW else "", "" if targets else "target"}
     table = Table(box=None, padding=(0, 2 if width >= _NARROW else 1, 0, 0), pad_edge=False, header_style="dim")
@@ -92,15 +218,20 @@ def criteria_table(
             table.add_column(name, overflow="fold", min_width=12)
         else:
             table.add_column(name, no_wrap=True, justify="right" if name in _COUNTS else "left")
-    overall = totals.overall
-    rows = [_row(criterion, width, glyphs) for criterion in totals.criteria]
+    rows: list[tuple[str | None, dict[str, Text]]] = [
+        (criterion.name, _row(criterion, width, glyphs)) for criterion in totals.criteria
+    ]
     if "mean" in shown:
+        overall = totals.overall
         count = Text(f"{0 if overall is None else overall.scores:,}")
-        rows.append({"criterion": Text("overall score", style="bold"), "mean": _mean(overall, width, glyphs),
-                     "scored": count})  # fmt: skip
-    for row, key in zip(rows, (*(criterion.name for criterion in totals.criteria), None), strict=False):
+        rows.append((None, {"criterion": Text("overall score", style="bold"), "mean": _mean(overall, width, glyphs),
+                            "scored": count}))  # fmt: skip
+    for key, row in rows:
         own = [target for target in targets if target.criterion == key]
-        row["target"] = Text("\n").join(_target(target, glyphs) for target in own)
+        signs = [(glyphs.good, "green") if target.met else (glyphs.bad, "bold red") for target in own]
+        row["target"] = Text("\n").join(
+            Text.assemble(f"{target.shown} ", sign) for target, sign in zip(own, signs, strict=True)
+        )
         row["trend"] = Text((trends or {}).get(key or "", ""), style="cyan")
         if key is not None and not all(target.met for target in own):
             row["criterion"].stylize("bold red")
@@ -111,13 +242,11 @@ def criteria_table(
 def _row(criterion: CriterionTotals, width: int, glyphs: Glyphs) -> dict[str, Text]:
     rate = criterion.pass_rate and with_interval(criterion.pass_rate, glyphs.dash, rate=True)
     return {
-        "criterion": Text(printable(criterion.name)),
-        "mean": _mean(criterion.mean, width, glyphs),
+        "criterion": Text(printable(criterion.name)), "mean": _mean(criterion.mean, width, glyphs),
         "pass rate": _estimate(rate, glyphs, interval=width >= _NARROW, align=5),
-        "scored": Text(f"{criterion.scored:,}"),
-        "skip": Text(f"{criterion.skipped:,}"),
+        "scored": Text(f"{criterion.scored:,}"), "skip": Text(f"{criterion.skipped:,}"),
         "fail": Text(f"{criterion.failed:,}", style="red" if criterion.failed else ""),
-    }
+    }  # fmt: skip
 
 
 def _mean(estimate: Estimate | None, width: int, glyphs: Glyphs) -> Text:
@@ -125,24 +254,19 @@ def _mean(estimate: Estimate | None, width: int, glyphs: Glyphs) -> Text:
 
 
 def _estimate(words: str | None, glyphs: Glyphs, *, interval: bool, align: int = 0) -> Text:
-    """The figure, followed by its dimmed interval."""
     figure, bracket, rest = (words or glyphs.dash).partition(" (")
     cell = Text(figure.rjust(align), style="" if words else "dim")
     return cell.append(bracket + rest, style="dim") if interval else cell
 
 
-def _target(target: Target, glyphs: Glyphs) -> Text:
-    sign = (glyphs.good, "green") if target.met else (glyphs.bad, "bold red")
-    return Text.assemble(f"{target.shown} ", sign)
-
-
-def _note(heading: str, rows: Sequence[Sequence[str]]) -> Table:
+def grid_of(rows: Iterable[Sequence[str]], style: str = "") -> Table:
+    """Rows of a short name and texts, which are folded where the terminal is narrow."""
     grid = Table.grid(padding=(0, 2, 0, 0))
-    grid.add_column(no_wrap=True, style="dim", min_width=8)
-    for _ in rows[0]:
-        grid.add_column(overflow="fold")
-    for number, cells in enumerate(rows):
-        grid.add_row(heading if number == 0 else "", *(Text(printable(cell)) for cell in cells))
+    grid.add_column(no_wrap=True, style=style or "dim", min_width=8)
+    for row in rows:
+        while len(grid.columns) < len(row):
+            grid.add_column(overflow="fold", style=style)
+        grid.add_row(*(Text(printable(cell)) for cell in row))
     return grid
 
 
@@ -151,21 +275,16 @@ class JsonReport(Report):
 
     def finish(self, summary: Summary) -> None:
         totals = summary.totals
+        missed = [{name: getattr(target, name) for name in ("criterion", "target", "reached")}
+                  for target in summary.missed]  # fmt: skip
         report = {
-            "sources": list(summary.sources),
-            "inputs": totals.inputs,
-            "inputs_with_failures": totals.broken,
-            "duration_s": round(summary.duration_s, 3),
-            "overall_score": estimate_json(totals.overall),
+            "sources": list(summary.sources), "inputs": totals.inputs, "inputs_with_failures": totals.broken,
+            "duration_s": round(summary.duration_s, 3), "overall_score": estimate_json(totals.overall),
             "criteria": [criterion.as_json() for criterion in totals.criteria],
-            "fail_under": [limit._asdict() for limit in summary.limits],
-            "missed": [
-                {"criterion": target.criterion, "target": target.target, "reached": target.reached}
-                for target in summary.missed
-            ],
+            "fail_under": [limit._asdict() for limit in summary.limits], "missed": missed,
             "lowest": [low._asdict() for low in totals.lowest],
             **({"judges": vars(totals.judges)} if totals.judges else {}),
-        }
+        }  # fmt: skip
         self.file.write(json_for_terminals(report) + "\n")
 
 
@@ -178,16 +297,16 @@ class MarkdownReport(Report):
     """A heading with the outcome, a table, the missed targets and the lowest inputs. Contains no text of an answer."""
 
     def finish(self, summary: Summary) -> None:
-        self.file.write("\n".join(_lines(summary)) + "\n")
+        self.file.write("\n".join(_markdown(summary)) + "\n")
 
 
-def _lines(summary: Summary) -> Iterator[str]:
+def _markdown(summary: Summary) -> Iterator[str]:
     totals, missed = summary.totals, summary.missed
     outcome = "no targets set"
     if summary.targets:
         outcome = f"{count_of(len(missed), 'target')} missed" if missed else "all targets met"
     yield f"### {'❌ ' if missed else '✅ ' if summary.targets else ''}Evaluation: {outcome}"
-    yield from ("", f"{_text(heading_of(summary))}.")
+    yield from ("", f"{_text(_heading(summary))}.")
     yield from ("", "| criterion | mean (95 %) | pass rate (95 %) | scored | skipped | failed | target |")
     yield "|---|---|---|--:|--:|--:|---|"
     for item in totals.criteria:
@@ -229,8 +348,7 @@ _NO_XML = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 class JUnitReport(Report):
     """JUnit XML: each criterion of each input is a test case, each source a suite. Keeps the cases until the end.
 
-    A result that does not pass is a ``failure``, an evaluator that failed an ``error``, a skip ``skipped``; a score
-    that neither passes nor fails is a passing case. Strict servers (Jenkins' xUnit plugin) accept every element.
+    Strict servers (Jenkins' xUnit plugin) accept every element.
     """
 
     def __init__(self, file: IO[str]) -> None:
@@ -312,3 +430,9 @@ def _clean(text: str) -> str:
     if len(text) > _MAX_CHARACTERS:
         text = f"{text[:_MAX_CHARACTERS]} [and {len(text) - _MAX_CHARACTERS:,} more characters]"
     return _NO_XML.sub("\ufffd", text)
+
+
+KINDS: dict[str, type[Report]] = {
+    "table": TableReport, "json": JsonReport, "junit": JUnitReport, "markdown": MarkdownReport,
+}  # fmt: skip
+RESULTS: dict[str, type[Report]] = {"full": FullResults, "agentdock": AgentDockResults}

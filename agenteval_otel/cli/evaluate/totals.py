@@ -1,12 +1,7 @@
-"""Totals: running sums of the results for each criterion, and the targets that they should reach.
-
-Their size does not grow with the number of inputs. The targets, the criteria's objectives and ``--fail-under``, decide
-the exit code.
-"""
+"""Totals: bounded sums of the results for each criterion, and targets: the criteria's objectives, ``--fail-under``."""
 
 from __future__ import annotations
 
-import heapq
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -28,21 +23,12 @@ _CRITERIA = 1000
 
 
 class CriterionTotals:
-    """The totals of one criterion.
-
-    Attributes:
-        objective: Share of passing results that the criterion should reach; None where none is set.
-        scored, skipped, failed: How many results of each kind; they add up to all of its results.
-        passed: How many of the scored results pass.
-        labels, errors, skips: Count of each label, `error_type` and reason for a skip; the first 32 of each.
-    """
+    """The totals of one criterion: its results by kind, and the first 32 labels, error types and reasons for a skip."""
 
     def __init__(self, name: str, objective: float | None = None) -> None:
         self.name, self.objective = name, objective
         self.scored = self.skipped = self.failed = self.passed = 0
-        self.labels: Counter[str] = Counter()
-        self.errors: Counter[str] = Counter()
-        self.skips: Counter[str] = Counter()
+        self.labels, self.errors, self.skips = Counter[str](), Counter[str](), Counter[str]()
         self._scores, self._passes = WeightedSums(), WeightedSums()
 
     def __str__(self) -> str:
@@ -70,7 +56,6 @@ class CriterionTotals:
         return self.pass_rate is not None and self.pass_rate.mean >= self.objective - ROUNDING
 
     def add(self, result: EvaluationResult) -> None:
-        """Add one result, weighted by 1 / its probability."""
         if result.status == "failed":
             self.failed += 1
             _count(self.errors, result.error_type or "error")
@@ -118,8 +103,7 @@ class JudgeTotals:
         self.calls += call.was_sent
         self.cached += call.outcome == CACHED
         self.refused += not call.was_sent and call.outcome != CACHED
-        if call.usage is not None:
-            usage = call.usage
+        if (usage := call.usage) is not None:
             self.tokens += usage.input_tokens + usage.output_tokens + usage.cache_read_tokens + usage.cache_write_tokens
         if call.cost_usd is not None:
             self.cost_usd = (self.cost_usd or 0.0) + call.cost_usd
@@ -139,6 +123,7 @@ class Totals:
     Attributes:
         broken: Inputs with at least one failed result or run error.
         run_errors: Inputs for which another part than an evaluator failed, by its label.
+        lowest: The inputs with the lowest overall scores below 1.
     """
 
     def __init__(self, criteria: Iterable[EvaluationCriteria] = ()) -> None:
@@ -147,7 +132,7 @@ class Totals:
         self.judges = JudgeTotals()
         self._by_name = {criterion.name: CriterionTotals(criterion.name, criterion.objective) for criterion in criteria}
         self._overall = WeightedSums()
-        self._lowest: list[tuple[float, int, Low]] = []
+        self.lowest: list[Low] = []
 
     @property
     def criteria(self) -> list[CriterionTotals]:
@@ -159,17 +144,8 @@ class Totals:
         return self._overall.estimate()
 
     @property
-    def lowest(self) -> list[Low]:
-        """The inputs with the lowest overall scores below 1, lowest first; equal ones in their order."""
-        return [low for _, _, low in sorted(self._lowest, reverse=True)]
-
-    @property
     def scored(self) -> int:
-        """How many scores there are."""
         return sum(criterion.scored for criterion in self.criteria)
-
-    def get(self, name: str) -> CriterionTotals | None:
-        return self._by_name.get(name)
 
     def notes(self) -> list[tuple[str, list[tuple[str, ...]]]]:
         """What stands below a table, where there is anything: labels without figures, reasons of failures and skips."""
@@ -201,27 +177,18 @@ class Totals:
         for error in others:
             _count(self.run_errors, error.evaluator_type or "a part")
         self.broken += bool(others) or any(result.status == "failed" for result in aggregated.results)
-        if aggregated.overall_score is not None:
-            self._add_overall(place, aggregated.overall_score, aggregated.results)
-
-    def _add_overall(self, place: str, overall: float, results: Iterable[EvaluationResult]) -> None:
-        self._overall.add(min(1.0, max(0.0, overall)))  # negative weights lead outside
-        if overall >= 1.0:
-            return
-        low = [result for result in results if result.passed is False or result.status == "failed"]
-        # The smallest of the heap is the highest score, and the latest of several equal ones.
-        heapq.heappush(
-            self._lowest, (-overall, -self.inputs, Low(place, overall, tuple(dict.fromkeys(map(_described, low)))))
-        )
-        if len(self._lowest) > _LOWEST:
-            heapq.heappop(self._lowest)
+        if (overall := aggregated.overall_score) is not None:
+            self._overall.add(min(1.0, max(0.0, overall)))  # negative weights lead outside
+            if overall < (self.lowest[-1].overall_score if len(self.lowest) == _LOWEST else 1.0):
+                low = [result for result in aggregated.results if result.passed is False or result.status == "failed"]
+                lowest = [*self.lowest, Low(place, overall, tuple(dict.fromkeys(map(_described, low))))]
+                self.lowest = sorted(lowest, key=lambda low: low.overall_score)[:_LOWEST]
 
 
 def estimate_json(estimate: Estimate | None) -> dict[str, float] | None:
-    """The mean, its 95 % interval, and the number of scores."""
     if estimate is None:
         return None
-    return {"mean": estimate.mean, "low": estimate.low, "high": estimate.high, "scores": estimate.scores}
+    return {name: getattr(estimate, name) for name in ("mean", "low", "high", "scores")}
 
 
 def _described(result: EvaluationResult) -> str:
@@ -256,14 +223,7 @@ class FailUnder(NamedTuple):
 
 
 class Target(NamedTuple):
-    """What a criterion (None: the overall scores) should reach.
-
-    Attributes:
-        shown: In tables: a percentage applies to the pass rate (an objective), a plain number to the mean.
-        met: Whether it was reached; not without any score.
-        target: In full: ``the objective is 90 %``.
-        reached: What was reached instead of a missed target.
-    """
+    """What a criterion (None: the overall scores) should reach, in tables and in full, and what it has reached."""
 
     criterion: str | None
     shown: str
@@ -291,12 +251,11 @@ class Summary(NamedTuple):
 
 def check_names(limits: Iterable[FailUnder], known: Sequence[str]) -> None:
     """Refuse limits for criteria that no evaluator scores, with the scored ones."""
-    problems: list[tuple[str | None, str]] = [
-        ("--fail-under", f"no criterion {limit.criterion!r} is scored{known_choices(limit.criterion, known)}")
-        for limit in limits if limit.criterion is not None and limit.criterion not in known
-    ]  # fmt: skip
-    if problems:
-        raise ConfigurationError.of(problems)
+    wrong = [limit.criterion for limit in limits if limit.criterion is not None and limit.criterion not in known]
+    if wrong:
+        raise ConfigurationError.of([
+            ("--fail-under", f"no criterion {name!r} is scored{known_choices(name, known)}") for name in wrong
+        ])  # fmt: skip
 
 
 def targets_of(totals: Totals, limits: Sequence[FailUnder]) -> Iterator[Target]:
@@ -311,7 +270,8 @@ def targets_of(totals: Totals, limits: Sequence[FailUnder]) -> Iterator[Target]:
             mean = totals.overall
             reached = "no input has one" if mean is None else exactly(mean)
         else:
-            criterion = totals.get(limit.criterion) or CriterionTotals(limit.criterion)
+            by_name = {criterion.name: criterion for criterion in totals.criteria}
+            criterion = by_name.get(limit.criterion) or CriterionTotals(limit.criterion)
             mean = criterion.mean
             reached = f"no mean ({criterion})" if mean is None else f"mean {exactly(mean)}"
         met = mean is not None and mean.mean >= limit.limit - ROUNDING

@@ -1,4 +1,4 @@
-"""ModelServer: the replies behind an address."""
+"""ModelServer: a model provider on loopback, for tests of agents and judges; it fails on demand as networks do."""
 
 from __future__ import annotations
 
@@ -10,17 +10,11 @@ import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import ModuleType
 from typing import Any, Self
 
-from agenteval_otel.testing.model_server import completions, embeddings, messages, responses
-from agenteval_otel.testing.model_server.reply import Exchange, ModelReply
+from agenteval_otel.testing.model_formats import FORMATS, Events, Exchange, Format, ModelReply
 
 Reply = str | ModelReply | Callable[[dict[str, Any]], "str | ModelReply"]
-
-_FORMATS = {
-    "/messages": messages, "/chat/completions": completions, "/responses": responses, "/embeddings": embeddings,
-}  # fmt: skip
 _CLOSE_TIMEOUT_S = 5.0
 _CHUNK_BYTES = 16_384
 
@@ -41,9 +35,7 @@ class ModelServer:
 
     Attributes:
         url: The address; the version's part of the path is the client's.
-        requests: The JSON bodies of the requests, in order.
-        paths: Their paths.
-        headers: Their headers, names in lower case.
+        requests, paths, headers: Of the requests, in order: JSON bodies, paths, headers with names in lower case.
         connections: Number of connections so far.
     """
 
@@ -138,7 +130,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         raw = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         path = self.path.partition("?")[0]
-        wire = next((module for end, module in _FORMATS.items() if path.endswith(end)), None)
+        wire = next((known for end, known in FORMATS.items() if path.endswith(end)), None)
         try:
             body = json.loads(raw)
         except ValueError:
@@ -167,16 +159,13 @@ class _Handler(BaseHTTPRequestHandler):
         self.close_connection = reply.resets or self._closed.is_set()
         return self.close_connection
 
-    def _answer(self, wire: ModuleType, exchange: Exchange) -> None:
+    def _answer(self, wire: Format, exchange: Exchange) -> None:
         reply, body = exchange.reply, exchange.reply.body
-        if reply.status < 400 and body is None and exchange.request.get("stream"):
+        if wire.events and reply.status < 400 and body is None and exchange.request.get("stream"):
             self._stream(reply, wire.events(exchange))
             return
         if body is None:
-            # Embeddings have the errors of chat completions, and so do responses.
-            body = (
-                getattr(wire, "failure", completions.failure)(exchange) if reply.status >= 400 else wire.plain(exchange)
-            )
+            body = wire.failure(exchange) if reply.status >= 400 else wire.plain(exchange)
         text = body if isinstance(body, str) else json.dumps(body)
         self._send(reply, b" " * reply.padding + text.encode())
 
@@ -204,7 +193,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._chunk(b"")
         self.close_connection = self.close_connection or breaks_off or self._closed.is_set()
 
-    def _stream(self, reply: ModelReply, events: list[tuple[str | None, Any]]) -> None:
+    def _stream(self, reply: ModelReply, events: Events) -> None:
         self._begin(reply, Content_Type="text/event-stream; charset=utf-8", Transfer_Encoding="chunked")
         for event, data in events[: reply.cut_after]:
             if reply.chunk_delay_s and self._closed.wait(reply.chunk_delay_s):
