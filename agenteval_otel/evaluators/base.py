@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar, Literal, Self
 
@@ -63,7 +63,7 @@ class Evaluator(Component, contract="evaluator"):
         return value
 
     def preferred_execution(self) -> Execution | None:
-        """Where the class wants to run when the field `execution` is left out.
+        """Where it runs when the field `execution` is left out.
 
         None means that its time is unknown: it begins in a thread with a time limit, and runs inline once it has
         proved cheap.
@@ -92,7 +92,7 @@ class Evaluator(Component, contract="evaluator"):
 
     @cached_property
     def signature(self) -> Mapping[str, Any]:
-        """What all of its results say of it: type, id, version, kind, and whether it calls a model."""
+        """The fields that all of its results have in common."""
         return {
             "evaluator_type": self.type,
             "evaluator_id": self.evaluator_id,
@@ -102,7 +102,7 @@ class Evaluator(Component, contract="evaluator"):
         }
 
     def criteria(self) -> tuple[EvaluationCriteria, ...]:
-        """The criteria that this evaluator scores when the input names none."""
+        """The criteria that it scores when the input names none."""
         raise EvaluationError(f"{self.type} does not declare its criteria")
 
     async def evaluate(
@@ -117,10 +117,9 @@ class Evaluator(Component, contract="evaluator"):
         raise EvaluationError(f"{self.type} does not implement evaluate")
 
     def to_child(self) -> dict[str, Any]:
-        """Its configuration as JSON, secrets included, from which `from_child` makes an equal evaluator.
+        """Its configuration as JSON, secrets included, from which `from_child` makes an equal one in a worker process.
 
-        That is how an evaluator reaches a worker process. One that has a value without a JSON form, or a class that
-        cannot be imported there, runs in a thread of this process.
+        An evaluator for which it raises runs in a thread of this process.
 
         Raises:
             Exception: A field has no JSON form.
@@ -128,17 +127,12 @@ class Evaluator(Component, contract="evaluator"):
         """
         dump = self.model_dump(mode="json", context={"secrets": True})
         del dump["type"]
-        places = sorted({importable(type(part)) for part in self._parts()})
+        values = (getattr(self, name) for name in type(self).model_fields)
+        parts = (part for value in values for part in (value if isinstance(value, tuple) else (value,)))
+        places = sorted({importable(type(part)) for part in parts if isinstance(part, Component)})
         if any(module == MAIN for module, _ in places):
             raise LookupError("a part of it is defined in the program's own file")
         return {**dump, "parts": places} if places else dump
-
-    def _parts(self) -> Iterator[Component]:
-        for name in type(self).model_fields:
-            value = getattr(self, name)
-            yield from (
-                part for part in (value if isinstance(value, tuple) else (value,)) if isinstance(part, Component)
-            )
 
     @classmethod
     def from_child(cls, fields: Mapping[str, Any]) -> Self:
@@ -196,12 +190,8 @@ class CriterionEvaluator(Evaluator):
 
     @cached_property
     def _criteria(self) -> tuple[EvaluationCriteria, ...]:
-        return (
-            EvaluationCriteria(
-                name=self.criterion_name, scale=self.scale, threshold=self.threshold, weight=self.weight,
-                objective=self.objective,
-            ),
-        )  # fmt: skip
+        names = ("scale", "threshold", "weight", "objective")
+        return (EvaluationCriteria(name=self.criterion_name, **{name: getattr(self, name) for name in names}),)
 
     def criteria(self) -> tuple[EvaluationCriteria, ...]:
         return self._criteria
@@ -215,17 +205,12 @@ class CriterionEvaluator(Evaluator):
         score: Any = self.score(evaluation_input)
         if inspect.isawaitable(score):
             score = await score
-        if isinstance(score, EvaluationResult):
-            return [score]
-        return [result_of(self, criterion, score)]
+        return [score if isinstance(score, EvaluationResult) else result_of(self, criterion, score)]
 
 
 def find_criterion(criteria: Sequence[EvaluationCriteria], name: str) -> EvaluationCriteria | None:
     """The first criterion of that name."""
-    for criterion in criteria:
-        if criterion.name == name:
-            return criterion
-    return None
+    return next((criterion for criterion in criteria if criterion.name == name), None)
 
 
 def result_of(evaluator: Evaluator, criterion: EvaluationCriteria, score: Any) -> EvaluationResult:
@@ -267,14 +252,13 @@ def result_of(evaluator: Evaluator, criterion: EvaluationCriteria, score: Any) -
         "reason_code": score.reason_code,
         **evaluator.signature,
     }
-    if type(value) in _PLAIN:  # validated with the score already
+    if type(value) in (bool, int, float, str):  # validated with the score already
         return construct(EvaluationResult, fields)
     return EvaluationResult(**fields)
 
 
 _BARE = Score(value=False)
 """The other fields of a score that an evaluator returns as a value alone."""
-_PLAIN = (bool, int, float, str)
 
 
 def failure_of(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from operator import attrgetter
 from typing import Any
 
 MAIN = "__main__"
@@ -19,24 +20,18 @@ def importable(thing: Any) -> tuple[str, str]:
     module, path = getattr(thing, "__module__", None), getattr(thing, "__qualname__", None)
     if not isinstance(module, str) or not isinstance(path, str):
         raise LookupError(f"an object of class {type(thing).__name__} has no name to import it by")
-    target: Any = sys.modules.get(module)
-    for name in path.split("."):
-        target = getattr(target, name, None)
+    try:
+        target = attrgetter(path)(sys.modules.get(module))
+    except AttributeError:
+        target = None
     if target is not thing:
         raise LookupError(f"{path} is not what {module} has by this name")
     return module, path
 
 
 def imported(module: str, path: str) -> Any:
-    """What stands under a module and a qualified name.
-
-    Raises:
-        Exception: Whatever the import raises.
-    """
-    target: Any = importlib.import_module(module)
-    for name in path.split("."):
-        target = getattr(target, name)
-    return target
+    """What stands under a module and a qualified name; raises whatever the import raises."""
+    return attrgetter(path)(importlib.import_module(module))
 
 
 def qualified_name(function: Any) -> str:

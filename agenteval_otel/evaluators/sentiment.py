@@ -85,23 +85,15 @@ class Sentiment(BuiltInEvaluator, type="Sentiment"):
         return self
 
     def preferred_execution(self) -> Execution | None:
-        """``inline`` while `max_characters` bounds its time, else ``process``."""
         return "inline" if self.max_characters <= _INLINE_UP_TO else "process"
 
-    @cached_property
-    def fingerprint(self) -> str:
-        """Changes with the configuration and with the entries of the lexicon."""
-        return hashlib.sha256(f"{super().fingerprint} {self._lexicon.digest}".encode()).hexdigest()[:12]
+    def fingerprint_source(self) -> str:
+        return f"{super().fingerprint_source()} {self._lexicon.digest}"
 
     def filler(self, criterion: EvaluationCriteria) -> ScoreValue:
         return "neutral" if self.output_type == "category" else 0
 
     def score(self, evaluation_input: EvaluationInput) -> Score:
-        """Sum up the words.
-
-        Raises:
-            EvaluationError: (``missing_text``) There is no text; `evaluate` makes it a failed result.
-        """
         full_text = text_at(evaluation_input, self.source_text_field)
         text = full_text[: self.max_characters]
         is_cut = len(text) < len(full_text)
@@ -138,17 +130,12 @@ class Sentiment(BuiltInEvaluator, type="Sentiment"):
         """The sum, and the words on either side of zero after negation, from the end of the text."""
         values = self._lexicon.values
         negators = _ORIGINAL_NEGATORS if self.agentdock_tokens else _NEGATORS
-        total: int | float = 0
-        positive: list[str] = []
-        negative: list[str] = []
-        for at in reversed([at for at, word in enumerate(words) if word in values]):
-            value = values[words[at]]
-            if at and words[at - 1] in negators:
-                value = -value
-            total += value
-            if value:
-                (positive if value > 0 else negative).append(words[at])
-        return total, positive, negative
+        counted = [
+            (-values[word] if at and words[at - 1] in negators else values[word], word)
+            for at, word in enumerate(words) if word in values
+        ][::-1]  # fmt: skip
+        positive, negative = ([word for value, word in counted if value * sign > 0] for sign in (1, -1))
+        return sum(value for value, _ in counted), positive, negative
 
     def _output(self, total: int | float, comparative: float) -> ScoreValue:
         if self.output_type == "rawScore":
@@ -168,12 +155,10 @@ class Lexicon(NamedTuple):
 
 
 def load_lexicon(name: str, split: Callable[[str], list[str]]) -> Lexicon:
-    """The lexicon of a name, or of a path.
+    """The lexicon of a name (``builtin``, ``afinn``), or of the file at a path.
 
-    Args:
-        name: ``builtin``, ``afinn`` or the path of a file: UTF-8, one ``word<TAB>value`` a line, values from -5 to 5;
-            empty lines and lines that begin with ``#`` are ignored.
-        split: What splits a text into words: an entry of a file that is not one word could never match.
+    A file is UTF-8, has one ``word<TAB>value`` a line, values from -5 to 5; empty lines and lines that begin with ``#``
+    are ignored. An entry that `split` does not take for one word could never match.
 
     Raises:
         ValueError: The file cannot be read, or a line, which is then named, is wrong.
@@ -253,8 +238,7 @@ _RUN = re.compile(f"[{WHITESPACE}]{{2,}}")
 def tokens(text: str) -> list[str]:
     """Lower-cased words, and each emoji by itself.
 
-    Apostrophes and hyphens inside a word belong to it, typographic apostrophes become straight ones, and letters are
-    composed (NFC); all else separates words.
+    Apostrophes (typographic ones become straight) and hyphens inside a word belong to it; all else separates words.
     """
     text = text.lower()
     return _ASCII_WORD.findall(text) if text.isascii() else _WORD.findall(composed(text.translate(_APOSTROPHES)))

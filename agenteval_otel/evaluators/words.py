@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from functools import cached_property, lru_cache
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from typing import Any
 
 from agenteval_otel.runtime.text import composed
@@ -46,16 +46,9 @@ def folded(text: str, *, case_sensitive: bool) -> str:
     return composed(text if case_sensitive else text.lower())
 
 
-def common_prefix(first: str, other: str) -> int:
-    """How many characters the texts share at their start."""
-    pairs = zip(first, other, strict=False)
-    return next((at for at, (char, same) in enumerate(pairs) if char != same), min(len(first), len(other)))
-
-
 class Terms:
     """Many terms, prepared once, and which of them a text contains. Text and terms have to be `folded`.
 
-    A few terms are searched one by one. With many, each place of the text looks up the terms that could begin there.
     Several threads may use it at once.
 
     Args:
@@ -70,11 +63,10 @@ class Terms:
     def terms_in(self, text: str) -> set[str]:
         """The terms that occur in the text."""
         if not self._whole_words:
-            return self._parts_in(text)
+            return {term for term in self._terms if term in text}
         if len(self._terms) <= _FEW:
             return {term for term in self._terms if term in text and _whole(term).search(text)}
-        tokens = _tokens_of(text)
-        return {*self._terms.intersection(tokens), *(term for _, term in self._phrases_in(text, tokens))}
+        return {term for _, term in self._places_in(text)}
 
     def count(self, text: str) -> int:
         """How often the terms occur, all taken together.
@@ -85,54 +77,34 @@ class Terms:
             return sum(map(text.count, self._terms))
         if len(self._terms) <= _FEW:
             return sum(len(_whole(term).findall(text)) for term in self._terms if term in text)
-        tokens = _tokens_of(text)
-        total, ends = sum(token in self._terms for token in tokens), dict[str, int]()
-        for start, term in self._phrases_in(text, tokens):
+        total, ends = 0, dict[str, int]()
+        for start, term in self._places_in(text):
             if start >= ends.get(term, 0):
                 ends[term] = start + len(term)
                 total += 1
         return total
 
-    def _phrases_in(self, text: str, tokens: list[str]) -> Iterator[tuple[int, str]]:
-        """Where which phrase stands: it begins and ends where words and signs of the text do."""
-        if self._phrase_lengths.keys().isdisjoint(tokens):
+    def _places_in(self, text: str) -> Iterator[tuple[int, str]]:
+        """Where which term stands: it begins and ends where words and signs of the text do."""
+        tokens = _tokens_of(text)
+        if self._lengths.keys().isdisjoint(tokens):
             return
         ends = set(accumulate(map(len, tokens)))
         start = 0
         for token in tokens:
-            for length in self._phrase_lengths.get(token, ()):
+            for length in self._lengths.get(token, ()):
                 term = text[start : start + length]
                 if term in self._terms and start + length in ends:
                     yield start, term
             start += len(token)
 
     @cached_property
-    def _phrase_lengths(self) -> dict[str, set[int]]:
-        """How long the terms of several words or signs are, by the first of these."""
+    def _lengths(self) -> dict[str, set[int]]:
+        """How long the terms are, by the first of their words or signs."""
         lengths: dict[str, set[int]] = {}
         for term in self._terms:
-            first = _tokens_of(term)[0]
-            if first != term:
-                lengths.setdefault(first, set()).add(len(term))
+            lengths.setdefault(_tokens_of(term)[0], set()).add(len(term))
         return lengths
-
-    def _parts_in(self, text: str) -> set[str]:
-        if len(self._terms) <= _FEW:
-            return {term for term in self._terms if term in text}
-        # A term without a space is in one of the pieces between the text's spaces, and few terms begin as these go on.
-        pieces = "\n".join(set(text.split()))
-        starts = {"", *pieces}.union(map("".join, pairwise(pieces)))
-        starts.update(map("".join, zip(pieces, pieces[1:], pieces[2:], strict=False)))
-        begun = (term for start in self._by_start.keys() & starts for term in self._by_start[start])
-        return {term for term in begun if term in (pieces if term.split() == [term] else text)}
-
-    @cached_property
-    def _by_start(self) -> dict[str, list[str]]:
-        """The terms by the first characters of their first piece, at most three."""
-        by_start: dict[str, list[str]] = {}
-        for term in self._terms:
-            by_start.setdefault("".join(term.split()[:1])[:3], []).append(term)
-        return by_start
 
 
 def _tokens_of(text: str) -> list[str]:

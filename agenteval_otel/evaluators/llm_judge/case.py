@@ -45,16 +45,16 @@ def value_of(evaluation_input: EvaluationInput, field: str) -> Any:
     if field in ("response", "ground_truth") or field.startswith("context."):
         text = evaluation_input.text_at(field)
         return text if text is not None else evaluation_input.value_at(field)
+    context, calls = evaluation_input.context, evaluation_input.tool_calls
     if field == "tool_definitions":
-        return _definitions(evaluation_input)
-    if field == "tool_results":
-        return _results(evaluation_input)
-    context = evaluation_input.context
-    values = {
+        sources = (source or {} for source in (evaluation_input.agent_config, context))
+        return next((source[name] for source in sources for name in _DEFINITIONS if source.get(name)), None)
+    values: dict[str, Any] = {
         "question": evaluation_input.prompt,
         "context": context if context and set(context) - set(_DEFINITIONS) else None,
         "history": evaluation_input.message_history,
-        "tool_calls": evaluation_input.tool_calls,
+        "tool_calls": calls,
+        "tool_results": [{"name": call.name, "result": call.result} for call in calls or () if call.result is not None],
     }
     return values.get(field) or None
 
@@ -70,12 +70,12 @@ def case_of(evaluation_input: EvaluationInput, fields: Iterable[tuple[str, str]]
     Raises:
         CaptureError: A value's own methods raised.
     """
-    texts = {}
-    for name, field in fields:
-        value = value_of(evaluation_input, field)
-        if value is not None:
-            texts[name] = _limited(value, limit, by_entry=field == "tool_calls")
-    return texts
+    values = ((name, field, value_of(evaluation_input, field)) for name, field in fields)
+    return {
+        name: _limited(value, limit, by_entry=field == "tool_calls")
+        for name, field, value in values
+        if value is not None
+    }
 
 
 def missing_of(evaluation_input: EvaluationInput, needs: Iterable[str]) -> str | None:
@@ -99,9 +99,8 @@ def fields_shown(evaluation_input: EvaluationInput, wanted: Sequence[str]) -> li
 
 def _is_there(evaluation_input: EvaluationInput, field: str) -> bool:
     value = value_of(evaluation_input, field)
-    if field == "response" and isinstance(value, str):
-        return True  # an empty answer has its own skip reason
-    return _has_content(value)
+    # An empty answer has its own skip reason.
+    return _has_content(value) or (field == "response" and isinstance(value, str))
 
 
 def _has_content(value: Any, depth: int = 0) -> bool:
@@ -113,34 +112,19 @@ def _has_content(value: Any, depth: int = 0) -> bool:
     return value is not None
 
 
-def _definitions(evaluation_input: EvaluationInput) -> Any:
-    for source in (evaluation_input.agent_config, evaluation_input.context):
-        for name in _DEFINITIONS:
-            if source and source.get(name):
-                return source[name]
-    return None
-
-
-def _results(evaluation_input: EvaluationInput) -> list[dict[str, Any]] | None:
-    calls = evaluation_input.tool_calls or ()
-    return [{"name": call.name, "result": call.result} for call in calls if call.result is not None] or None
-
-
 def _limited(value: Any, limit: int, *, by_entry: bool) -> CaseText:
     if isinstance(value, str):
         return shortened(value, limit)
     if isinstance(value, list | tuple):
-        value = [_dumped(item) for item in value]
+        value = [
+            item.model_dump(by_alias=True, exclude_none=True) if isinstance(item, BaseModel) else item for item in value
+        ]
     data = plain(value)
     whole = _within(data, limit)
     if by_entry and isinstance(whole.text, str) and len(data) * _LEAST_OF_AN_ENTRY <= limit:
         entries = [_within(entry, limit // len(data)) for entry in data]
         return CaseText([entry.text for entry in entries], sum(entry.left_out for entry in entries))
     return whole
-
-
-def _dumped(item: Any) -> Any:
-    return item.model_dump(by_alias=True, exclude_none=True) if isinstance(item, BaseModel) else item
 
 
 def _within(data: Any, limit: int) -> CaseText:

@@ -16,13 +16,8 @@ from pydantic import Field, model_validator
 from agenteval_otel.evaluators.llm_judge.case import CaseFields
 from agenteval_otel.evaluators.llm_judge.catalogue import entry_of, rubric_fields
 from agenteval_otel.evaluators.llm_judge.evaluator import LLMJudge
-from agenteval_otel.evaluators.llm_judge.prompt import CriterionTask, ReplyForm
+from agenteval_otel.evaluators.llm_judge.prompt import ReplyForm
 from agenteval_otel.evaluators.llm_judge.rubric import Levels, Rubric
-from agenteval_otel.judges import Verdict
-from agenteval_otel.judges.prompt import CaseText
-from agenteval_otel.models import EvaluationResult
-from agenteval_otel.models.value import copy_with
-from agenteval_otel.scoring.scales import rating_of
 
 
 class CatalogueJudge(LLMJudge):
@@ -37,6 +32,7 @@ class CatalogueJudge(LLMJudge):
         threshold: From which score on it passes, on that scale; the catalogue's when left out.
     """
 
+    gives_ratings: ClassVar[bool] = True
     criteria_names: ClassVar[tuple[str, ...]] = ()
 
     criterion_name: str = ""
@@ -72,23 +68,13 @@ class CatalogueJudge(LLMJudge):
     @cached_property
     def all_rubrics(self) -> tuple[Rubric, ...]:
         """The criteria as the catalogue has them, with this evaluator's scale, threshold, weight and objective."""
-        overrides = {name: getattr(self, name) for name in ("scale", "threshold", "weight", "objective")}
-        if not self.criteria_names:
-            overrides["criterion_name"] = self.criterion_name
-        overrides = {name: value for name, value in overrides.items() if value not in (None, "")}
+        names = ("scale", "threshold", "weight", "objective", *(() if self.criteria_names else ("criterion_name",)))
+        overrides = {name: value for name in names if (value := getattr(self, name)) not in (None, "")}
         return tuple(Rubric(**rubric_fields(name, overrides)) for name in self._names())
 
     def fingerprint_source(self) -> str:
         wording = [rubric.model_dump(mode="json") for rubric in self.all_rubrics]
         return json.dumps([super().fingerprint_source(), wording], sort_keys=True)
-
-    def _result(
-        self, verdict: Verdict, task: CriterionTask, case: Mapping[str, CaseText], *, alone: bool
-    ) -> EvaluationResult:
-        result = super()._result(verdict, task, case, alone=alone)
-        if result.status != "scored" or task.criterion.scale != "likert5":
-            return result
-        return copy_with(result, {"metadata": {**(result.metadata or {}), "rating": rating_of(result.score)}})
 
 
 class Coherence(CatalogueJudge, type="Coherence"):

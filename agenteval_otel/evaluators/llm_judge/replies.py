@@ -170,28 +170,28 @@ def _letters(text: str) -> str:
 
 
 def judgement_of(verdict: Verdict | None, usage: JudgeUsage | None, requested_model: str) -> Judgement:
-    """Who judged and what it used, for the telemetry."""
+    """Who judged and, of the results of one call for the first, what it used; for the telemetry."""
     used: dict[str, Any] = {} if usage is None else {
-        name: getattr(usage, name) or None
-        for name in ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")
+        **{name: count or None for name, count in usage.model_dump(exclude={"calls"}).items()},
+        "cost_usd": verdict.cost_usd if verdict else None,
     }  # fmt: skip
     if verdict is None:
         return Judgement(model=requested_model, **used)
     return Judgement(
-        model=verdict.model or requested_model, response_id=verdict.response_id, cost_usd=verdict.cost_usd,
-        from_cache=verdict.from_cache, **used,
-    )  # fmt: skip
+        model=verdict.model or requested_model, response_id=verdict.response_id, from_cache=verdict.from_cache, **used
+    )
 
 
-def judge_facts(verdict: Verdict | None, usage: JudgeUsage | None, names: Sequence[str]) -> dict[str, Any]:
+def judge_facts(
+    verdict: Verdict | None, usage: JudgeUsage | None, requested_model: str, names: Sequence[str]
+) -> dict[str, Any]:
     """Who judged and what it used, for the metadata of the first of the results that one call gave."""
     facts: dict[str, Any] = {"criteria": list(names)} if len(names) > 1 else {}
     if usage is not None:
-        facts |= {name: value for name, value in usage.model_dump(by_alias=True).items() if value}
-    if verdict is not None:
-        known = {
-            "model": verdict.model, "responseId": verdict.response_id, "durationS": verdict.duration_s,
-            "costUsd": verdict.cost_usd, "fromCache": verdict.from_cache,
-        }  # fmt: skip
-        facts |= {name: value for name, value in known.items() if value}
-    return facts
+        facts |= usage.model_dump(by_alias=True)
+    if verdict is None:
+        facts["model"] = requested_model
+    else:
+        included = {"model", "response_id", "duration_s", "cost_usd", "from_cache"}
+        facts |= verdict.model_dump(by_alias=True, include=included)
+    return {name: value for name, value in facts.items() if value}

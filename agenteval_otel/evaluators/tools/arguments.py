@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -15,7 +14,6 @@ from pydantic import (
     SerializationInfo,
     TypeAdapter,
     ValidationInfo,
-    ValidatorFunctionWrapHandler,
     field_serializer,
     field_validator,
     model_validator,
@@ -24,6 +22,7 @@ from pydantic.json_schema import SkipJsonSchema
 
 from agenteval_otel.errors import EvaluationError
 from agenteval_otel.evaluators.built_in import NESTED
+from agenteval_otel.evaluators.func import is_async
 from agenteval_otel.evaluators.imports import qualified_name
 from agenteval_otel.evaluators.json_schema import Definition, compiled
 from agenteval_otel.evaluators.tools.calls import looks_like_json, parsed_arguments
@@ -33,6 +32,9 @@ from agenteval_otel.runtime.patterns import Pattern, compile_pattern
 JsonType = Literal["string", "number", "integer", "boolean", "array", "object", "null"]
 ABSENT: Final = object()
 _INDEX = re.compile(r"[0-9]{1,9}")
+_TYPES: dict[str, Any] = {
+    "string": str, "number": int | float, "boolean": bool, "array": list | tuple, "object": Mapping, "null": type(None),
+}  # fmt: skip
 
 
 class Predicate(BaseModel):
@@ -167,11 +169,9 @@ def argument_at(value: Any, name: str) -> Any:
 
 
 def _is_type(value: Any, kind: str) -> bool:
-    if kind in ("number", "integer"):
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        return number and (kind == "number" or value == value // 1)
-    types: dict[str, Any] = {"string": str, "boolean": bool, "array": list | tuple, "object": Mapping}
-    return value is None if kind == "null" else isinstance(value, types[kind])
+    if kind == "integer":
+        return _is_type(value, "number") and bool(value == value // 1)
+    return isinstance(value, _TYPES[kind]) and not (kind == "number" and isinstance(value, bool))
 
 
 def _is_same(first: Any, other: Any) -> bool:
@@ -207,14 +207,12 @@ class ArgumentTerms(BaseModel):
 
     @field_validator("argument_checks", mode="wrap")
     @classmethod
-    def _function_or_predicates(cls, value: Any, handler: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
+    def _function_or_predicates(cls, value: Any, handler: Any, info: ValidationInfo) -> Any:
         """Chosen by hand: the union's own way would put its types into the path of an error."""
-        if value is None:
-            return None
         checks = _read(value) if isinstance(value, str) else value
         if isinstance(checks, Mapping):
             return _PREDICATES.validate_python(dict(checks), context=info.context)
-        return synchronous(checks, "arguments")
+        return None if checks is None else synchronous(checks, "arguments")
 
     @field_serializer("argument_checks")
     def _as_text(self, value: Any, info: SerializationInfo) -> Any:
@@ -307,7 +305,7 @@ def synchronous(value: Any, of: str) -> Any:
     """The function; raises ValueError if it is not callable, or would have to be awaited."""
     if not callable(value):
         raise ValueError(f"expected a function of the {of}, or a mapping of arguments to what they have to be")
-    if inspect.iscoroutinefunction(value) or inspect.iscoroutinefunction(getattr(value, "__call__", None)):  # noqa: B004
+    if is_async(value):
         raise ValueError("expected a function that need not be awaited")
     return value
 

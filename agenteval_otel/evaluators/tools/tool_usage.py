@@ -14,7 +14,7 @@ from agenteval_otel.evaluators.base import Execution
 from agenteval_otel.evaluators.built_in import NotBlank
 from agenteval_otel.evaluators.imports import qualified_name
 from agenteval_otel.evaluators.operational import OperationalEvaluator
-from agenteval_otel.evaluators.rules.base import RulesEvaluator
+from agenteval_otel.evaluators.rules import RulesEvaluator
 from agenteval_otel.evaluators.tools.arguments import ArgumentTerms, answer_of, refuse_functions, synchronous
 from agenteval_otel.evaluators.tools.calls import MadeCall, Source, calls_of, raw_arguments
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, Score, ScoreValue
@@ -141,7 +141,6 @@ class ToolUsage(RulesEvaluator, type="ToolUsage"):
     zero_when_unused: bool = False
 
     def preferred_execution(self) -> Execution | None:
-        """``process`` with a schema or a pattern that arguments can make slow; a function may take any time."""
         return _execution_of(self.rules)
 
     def to_child(self) -> dict[str, Any]:
@@ -223,7 +222,6 @@ class ToolUse(OperationalEvaluator, type="ToolUse"):
     expectations: ListOf[Expectation]
 
     def preferred_execution(self) -> Execution | None:
-        """``process`` with a schema or a pattern that arguments can make slow; a function may take any time."""
         return _execution_of(self.expectations)
 
     def to_child(self) -> dict[str, Any]:
@@ -231,7 +229,6 @@ class ToolUse(OperationalEvaluator, type="ToolUse"):
         return super().to_child()
 
     def score(self, evaluation_input: EvaluationInput) -> Score:
-        """Count the calls of each expectation."""
         calls = calls_of(evaluation_input, "messageHistory", any_role=True) if self.expectations else []
         unmet = [problem for expectation in self.expectations if (problem := _unmet(expectation, calls))]
         wanted = len(self.expectations)
