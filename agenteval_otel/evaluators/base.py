@@ -33,15 +33,13 @@ class Evaluator(Component, contract="evaluator"):
     `evaluate` and `criteria`.
 
     Attributes:
-        execution: Where it runs: ``inline``, ``thread``, ``process`` or ``async``; None leaves it to the class
-            (`preferred_execution`). Not part of the fingerprint.
+        execution: Where it runs: ``inline``, ``thread``, ``process`` or ``async``; None leaves it to the class.
         timeout_s: Time limit of one evaluation in seconds; None takes 5 s, or 30 s where it is ``async``.
         sample_rate: Own sampling ratio, 0-1, cut from the same draw as the response's: a smaller rate sees a subset.
-        tags: Words that runs choose evaluators by; not part of the score, so not of the fingerprint either.
+        tags: Words that runs choose evaluators by.
         evaluates_errors: Whether it can judge calls that raised instead of answering; others are left out for those.
         repeats: Whether several of its results may be for one criterion; of others that is a failure.
-        child_environment: Names of the environment variables that it needs in a worker process, which has none of
-            this process's own but the usual ones (docs/execution.md).
+        child_environment: Names of the environment variables that a worker process has to have for it.
     """
 
     kind: ClassVar[EvaluatorKind] = "deterministic"
@@ -65,14 +63,12 @@ class Evaluator(Component, contract="evaluator"):
     def preferred_execution(self) -> Execution | None:
         """Where it runs when the field `execution` is left out.
 
-        None means that its time is unknown: it begins in a thread with a time limit, and runs inline once it has
-        proved cheap.
+        None: its time is unknown. It begins in a thread, and runs inline once it has proved cheap.
         """
         return None
 
     @property
     def resolved_execution(self) -> Execution:
-        """The field `execution`, else what the class prefers, else ``thread``."""
         return self.execution or self.preferred_execution() or "thread"
 
     @cached_property
@@ -82,20 +78,15 @@ class Evaluator(Component, contract="evaluator"):
 
     @property
     def label(self) -> str:
-        """The name in run errors and snapshots: the type, with the criterion for one-criterion evaluators."""
+        """Its name in reports: the type, with the criterion for one-criterion evaluators."""
         return self.type
-
-    @property
-    def evaluator_id(self) -> str:
-        """Stable id for the telemetry."""
-        return self.label
 
     @cached_property
     def signature(self) -> Mapping[str, Any]:
         """The fields that all of its results have in common."""
         return {
             "evaluator_type": self.type,
-            "evaluator_id": self.evaluator_id,
+            "evaluator_id": self.label,
             "evaluator_version": self.fingerprint,
             "evaluator_kind": self.kind,
             "calls_model": self.calls_model,
@@ -119,11 +110,7 @@ class Evaluator(Component, contract="evaluator"):
     def to_child(self) -> dict[str, Any]:
         """Its configuration as JSON, secrets included, from which `from_child` makes an equal one in a worker process.
 
-        An evaluator for which it raises runs in a thread of this process.
-
-        Raises:
-            Exception: A field has no JSON form.
-            LookupError: A part of it (an embedder, a check) is of a class that cannot be imported there.
+        One for which it raises (a field without JSON form, a part whose class cannot be imported) runs in a thread here.
         """
         dump = self.model_dump(mode="json", context={"secrets": True})
         del dump["type"]
@@ -142,10 +129,7 @@ class Evaluator(Component, contract="evaluator"):
         return cls.model_validate({name: value for name, value in fields.items() if name != "parts"})
 
     def prepare(self) -> None:
-        """Load what is heavy; called in the fork server, before a worker is forked and before any time limit.
-
-        What raises here keeps the evaluator in this process.
-        """
+        """Load what is heavy, in the fork server, before any time limit; if it raises, the evaluator runs here."""
 
 
 class CriterionEvaluator(Evaluator):
@@ -175,10 +159,7 @@ class CriterionEvaluator(Evaluator):
         return value
 
     def score(self, evaluation_input: EvaluationInput) -> ScoreLike | Awaitable[ScoreLike]:
-        """Score the input on the criterion's scale: a `Score`, or its value alone.
-
-        A number outside of the scale is a failure (``invalid_score``). See `Evaluator.evaluate` for what may be raised.
-        """
+        """A `Score` on the criterion's scale (a number outside of it is a failure), or its value alone."""
         raise EvaluationError(f"{self.type} does not implement score")
 
     def preferred_execution(self) -> Execution | None:
@@ -214,16 +195,10 @@ def find_criterion(criteria: Sequence[EvaluationCriteria], name: str) -> Evaluat
 
 
 def result_of(evaluator: Evaluator, criterion: EvaluationCriteria, score: Any) -> EvaluationResult:
-    """A scored result: normalized, labelled and signed with the evaluator's id and version.
-
-    Args:
-        evaluator: The evaluator that signs it.
-        criterion: What was scored, with its scale.
-        score: A `Score`, or its value alone: a boolean, a number or text.
+    """A scored result of a `Score` or its value: normalized, labelled and signed by the evaluator.
 
     Raises:
-        EvaluationError: (``invalid_score``) The score is none of these, or its value is NaN, infinite or a number
-            outside of the criterion's scale.
+        EvaluationError: (``invalid_score``) The score is neither, or its value NaN, infinite or outside of the scale.
     """
     value = score
     if isinstance(score, Score):
@@ -264,14 +239,9 @@ _BARE = Score(value=False)
 def failure_of(
     evaluator: Evaluator, criterion_name: str, error: str, *, error_type: str, filler: ScoreValue | None = None
 ) -> EvaluationResult:
-    """A failed result: no score, only what broke.
+    """A failed result: what broke, as free text and as a word for ``error.type``.
 
-    Args:
-        evaluator: The evaluator that signs it.
-        criterion_name: The criterion that it could not score.
-        error: What broke; free text.
-        error_type: Low-cardinality word for ``error.type``.
-        filler: The score that the original framework writes into such a result; never enters an average.
+    `filler` is the score that the original framework writes into such a result; it enters no average.
     """
     return EvaluationResult(
         criterion_name=criterion_name, error=error, error_type=error_type, filler=filler, **evaluator.signature

@@ -51,7 +51,7 @@ class BuiltInEvaluator(CriterionEvaluator):
         return 0
 
     def adjusted(self, score: Score, criterion: EvaluationCriteria) -> Score:
-        """The score as the criterion's scale and threshold want it."""
+        """The score, fitted to the criterion's scale and threshold."""
         return score
 
     async def evaluate(
@@ -69,7 +69,6 @@ class BuiltInEvaluator(CriterionEvaluator):
             return [self.failed(error, criterion)]
 
     def failed(self, error: EvaluationError, criterion: EvaluationCriteria) -> EvaluationResult:
-        """The failed result of an error."""
         filler = self.filler(criterion)
         return failure_of(self, criterion.name, str(error), error_type=error.error_type, filler=filler)
 
@@ -89,11 +88,7 @@ def listed(items: Sequence[str], *, most: int = 20) -> str:
 
 
 def read_text(path: str) -> str:
-    """The text of a UTF-8 file that a setting names. Blocks for as long as the file system takes.
-
-    Raises:
-        ValueError: It is no regular file, cannot be read, has more than 4 MiB, or is not UTF-8.
-    """
+    """The text of a regular UTF-8 file of at most 4 MiB that a setting names; ValueError says what is wrong with it."""
     try:
         file = Path(path).expanduser()
         if file.exists() and not file.is_file():

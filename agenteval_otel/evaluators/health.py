@@ -58,10 +58,7 @@ _AT_START = re.compile(
 
 
 def is_refusal(text: str) -> bool:
-    """Whether an answer opens by declining the request, going by phrases in its first few hundred characters.
-
-    An answer that only corrects a premise, or is sorry and then helps, is no refusal.
-    """
+    """Whether an answer opens by declining the request; one that is sorry and then helps does not."""
     head = text[:_LOOKED_AT]
     if not head.isascii():
         head = head.translate(_APOSTROPHES)
@@ -145,7 +142,6 @@ class ResponseHealth(CriterionEvaluator, type="ResponseHealth"):
         return "inline"
 
     def score(self, evaluation_input: EvaluationInput) -> Score:
-        """Look for a reason why the answer is unusable; True without one."""
         reason = _reason_of(evaluation_input)
         if reason is None:
             return Score(value=True, passed=True)
@@ -177,7 +173,6 @@ def _reason_of(evaluation_input: EvaluationInput) -> ReasonCode | None:
 
 
 def _content_of(response: Any) -> str:
-    """The text of a message that has no parts."""
     content = response.get("content") if isinstance(response, Mapping) else getattr(response, "content", None)
     return content if isinstance(content, str) else ""
 

@@ -28,15 +28,9 @@ _REGEX_BYTES = 1024 * 1024
 def compiled(definition: Any) -> Callable[[Any], list[str]]:
     """A function from a value to its problems: at most eight short texts, none when the value is valid.
 
-    The draft is the one that ``$schema`` names, else 2020-12; ``format`` is a remark, as the draft has it. References
-    lead into the schema itself or to the drafts' own schemas. The texts name places and keywords of the schema, and
-    properties that it does not know, but no values.
-
-    Any thread may call the function. It raises `EvaluationError` for values without a verdict: ``too_deep``,
-    ``too_large``, and ``invalid_value`` for what JSON does not have.
-
-    Args:
-        definition: The schema: a mapping, true or false.
+    The draft is the one that ``$schema`` names, else 2020-12; ``format`` is a remark. References lead into the schema
+    itself or to the drafts' own. The texts name places, keywords and unknown properties, but no values. Any thread may
+    call the function; it raises `EvaluationError` (``too_deep``, ``too_large``, ``invalid_value``) without a verdict.
 
     Raises:
         ConfigurationError: It is no schema, refers to something outside of it, has a pattern that cannot be searched in

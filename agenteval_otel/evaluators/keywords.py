@@ -43,16 +43,14 @@ class KeywordCoverage(BuiltInEvaluator, type="KeywordCoverage"):
     reason_codes: ClassVar[tuple[str, ...]] = ("missing_keyword",)
 
     expected_keywords: ListOf[str] | None = Field(
-        default=None,
-        validation_alias=AliasChoices("expectedKeywords", "keywords"),
+        default=None, validation_alias=AliasChoices("expectedKeywords", "keywords"),
         serialization_alias="expectedKeywords",
-    )
+    )  # fmt: skip
     keywords_source_field: str = "config"
     source_text_field: TextField = Field(
-        default="response",
-        validation_alias=AliasChoices("sourceTextField", "sourceField", "source_field"),
+        default="response", validation_alias=AliasChoices("sourceTextField", "sourceField", "source_field"),
         serialization_alias="sourceTextField",
-    )
+    )  # fmt: skip
     case_sensitive: bool = False
     normalize_whitespace_for_source: bool = Field(
         default=True,

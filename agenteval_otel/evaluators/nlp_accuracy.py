@@ -47,10 +47,9 @@ class NLPAccuracy(BuiltInEvaluator, type="NLPAccuracy"):
     reason_codes: ClassVar[tuple[str, ...]] = ("below_threshold",)
 
     embedder: SerializeAsAny[Embedder] = Field(
-        default_factory=HashingEmbedder,
+        default_factory=HashingEmbedder, serialization_alias="embedder",
         validation_alias=AliasChoices("embedder", "embeddingModel", "embedding_model"),
-        serialization_alias="embedder",
-    )
+    )  # fmt: skip
     similarity_threshold: float | None = Field(default=None, ge=-1, le=1)
     without_reference: Literal["skip", "fail"] = "skip"
 

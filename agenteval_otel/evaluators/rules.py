@@ -26,13 +26,7 @@ _VALUES: dict[str, tuple[ScoreValue, ScoreValue]] = {"numeric": (0, 1), "likert5
 
 
 class RulesEvaluator(Evaluator):
-    """An evaluator of rules that are fields of its configuration; several may decide one criterion.
-
-    A subclass defines what a rule is (it has a `criterion_name` and `is_fast`) and how a rule is scored.
-
-    Attributes:
-        rules: At least one. Rules for criteria that are not scored are ignored.
-    """
+    """An evaluator of rules, each with a `criterion_name` and `is_fast`; several may decide one criterion."""
 
     repeats: ClassVar[bool] = True
 
@@ -47,7 +41,6 @@ class RulesEvaluator(Evaluator):
         return value
 
     def preferred_execution(self) -> Execution | None:
-        """``process`` where a text can make one of the rules slow, else ``inline``."""
         return "inline" if all(rule.is_fast for rule in self.rules) else "process"
 
     @cached_property
@@ -56,7 +49,6 @@ class RulesEvaluator(Evaluator):
         return tuple(EvaluationCriteria(name=name, scale="binary") for name in names)
 
     def criteria(self) -> tuple[EvaluationCriteria, ...]:
-        """The criteria that the rules name, in rule order, on the scale ``binary``."""
         return self._criteria
 
     async def evaluate(
@@ -95,9 +87,7 @@ class RulesEvaluator(Evaluator):
 class RuleFailure(NamedTuple):
     """Why a text fails a rule.
 
-    Attributes:
-        reason_code: A word of the check's closed list, safe to export.
-        detail: What a reader may want to know besides (content).
+    `reason_code` is a word of the check's closed list, safe to export; `detail` is content.
     """
 
     reason_code: str
@@ -126,7 +116,6 @@ class RuleCheck(Component, contract="check"):
 
     @property
     def criterion_name(self) -> str:
-        """The criterion that the rule decides."""
         return self.criterion
 
     @property
@@ -135,28 +124,16 @@ class RuleCheck(Component, contract="check"):
         return False
 
     def check(self, text: str) -> RuleResult:
-        """Check the text: None when it passes.
-
-        Raises:
-            Exception: The rule cannot be applied to this text: a failed result without a score.
-        """
+        """Check the text: None when it passes. What it raises makes a failed result without a score."""
         raise EvaluationError(f"{self.type} does not implement check")
 
     def check_input(self, evaluation_input: EvaluationInput) -> RuleResult:
-        """Check the text at `source_text_field`. Override it where values other than text can be checked.
-
-        Raises:
-            EvaluationError: (``missing_text``) There is no text.
-        """
+        """Check the text at `source_text_field`. Override it where values other than text can be checked."""
         return self.check(text_at(evaluation_input, self.source_text_field))
 
 
 class InvalidCheck(RuleCheck):
-    """A rule of AgentDock's that cannot run: a failed result in every evaluation, as there. Settings cannot choose it.
-
-    Attributes:
-        problem: What is wrong with it.
-    """
+    """A rule of AgentDock's that cannot run: a failed result in every evaluation, as there. Settings cannot choose it."""
 
     problem: str
 
@@ -222,9 +199,8 @@ def _load_rule(rule: Any, path: str) -> RuleCheck:
 
 
 def _value_on(criterion: EvaluationCriteria, *, passed: bool) -> ScoreValue:
-    if criterion.minimum is not None and criterion.maximum is not None:
-        return passed
-    return _VALUES.get(criterion.scale, (False, True))[passed]
+    is_range = criterion.minimum is not None and criterion.maximum is not None
+    return passed if is_range else _VALUES.get(criterion.scale, (False, True))[passed]
 
 
 class Length(RuleCheck, type="length"):

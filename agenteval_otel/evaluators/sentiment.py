@@ -44,13 +44,12 @@ class Sentiment(BuiltInEvaluator, type="Sentiment"):
             ``category`` is ``positive``, ``negative`` or ``neutral``.
         positive_threshold: Comparative score above which the category is ``positive``.
         negative_threshold: Comparative score below which it is ``negative``.
-        agentdock_tokens: Split text and find negations as AgentDock does, with its oddities: a tab joins two words,
-            typographic apostrophes negate nothing, an emoji counts only where it stands alone.
-        lexicon: ``builtin`` is the package's own English one; ``afinn`` is AFINN-165, from the extra ``sentiment``,
-            with the package's own emoji; anything else is the path of a file with ``word<TAB>value`` lines.
+        agentdock_tokens: Split text and find negations as AgentDock does: a tab joins two words, typographic
+            apostrophes negate nothing, an emoji counts only where it stands alone.
+        lexicon: ``builtin``, the package's own English one; ``afinn``, AFINN-165 (the extra ``sentiment``) with the
+            package's emoji; or the path of a file with ``word<TAB>value`` lines.
         max_characters: Only so many characters, from the start of the text, are looked at; results say so.
-        scale: By default ``numeric`` for ``comparativeNormalized``; the other outputs have no place on that scale, so
-            ``raw`` or ``category``.
+        scale: By default ``numeric`` for ``comparativeNormalized``, and ``raw`` or ``category`` for the others.
     """
 
     source_text_field: TextField = "response"
@@ -192,9 +191,9 @@ def _afinn() -> Path:
     )
 
 
-def _lexicon_of(text: str) -> Lexicon:
+def _lexicon_of(content: str) -> Lexicon:
     values: dict[str, int | float] = {}
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(content.splitlines(), 1):
         if not line.strip() or line.startswith("#"):
             continue
         word, tab, value = line.partition("\t")
@@ -203,18 +202,15 @@ def _lexicon_of(text: str) -> Lexicon:
             raise ValueError(f"line {number}: expected a word, a tab and a number, found {line[:60]!r}")
         if word in values:
             raise ValueError(f"line {number}: {word!r} is there a second time")
-        values[word] = _value(value.strip(), number)
-    return Lexicon(values, hashlib.sha256(text.encode()).hexdigest()[:12])
-
-
-def _value(text: str, line: int) -> int | float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not _LOWEST <= value <= _HIGHEST:
-        raise ValueError(f"line {line}: expected a number from {_LOWEST} to {_HIGHEST}, found {text[:60]!r}")
-    return int(value) if value.is_integer() else value
+        try:
+            amount = float(value)
+        except ValueError:
+            amount = math.nan
+        if not _LOWEST <= amount <= _HIGHEST:
+            text = value.strip()[:60]
+            raise ValueError(f"line {number}: expected a number from {_LOWEST} to {_HIGHEST}, found {text!r}")
+        values[word] = int(amount) if amount.is_integer() else amount
+    return Lexicon(values, hashlib.sha256(content.encode()).hexdigest()[:12])
 
 
 _ORIGINAL_WORDS = "not non cant can't dont don't doesnt doesn't wont won't isnt isn't"
@@ -247,7 +243,6 @@ def tokens(text: str) -> list[str]:
 def agentdock_tokens(text: str) -> list[str]:
     """The words as AgentDock splits them: at spaces, line ends, some punctuation and runs of whitespace.
 
-    One tab or no-break space joins two words; brackets and both kinds of apostrophe stay; an emoji has to stand alone,
-    without a variation selector. Text without words gives one empty token.
+    Text without words gives one empty token.
     """
     return _RUN.sub(" ", text.lower().translate(_ORIGINAL_PUNCTUATION)).strip(WHITESPACE).split(" ")

@@ -47,13 +47,10 @@ def folded(text: str, *, case_sensitive: bool) -> str:
 
 
 class Terms:
-    """Many terms, prepared once, and which of them a text contains. Text and terms have to be `folded`.
+    """Words, phrases or signs, prepared once, and which of them a text contains. Text and terms have to be `folded`.
 
-    Several threads may use it at once.
-
-    Args:
-        terms: Words, phrases or signs; an empty one never occurs.
-        whole_words: A term that begins or ends with a letter does not match inside a longer word.
+    With `whole_words` a term that begins or ends with a letter does not match inside a longer word. Several threads may
+    use it at once.
     """
 
     def __init__(self, terms: Iterable[str], *, whole_words: bool) -> None:
@@ -61,7 +58,6 @@ class Terms:
         self._whole_words = whole_words
 
     def terms_in(self, text: str) -> set[str]:
-        """The terms that occur in the text."""
         if not self._whole_words:
             return {term for term in self._terms if term in text}
         if len(self._terms) <= _FEW:
@@ -69,10 +65,7 @@ class Terms:
         return {term for _, term in self._places_in(text)}
 
     def count(self, text: str) -> int:
-        """How often the terms occur, all taken together.
-
-        Occurrences of one term do not overlap; a term inside another one counts for itself.
-        """
+        """How often the terms occur, all taken together; occurrences of one term do not overlap."""
         if not self._whole_words:
             return sum(map(text.count, self._terms))
         if len(self._terms) <= _FEW:
@@ -100,7 +93,7 @@ class Terms:
 
     @cached_property
     def _lengths(self) -> dict[str, set[int]]:
-        """How long the terms are, by the first of their words or signs."""
+        """How long the terms are, by their first word or sign."""
         lengths: dict[str, set[int]] = {}
         for term in self._terms:
             lengths.setdefault(_tokens_of(term)[0], set()).add(len(term))

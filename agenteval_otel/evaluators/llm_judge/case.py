@@ -60,15 +60,9 @@ def value_of(evaluation_input: EvaluationInput, field: str) -> Any:
 
 
 def case_of(evaluation_input: EvaluationInput, fields: Iterable[tuple[str, str]], *, limit: int) -> dict[str, CaseText]:
-    """The fields that the input has, by the names that the judge reads; each at most about `limit` characters.
+    """The fields (the judge's name and the input's) that the input has, each at most about `limit` characters long.
 
-    Args:
-        evaluation_input: The input.
-        fields: The judge's name of a field, and the field's own.
-        limit: Characters; data that is longer as JSON is shortened as text, tool calls each for itself.
-
-    Raises:
-        CaptureError: A value's own methods raised.
+    Data that is longer as JSON is shortened as text, tool calls each for itself.
     """
     values = ((name, field, value_of(evaluation_input, field)) for name, field in fields)
     return {

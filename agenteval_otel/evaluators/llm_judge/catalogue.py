@@ -26,11 +26,7 @@ def names() -> tuple[str, ...]:
 
 @lru_cache(maxsize=64)
 def entry_of(name: str) -> Mapping[str, Any]:
-    """The content of a criterion's file; not to be changed.
-
-    Raises:
-        ConfigurationError: There is no such criterion; the message names those that there are.
-    """
+    """The content of a criterion's file; not to be changed. ConfigurationError names the criteria that there are."""
     if name not in names():
         raise ConfigurationError(f"{name!r} is no criterion of the catalogue{known_choices(name, names())}")
     import yaml
@@ -49,9 +45,6 @@ def rubric_fields(name: str, overrides: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a criterion's `Rubric`, some of them overridden.
 
     The catalogue's threshold moves along with the scale: 4 from 1 to 5 is 0.75 from 0 to 1.
-
-    Raises:
-        ConfigurationError: There is no such criterion, it has no such scale, or the threshold is beyond the scale.
     """
     entry = {field: value for field, value in entry_of(name).items() if field not in ("group", "direction", "tags")}
     scale = overrides.get("scale") or entry["scale"]

@@ -49,20 +49,17 @@ _OWN_CRITERION = {"description", "scale", "levels", "rubric"}
 class LLMJudge(CriterionEvaluator, type="LLMJudge"):
     """A model judges the answer, by one criterion or by several in one call; higher is better on every scale.
 
-    The texts of the case are data to the judge: JSON behind a random mark, with the instruction before and after it
-    (`judges.prompt`). The judge answers with evidence, a reason and a score for each criterion. A score beyond the
-    scale and a failed call give a failed result with its ``error_type`` and the usage in the metadata. Inputs that lack
-    a needed field, and unusable answers, are skipped without a call.
-
-    ``rubric`` alone is a judge as GoGrid has it: 0 to 10, the score divided by ten, passed from 0.7 on.
+    The texts of the case are data to the judge: JSON behind a random mark, with the instruction before and after it.
+    The judge answers with evidence, a reason and a score for each criterion. A score beyond the scale and a failed call
+    give a failed result with its ``error_type`` and the usage in the metadata. Inputs that lack a needed field, and
+    unusable answers, are skipped without a call.
 
     Attributes:
         judge: The `Judge` that is asked, its settings, or an object that generates text; also ``llm``, ``provider``.
         description: What is to be judged, in words for the judge.
         levels: What each level of the scale means, by the level.
-        rubric: All that is to be judged as one text, on GoGrid's scale.
-        rubrics: Several criteria for one call, in the place of `criterion_name`, `description`, `scale`, `levels`; the
-            catalogue's by their names. One that lacks its needs is skipped, the others are judged.
+        rubric: All that is to be judged as one text, as GoGrid has it: from 0 to 10, divided by ten, passed from 0.7.
+        rubrics: Several criteria for one call, in the place of the evaluator's own; the catalogue's by their names.
         prompt_template: Own wording. ``{{input}}``, ``{{response}}``, ``{{reference}}``, ``{{context.key}}`` (also
             ``context``, ``history``, ``tool_calls``, ``tool_results``, ``tool_definitions``) are texts of the case,
             ``{{criterion_name}}``, ``{{criterion_description}}`` and ``{{criterion_scale}}`` the criterion's; with
@@ -84,8 +81,7 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
     criterion_name: str = "llm_judge"
     scale: str = "pass/fail"
     judge: SerializeAsAny[Judge] = Field(
-        validation_alias=AliasChoices("judge", "llm", "provider"),
-        serialization_alias="judge",
+        validation_alias=AliasChoices("judge", "llm", "provider"), serialization_alias="judge",
         json_schema_extra={"type": "object"},
     )  # fmt: skip
     description: str = ""
@@ -112,6 +108,7 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
 
     @model_validator(mode="after")
     def _makes_sense(self) -> Self:
+        # By their values: a dump sets all fields.
         own_fields = {name for name in _OWN_CRITERION if self._is_changed(name)}
         if self.rubrics and (own_fields or self._is_changed("criterion_name")):
             raise ValueError("give rubrics, or one criterion of its own, not both")
@@ -140,11 +137,8 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
         return self
 
     def _is_changed(self, name: str) -> bool:
-        """Whether a field has another value than its default; a dump sets all of them."""
         field = type(self).model_fields.get(name)
-        return field is not None and getattr(self, name) != field.get_default(
-            call_default_factory=True, validated_data={}
-        )
+        return field is not None and getattr(self, name) != field.get_default(call_default_factory=True)
 
     def preferred_execution(self) -> Execution | None:
         return "async"
@@ -179,11 +173,7 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
     async def evaluate(
         self, evaluation_input: EvaluationInput, criteria: Sequence[EvaluationCriteria]
     ) -> list[EvaluationResult]:
-        """A result for each of its criteria that is scored, by one call; awaits the judge.
-
-        Raises:
-            EvaluationSkipped: The input lacks what is needed, or its answer is unusable.
-        """
+        """A result for each of its criteria that is scored, by one call of the judge."""
         tasks = self._tasks(criteria)
         reasons = {task.key: self._skip_reason(evaluation_input, task) for task in tasks}
         due = [task for task in tasks if reasons[task.key] is None]

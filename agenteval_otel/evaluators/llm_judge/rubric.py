@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import re
+import sys
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Annotated, Any, NamedTuple, Self
@@ -26,6 +26,7 @@ _TRUTH = {"true", "false"}
 _PASSING = {"pass", "fail"}
 _LEVELS = {"likert5": {"1", "2", "3", "4", "5"}, "pass/fail": _TRUTH | _PASSING, "binary": _TRUTH | _PASSING}
 _WHOLE_NUMBER = re.compile(r"-?\d{1,9}")
+_SHARE = re.compile(r"0(\.\d{1,9})?|1(\.0{1,9})?")
 _SCALES_OF_CLAIMS = ("numeric", "likert5")
 _TRUE_WORDS = frozenset({"true", "pass", "yes", "1"})
 _FALSE_WORDS = frozenset({"false", "fail", "no", "0"})
@@ -45,11 +46,10 @@ Levels = Annotated[dict[str, str], BeforeValidator(_with_names)]
 
 
 class Claims(BaseModel, metaclass=FriendlyErrors):
-    """Claims that a judge lists and judges one by one; the score is the share of claims that hold.
+    """Claims that a judge lists, quotes and judges one by one; the score is the share of claims that hold, 0 to 1.
 
-    The judge quotes each claim, names the evidence and says whether it holds; code counts. ``score = claims that
-    hold / claims``, from 0 to 1; on another range the share of it. Quotes that are not in `source` are left out of both
-    numbers; where most quotes are not in it, the criterion has failed.
+    On another range it is the share of that. Quotes that are not in `source` are left out of both numbers; where most
+    quotes are not in it, the criterion has failed.
 
     Attributes:
         listed: What is a claim, in words for the judge.
@@ -78,9 +78,8 @@ class Rubric(FreshCopies, BaseModel, metaclass=FriendlyErrors):
         scale: ``pass/fail``, ``binary``, ``likert5``, ``numeric`` (0-1), two ends (``0-10``), words (``low|high``), or
             any other word, whose scores are texts.
         levels: What a level means, by the level: ``{1: "word salad", 5: "clear throughout"}``; levels of the user's
-            own words are the scale. With ``numeric``, the judge answers with levels that are whole numbers, and
-            the score is the place between the lowest and the highest, 0-1; so are ``true`` and ``false`` as 1 and 0;
-            levels from 0 to 1 describe a score that may lie between them.
+            own words are the scale. With ``numeric`` the score is the level's place between the lowest and the highest,
+            0-1 (``true`` is 1), and levels from 0 to 1 describe a score that may lie between them.
         edge_cases: What is easily judged wrongly, and what it gets.
         claims: In the place of levels: claims that are listed and judged one by one; the score is the share that holds.
         needs: What an input has to have for this criterion; the evaluator's when left out.
@@ -126,9 +125,8 @@ class Rubric(FreshCopies, BaseModel, metaclass=FriendlyErrors):
                 raise ValueError(f"level {level!r} is none of the scale {self.scale!r}")
             if level not in (known := _LEVELS.get(self.scale, (level,))):
                 raise ValueError(f"level {level!r} is none of the scale {self.scale!r}: {', '.join(sorted(known))}")
-        if self.scale == "numeric" and self.levels and not (
-            set(self.levels) in (_TRUTH, _PASSING) or bounds_of_levels(self.levels) or all(map(_is_share, self.levels))
-        ):  # fmt: skip
+        is_placed = set(self.levels) in (_TRUTH, _PASSING) or bounds_of_levels(self.levels) is not None
+        if self.scale == "numeric" and not is_placed and not all(map(_SHARE.fullmatch, self.levels)):
             raise ValueError("levels of numeric are two whole numbers or more, true and false, pass and fail, or lie "
                              "between 0 and 1")  # fmt: skip
         if self.claims is not None and (self.levels or (self.scale not in _SCALES_OF_CLAIMS and bounds is None)):
@@ -138,21 +136,8 @@ class Rubric(FreshCopies, BaseModel, metaclass=FriendlyErrors):
     @cached_property
     def criterion(self) -> EvaluationCriteria:
         """The criterion, where the input does not bring it."""
-        return with_bounds(
-            EvaluationCriteria(
-                name=self.criterion_name, description=self.description, scale=self.scale, threshold=self.threshold,
-                weight=self.weight, objective=self.objective,
-            ),
-            self.levels,
-        )  # fmt: skip
-
-    def levels_on(self, criterion: EvaluationCriteria) -> Mapping[str, str]:
-        """The described levels, where the criterion is on the rubric's scale."""
-        return self.levels if criterion.scale == self.scale else {}
-
-
-def _is_share(level: str) -> bool:
-    return re.fullmatch(r"0(\.\d{1,9})?|1(\.0{1,9})?", level) is not None
+        fields = {name: getattr(self, name) for name in ("description", "scale", "threshold", "weight", "objective")}
+        return with_bounds(EvaluationCriteria(name=self.criterion_name, **fields), self.levels)
 
 
 class _ByName:
@@ -179,11 +164,7 @@ def with_bounds(criterion: EvaluationCriteria, levels: Mapping[str, str]) -> Eva
 
 
 class AnswerScale(NamedTuple):
-    """A scale as a judge meets it: the JSON Schema of the score, its description, and how the score is read.
-
-    `read` raises `EvaluationError`: ``malformed_answer`` for what is no score, ``out_of_range`` for one beyond the
-    scale.
-    """
+    """A scale as a judge meets it: the JSON Schema of the score, its description, and how the score is read, strictly."""
 
     schema: dict[str, Any]
     wording: str
@@ -192,7 +173,7 @@ class AnswerScale(NamedTuple):
 
 def bounds_of_levels(levels: Mapping[str, str]) -> tuple[int, int] | None:
     """The lowest and the highest level, where all of them are whole numbers."""
-    numbers = [int(level) for level in levels if re.fullmatch(r"-?\d{1,9}", level)]
+    numbers = [int(level) for level in levels if _WHOLE_NUMBER.fullmatch(level)]
     return (min(numbers), max(numbers)) if len(numbers) == len(levels) > 1 else None
 
 
@@ -235,7 +216,7 @@ def _whole(low: int, high: int) -> AnswerScale:
     def read(value: Any) -> int:
         number = _number_between(value, low, high)
         if number != int(number):
-            raise EvaluationError(f"the score {number:g} is not a whole number", error_type="out_of_range")
+            raise _out_of_range(f"the score {number:g} is not a whole number")
         return int(number)
 
     return AnswerScale(schema, f"a whole number from {low} (worst) to {high} (best)", read)
@@ -252,16 +233,14 @@ def _words(words: list[str]) -> AnswerScale:
     def read(value: Any) -> str:
         name = by_form.get(_text(value).strip().lower())
         if name is None:
-            raise EvaluationError("the score is none of the levels", error_type="out_of_range")
+            raise _out_of_range("the score is none of the levels")
         return name
 
     return AnswerScale({"type": "string", "enum": words}, "one of " + ", ".join(f'"{name}"' for name in words), read)
 
 
 def _truth(value: Any) -> bool:
-    if isinstance(value, bool):
-        return value
-    text = value.lower() if isinstance(value, str) else None
+    text = str(value).lower() if isinstance(value, bool | str) else None
     if text in _TRUE_WORDS or text in _FALSE_WORDS:
         return text in _TRUE_WORDS
     raise EvaluationError("the score is neither true nor false", error_type="malformed_answer")
@@ -270,20 +249,15 @@ def _truth(value: Any) -> bool:
 def _number(value: Any) -> int | float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise EvaluationError("the score is no number", error_type="malformed_answer")
-    try:
-        if math.isfinite(value):
-            return value
-    except OverflowError:  # a whole number beyond every float
-        pass
-    raise EvaluationError("the score is no finite number", error_type="out_of_range")
+    if not abs(value) <= sys.float_info.max:  # NaN compares to nothing
+        raise _out_of_range("the score is no finite number")
+    return value
 
 
 def _number_between(value: Any, low: float, high: float) -> int | float:
     number = _number(value)
     if not low <= number <= high:
-        raise EvaluationError(
-            f"the score is not from {low:g} to {high:g}: {str(number)[:20]}", error_type="out_of_range"
-        )
+        raise _out_of_range(f"the score is not from {low:g} to {high:g}: {str(number)[:20]}")
     return number
 
 
@@ -298,8 +272,12 @@ def _short_text(value: Any) -> str:
     if not text:
         raise EvaluationError("the score is empty", error_type="malformed_answer")
     if len(text) > _LONGEST_WORD:
-        raise EvaluationError(f"the score is longer than {_LONGEST_WORD} characters", error_type="out_of_range")
+        raise _out_of_range(f"the score is longer than {_LONGEST_WORD} characters")
     return text
+
+
+def _out_of_range(message: str) -> EvaluationError:
+    return EvaluationError(message, error_type="out_of_range")
 
 
 TEN = _whole(0, 10)

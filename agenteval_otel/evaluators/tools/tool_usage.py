@@ -39,14 +39,12 @@ class ToolRule(ArgumentTerms):
         criterion_name: The criterion that it decides; several rules may decide one, each with its own result.
         expected_tool_name: The tool that it is about; case counts.
         is_required: The tool must be called; without it a call is optional.
-        checked_calls: Whose arguments are checked: the ``first`` call's; ``all`` calls', of which
-            each must hold; or ``any``, of which one must.
+        checked_calls: Whose arguments are checked: the ``first`` call's, ``all`` calls', or of ``any`` one.
         min_calls: The least number of calls: of the tool, or without one of all tools.
         max_calls: The largest number of calls.
         forbidden_tools: Tools that must not be called.
         sequence: Tools that must be called in this order; others may be called in between.
-        invalid_reason: Why nothing can decide the rule: it gives a failed result each time. Set for a rule of an
-            AgentDock document that names no tool.
+        invalid_reason: Why nothing can decide the rule (of an AgentDock document): it gives a failed result each time.
     """
 
     criterion_name: NotBlank
@@ -74,19 +72,13 @@ class ToolRule(ArgumentTerms):
         return self
 
     def judged(self, calls: Sequence[MadeCall]) -> Outcome:
-        """Judge the calls.
-
-        Raises:
-            EvaluationError: (``invalid_rule``) The rule has an `invalid_reason`.
-            Exception: Whatever a function that checks arguments raises.
-        """
+        """Judge the calls; raises what a function that checks arguments raises."""
         if self.invalid_reason is not None:
             raise EvaluationError(self.invalid_reason, error_type="invalid_rule")
-        names = [call.name for call in calls]
-        for name in names:
-            if name in self.forbidden_tools:
-                return Outcome("forbidden_tool", f"{name} was called")
-        reached = iter(names)
+        for call in calls:
+            if call.name in self.forbidden_tools:
+                return Outcome("forbidden_tool", f"{call.name} was called")
+        reached = iter([call.name for call in calls])
         for step in self.sequence:
             if step not in reached:  # goes on behind the step before
                 return Outcome("wrong_order", f"{step} was not called in its turn ({' > '.join(self.sequence)})")
@@ -102,8 +94,7 @@ class ToolRule(ArgumentTerms):
             if self.is_required or self.min_calls:
                 return Outcome("tool_not_called", f"{name} was not called")
             return Outcome(None, f"{name} was not called, and need not be", unused=True)
-        outcome = self._wrong_number(len(calls), f"calls of {name}")
-        if outcome is not None:
+        if outcome := self._wrong_number(len(calls), f"calls of {name}"):
             return outcome
         checked = calls[:1] if self.checked_calls == "first" else calls
         problems = [None] if self.is_empty else [self.problem(call.arguments) for call in checked]
@@ -130,8 +121,7 @@ class ToolUsage(RulesEvaluator, type="ToolUsage"):
         rules: At least one. Rules for criteria that are not scored are ignored.
         tool_data_source: Where calls are looked for: the assistant's messages in the history, ``context.toolCalls``,
             or only the answer's own (``toolCalls``: what monitored calls capture), which the others are completed by.
-        zero_when_unused: An optional tool that was not called scores 0 on other scales than ``binary`` and
-            ``pass/fail``, where it passes.
+        zero_when_unused: An optional tool that was not called scores 0, but on ``binary`` and ``pass/fail``.
     """
 
     reason_codes: ClassVar[tuple[str, ...]] = get_args(ReasonCode)
@@ -175,10 +165,9 @@ class Expectation(ArgumentTerms):
     name: str = Field(min_length=1)
     min_calls: int = 1
     arguments_contain: str | None = Field(
-        default=None,
+        default=None, serialization_alias="argumentsContain",
         validation_alias=AliasChoices("argumentsContain", "rawArgsContain", "raw_args_contain"),
-        serialization_alias="argumentsContain",
-    )
+    )  # fmt: skip
     arguments_match: SkipJsonSchema[Callable[[str], Any]] | None = None
 
     @field_validator("arguments_match", mode="before")
@@ -195,7 +184,7 @@ class Expectation(ArgumentTerms):
         return self.arguments_match is not None or super().has_function
 
     def counts(self, call: MadeCall) -> bool:
-        """Whether the call is one of those that are expected. Raises whatever a function raises."""
+        """Whether the call is one of those that are expected."""
         if call.name != self.name:
             return False
         if self.arguments_contain is not None and self.arguments_contain not in raw_arguments(call.arguments):
@@ -247,7 +236,6 @@ def _execution_of(rules: Sequence[ArgumentTerms]) -> Execution | None:
 
 
 def _unmet(expectation: Expectation, calls: Sequence[MadeCall]) -> str | None:
-    """What an expectation lacks; None when it is met."""
     needed = max(1, expectation.min_calls)
     count = 0
     for call in calls:
