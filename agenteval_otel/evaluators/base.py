@@ -110,7 +110,7 @@ class Evaluator(Component, contract="evaluator"):
     def to_child(self) -> dict[str, Any]:
         """Its configuration as JSON, secrets included, from which `from_child` makes an equal one in a worker process.
 
-        One for which it raises (a field without JSON form, a part whose class cannot be imported) runs in a thread here.
+        Where it raises (a field has no JSON form, a part's class cannot be imported), it runs in a thread here.
         """
         dump = self.model_dump(mode="json", context={"secrets": True})
         del dump["type"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar
 
 from agenteval_otel.evaluators.base import CriterionEvaluator, Execution
 from agenteval_otel.models import EvaluationInput, Score
@@ -71,9 +71,7 @@ def is_refusal(text: str) -> bool:
     )
 
 
-ReasonCode = Literal["handler_error", "unfinished_stream", "empty", "truncated", "refusal", "error_text"]
-
-_REASONING: dict[ReasonCode, str] = {
+_REASONING = {
     "handler_error": "the handler raised instead of answering",
     "unfinished_stream": "the stream broke off",
     "empty": "the answer has no visible text",
@@ -133,8 +131,6 @@ class ResponseHealth(CriterionEvaluator, type="ResponseHealth"):
     """
 
     evaluates_errors: ClassVar[bool] = True
-    reason_codes: ClassVar[tuple[str, ...]] = get_args(ReasonCode)
-
     criterion_name: str = "response_health"
     scale: str = "binary"
 
@@ -148,7 +144,7 @@ class ResponseHealth(CriterionEvaluator, type="ResponseHealth"):
         return Score(value=False, passed=False, reason_code=reason, reasoning=_REASONING[reason])
 
 
-def _reason_of(evaluation_input: EvaluationInput) -> ReasonCode | None:
+def _reason_of(evaluation_input: EvaluationInput) -> str | None:
     text = evaluation_input.response_text or _content_of(evaluation_input.response)
     visible = _VISIBLE.search(text) is not None
     if evaluation_input.error_type is not None and not visible:
@@ -177,7 +173,7 @@ def _content_of(response: Any) -> str:
     return content if isinstance(content, str) else ""
 
 
-def _reason_of_structure(response: Any) -> ReasonCode | None:
+def _reason_of_structure(response: Any) -> str | None:
     if response is None or isinstance(response, str) or (hasattr(response, "__len__") and len(response) == 0):
         return "empty"
     if not isinstance(response, Mapping):

@@ -40,8 +40,6 @@ class KeywordCoverage(BuiltInEvaluator, type="KeywordCoverage"):
         ground_truth_keyword_mode: ``exact`` takes a ground truth's whole text as the only keyword.
     """
 
-    reason_codes: ClassVar[tuple[str, ...]] = ("missing_keyword",)
-
     expected_keywords: ListOf[str] | None = Field(
         default=None, validation_alias=AliasChoices("expectedKeywords", "keywords"),
         serialization_alias="expectedKeywords",
@@ -142,8 +140,6 @@ class Toxicity(BuiltInEvaluator, type="Toxicity"):
         case_sensitive: Without it text and terms are lower-cased.
         match_whole_word: Without it a term may occur inside a longer word.
     """
-
-    reason_codes: ClassVar[tuple[str, ...]] = ("toxic_term",)
 
     scale: str = "binary"
     toxic_terms: ListOf[str] = ()

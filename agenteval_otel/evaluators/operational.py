@@ -42,8 +42,6 @@ class ExactMatch(OperationalEvaluator, type="ExactMatch"):
         expected: The text; left out, the input's ground truth, without which the evaluation is skipped.
     """
 
-    reason_codes: ClassVar[tuple[str, ...]] = ("different_text",)
-
     criterion_name: str = "exact_match"
     expected: str | None = None
 
@@ -74,8 +72,6 @@ class Contains(OperationalEvaluator, type="Contains"):
         substrings: What the text has to have.
     """
 
-    reason_codes: ClassVar[tuple[str, ...]] = ("missing_substring",)
-
     criterion_name: str = "contains"
     substrings: ListOf[str]
 
@@ -104,8 +100,6 @@ class CostWithin(OperationalEvaluator, type="CostWithin"):
         max_cost_usd: The budget of one answer, in USD.
     """
 
-    reason_codes: ClassVar[tuple[str, ...]] = ("over_budget",)
-
     criterion_name: str = "cost_within"
     max_cost_usd: float = Field(ge=0)
 
@@ -124,8 +118,6 @@ class CompletedWithin(OperationalEvaluator, type="CompletedWithin"):
     Attributes:
         limit_s: The limit in seconds; ``limit_ms`` is read too.
     """
-
-    reason_codes: ClassVar[tuple[str, ...]] = ("too_slow",)
 
     criterion_name: str = "completed_within"
     limit_s: float = Field(ge=0)

@@ -77,11 +77,11 @@ class RulesEvaluator(Evaluator):
         except EvaluationSkipped as skipped:
             return skipped_of(self, criterion.name, str(skipped))
         except EvaluationError as error:
-            filler = self.filler(criterion)
-            return failure_of(self, criterion.name, str(error), error_type=error.error_type, filler=filler)
-        except Exception as error:  # of a user's function: a run error
-            failed = failure_of(self, criterion.name, message_of(error), error_type=type(error).__name__)
-            return copy_with(failed, {"raised": True})
+            failure = failure_of(self, criterion.name, str(error), error_type=error.error_type)
+        except Exception as error:  # of a user's function or check: a run error
+            failure = failure_of(self, criterion.name, message_of(error), error_type=type(error).__name__)
+            failure = copy_with(failure, {"raised": True})
+        return copy_with(failure, {"filler": self.filler(criterion)})
 
 
 class RuleFailure(NamedTuple):
@@ -109,8 +109,6 @@ class RuleCheck(Component, contract="check"):
         source_text_field: Where the text is: ``response``, ``prompt``, ``groundTruth`` or ``context.<path>``.
     """
 
-    reason_codes: ClassVar[tuple[str, ...]] = ()
-
     criterion: str = Field(min_length=1, pattern=r"\S")
     source_text_field: TextField = "response"
 
@@ -133,7 +131,7 @@ class RuleCheck(Component, contract="check"):
 
 
 class InvalidCheck(RuleCheck):
-    """A rule of AgentDock's that cannot run: a failed result in every evaluation, as there. Settings cannot choose it."""
+    """A rule of AgentDock's that cannot run: a failed result in every evaluation. Settings cannot choose it."""
 
     problem: str
 
@@ -174,12 +172,7 @@ class RuleBased(RulesEvaluator, type="RuleBased"):
         return load_each(_load_rule, value, path="rules")
 
     def score_rule(self, rule: RuleCheck, subject: EvaluationInput, criterion: EvaluationCriteria) -> Score:
-        try:
-            failure = rule.check_input(subject)
-        except (EvaluationError, EvaluationSkipped):
-            raise
-        except Exception as error:  # of a user's check, or of a mapping in the input
-            raise EvaluationError(message_of(error), error_type=type(error).__name__) from None
+        failure = rule.check_input(subject)
         outcome = "passed" if failure is None else f"failed ({failure.detail})" if failure.detail else "failed"
         return Score(
             value=_value_on(criterion, passed=failure is None),
@@ -210,8 +203,6 @@ class Length(RuleCheck, type="length"):
         min: The least length that passes.
         max: The largest length that passes.
     """
-
-    reason_codes: ClassVar[tuple[str, ...]] = ("too_short", "too_long")
 
     min: float | None = None
     max: float | None = None
@@ -245,8 +236,6 @@ class Regex(RuleCheck, type="regex"):
         expected_outcome: ``match``: it must occur; ``no_match``: it must not.
         limit_s: Time limit of one search in seconds, 0-60. Patterns that RE2 (the extra ``re2``) searches need none.
     """
-
-    reason_codes: ClassVar[tuple[str, ...]] = ("pattern_missing", "forbidden_pattern")
 
     flags: str = ""
     pattern: str
@@ -293,8 +282,6 @@ class Includes(RuleCheck, type="includes"):
         expected_outcome: ``all``, ``any`` or ``none`` of them must occur.
     """
 
-    reason_codes: ClassVar[tuple[str, ...]] = ("missing_keyword", "forbidden_keyword")
-
     keywords: tuple[str, ...]
     case_sensitive: bool = False
     expected_outcome: Literal["all", "any", "none"] = "all"
@@ -327,8 +314,6 @@ class KeywordCount(RuleCheck, type="keyword_count"):
         case_sensitive: Whether case counts.
         match_whole_word: False counts keywords inside longer words, too.
     """
-
-    reason_codes: ClassVar[tuple[str, ...]] = ("too_few_keywords", "too_many_keywords")
 
     keywords: tuple[Annotated[str, Field(min_length=1, max_length=200)], ...]
     min: int | None = Field(default=None, ge=0)
@@ -370,8 +355,6 @@ class Json(RuleCheck, type="json_parse"):
     A value that is not text passes; a missing response is not JSON, any other missing value is a failure.
     """
 
-    reason_codes: ClassVar[tuple[str, ...]] = ("invalid_json",)
-
     @property
     def is_fast(self) -> bool:
         return True
@@ -404,8 +387,6 @@ class JsonSchema(RuleCheck, type="json_schema"):
         definition: The schema: a mapping, true, false or JSON text.
         definition_file: A file with the schema, of at most 4 MiB; read once at load, and replaced by its content.
     """
-
-    reason_codes: ClassVar[tuple[str, ...]] = ("invalid_json", "schema_mismatch")
 
     definition: Definition | None = None
     definition_file: str | None = None

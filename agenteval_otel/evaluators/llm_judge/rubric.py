@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Annotated, Any, NamedTuple, Self
 
@@ -28,8 +29,7 @@ _LEVELS = {"likert5": {"1", "2", "3", "4", "5"}, "pass/fail": _TRUTH | _PASSING,
 _WHOLE_NUMBER = re.compile(r"-?\d{1,9}")
 _SHARE = re.compile(r"0(\.\d{1,9})?|1(\.0{1,9})?")
 _SCALES_OF_CLAIMS = ("numeric", "likert5")
-_TRUE_WORDS = frozenset({"true", "pass", "yes", "1"})
-_FALSE_WORDS = frozenset({"false", "fail", "no", "0"})
+_BOOLEANS = dict.fromkeys(("true", "pass", "yes", "1"), True) | dict.fromkeys(("false", "fail", "no", "0"), False)
 _LISTED_LEVELS = 21
 _LONGEST_WORD = 64
 
@@ -164,11 +164,49 @@ def with_bounds(criterion: EvaluationCriteria, levels: Mapping[str, str]) -> Eva
 
 
 class AnswerScale(NamedTuple):
-    """A scale as a judge meets it: the JSON Schema of the score, its description, and how the score is read, strictly."""
+    """A scale as a judge meets it: the JSON Schema of the score, its description, and the bounds of number or text."""
 
     schema: dict[str, Any]
     wording: str
-    read: Callable[[Any], ScoreValue]
+    low: float = -math.inf
+    high: float = math.inf
+    longest: int | None = None
+
+    def read(self, value: Any) -> ScoreValue:
+        """The score, strictly: a score that would have to be guessed is refused.
+
+        Raises:
+            EvaluationError: ``malformed_answer`` for what is no score, ``out_of_range`` for one beyond the scale.
+        """
+        kind = self.schema["type"]
+        if kind == "string":
+            return self._text_of(value)
+        if kind == "boolean":
+            text = str(value).lower() if isinstance(value, bool | str) else ""
+            if text not in _BOOLEANS:
+                raise EvaluationError("the score is neither true nor false", error_type="malformed_answer")
+            return _BOOLEANS[text]
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise EvaluationError("the score is no number", error_type="malformed_answer")
+        if not (self.low <= value <= self.high and abs(value) <= sys.float_info.max):
+            message = f"the score is not from {self.low:g} to {self.high:g}: {str(value)[:20]}"
+            raise EvaluationError(message, error_type="out_of_range")
+        if kind == "integer" and value != int(value):
+            raise EvaluationError(f"the score {value:g} is not a whole number", error_type="out_of_range")
+        return int(value) if kind == "integer" else value
+
+    def _text_of(self, value: Any) -> str:
+        if not isinstance(value, str) or (self.longest is not None and not value.strip()):
+            raise EvaluationError("the score is no text", error_type="malformed_answer")
+        text = value.strip()
+        if "enum" in self.schema:
+            for word in self.schema["enum"]:
+                if word.lower() == text.lower():
+                    return str(word)
+            raise EvaluationError("the score is none of the levels", error_type="out_of_range")
+        if self.longest is not None and len(text) > self.longest:
+            raise EvaluationError(f"the score is longer than {self.longest} characters", error_type="out_of_range")
+        return value if self.longest is None else text
 
 
 def bounds_of_levels(levels: Mapping[str, str]) -> tuple[int, int] | None:
@@ -180,7 +218,7 @@ def bounds_of_levels(levels: Mapping[str, str]) -> tuple[int, int] | None:
 def answer_scale(criterion: EvaluationCriteria, levels: Mapping[str, str]) -> AnswerScale:
     """The scale of a criterion: its described levels, a declared range, or what the scale's name means."""
     if criterion.scale in BOOLEAN_SCALES:
-        return AnswerScale({"type": "boolean"}, "true (it passes) or false (it does not)", _truth)
+        return AnswerScale({"type": "boolean"}, "true (it passes) or false (it does not)")
     if criterion.scale == "likert5":
         return _whole(1, 5)
     bounds = bounds_of_levels(levels)
@@ -196,88 +234,32 @@ def answer_scale(criterion: EvaluationCriteria, levels: Mapping[str, str]) -> An
     words = [name.strip() for name in criterion.scale.split("|")]
     if len(words) > 1 and all(words):
         return _words(words)
-    return AnswerScale({"type": "string"}, f'a word or a few on the scale "{criterion.scale}"', _short_text)
+    wording = f'a word or a few on the scale "{criterion.scale}"'
+    return AnswerScale({"type": "string"}, wording, longest=_LONGEST_WORD)
 
 
 def agentdock_scale(criterion: EvaluationCriteria) -> AnswerScale:
     """The scale as AgentDock asks and reads it: any number, any text; 1 is not a boolean."""
     if criterion.scale in BOOLEAN_SCALES or criterion.scale == "likert5":
         return answer_scale(criterion, {})
-    if criterion.scale == "numeric":
-        return AnswerScale({"type": "number"}, "a number", _number)
-    return AnswerScale({"type": "string"}, "text", _text)
+    is_number = criterion.scale == "numeric"
+    return AnswerScale({"type": "number"}, "a number") if is_number else AnswerScale({"type": "string"}, "text")
 
 
 def _whole(low: int, high: int) -> AnswerScale:
     schema: dict[str, Any] = {"type": "integer"}
     if high - low < _LISTED_LEVELS:
         schema["enum"] = list(range(low, high + 1))
-
-    def read(value: Any) -> int:
-        number = _number_between(value, low, high)
-        if number != int(number):
-            raise _out_of_range(f"the score {number:g} is not a whole number")
-        return int(number)
-
-    return AnswerScale(schema, f"a whole number from {low} (worst) to {high} (best)", read)
+    return AnswerScale(schema, f"a whole number from {low} (worst) to {high} (best)", low, high)
 
 
 def _between(low: float, high: float) -> AnswerScale:
-    wording = f"a number from {low:g} (worst) to {high:g} (best)"
-    return AnswerScale({"type": "number"}, wording, lambda value: _number_between(value, low, high))
+    return AnswerScale({"type": "number"}, f"a number from {low:g} (worst) to {high:g} (best)", low, high)
 
 
 def _words(words: list[str]) -> AnswerScale:
-    by_form = {name.lower(): name for name in words}
-
-    def read(value: Any) -> str:
-        name = by_form.get(_text(value).strip().lower())
-        if name is None:
-            raise _out_of_range("the score is none of the levels")
-        return name
-
-    return AnswerScale({"type": "string", "enum": words}, "one of " + ", ".join(f'"{name}"' for name in words), read)
-
-
-def _truth(value: Any) -> bool:
-    text = str(value).lower() if isinstance(value, bool | str) else None
-    if text in _TRUE_WORDS or text in _FALSE_WORDS:
-        return text in _TRUE_WORDS
-    raise EvaluationError("the score is neither true nor false", error_type="malformed_answer")
-
-
-def _number(value: Any) -> int | float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise EvaluationError("the score is no number", error_type="malformed_answer")
-    if not abs(value) <= sys.float_info.max:  # NaN compares to nothing
-        raise _out_of_range("the score is no finite number")
-    return value
-
-
-def _number_between(value: Any, low: float, high: float) -> int | float:
-    number = _number(value)
-    if not low <= number <= high:
-        raise _out_of_range(f"the score is not from {low:g} to {high:g}: {str(number)[:20]}")
-    return number
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise EvaluationError("the score is no text", error_type="malformed_answer")
-    return value
-
-
-def _short_text(value: Any) -> str:
-    text = _text(value).strip()
-    if not text:
-        raise EvaluationError("the score is empty", error_type="malformed_answer")
-    if len(text) > _LONGEST_WORD:
-        raise _out_of_range(f"the score is longer than {_LONGEST_WORD} characters")
-    return text
-
-
-def _out_of_range(message: str) -> EvaluationError:
-    return EvaluationError(message, error_type="out_of_range")
+    shown = ", ".join(f'"{word}"' for word in words)
+    return AnswerScale({"type": "string", "enum": words}, f"one of {shown}")
 
 
 TEN = _whole(0, 10)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Literal, NamedTuple, Self, get_args
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import AliasChoices, Field, field_serializer, field_validator, model_validator
 from pydantic.json_schema import SkipJsonSchema
@@ -19,15 +19,11 @@ from agenteval_otel.evaluators.tools.arguments import ArgumentTerms, answer_of, 
 from agenteval_otel.evaluators.tools.calls import MadeCall, Source, calls_of, raw_arguments
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, Score, ScoreValue
 
-ReasonCode = Literal[
-    "tool_not_called", "invalid_arguments", "too_few_calls", "too_many_calls", "forbidden_tool", "wrong_order",
-]  # fmt: skip
-
 
 class Outcome(NamedTuple):
     """Why a rule fails (None when it passes), in words, and whether its optional tool was not called at all."""
 
-    reason_code: ReasonCode | None
+    reason_code: str | None
     reasoning: str
     unused: bool = False
 
@@ -124,8 +120,6 @@ class ToolUsage(RulesEvaluator, type="ToolUsage"):
         zero_when_unused: An optional tool that was not called scores 0, but on ``binary`` and ``pass/fail``.
     """
 
-    reason_codes: ClassVar[tuple[str, ...]] = get_args(ReasonCode)
-
     rules: ListOf[ToolRule] = Field(json_schema_extra={"minItems": 1})
     tool_data_source: Source = "messageHistory"
     zero_when_unused: bool = False
@@ -204,8 +198,6 @@ class ToolUse(OperationalEvaluator, type="ToolUse"):
     Attributes:
         expectations: What is to be called.
     """
-
-    reason_codes: ClassVar[tuple[str, ...]] = ("tool_not_called",)
 
     criterion_name: str = "tool_use"
     expectations: ListOf[Expectation]
