@@ -131,6 +131,7 @@ class ResponseHealth(CriterionEvaluator, type="ResponseHealth"):
     """
 
     evaluates_errors: ClassVar[bool] = True
+
     criterion_name: str = "response_health"
     scale: str = "binary"
 

@@ -61,7 +61,8 @@ def jaro_winkler(first: str, second: str) -> float:
     jaro = (matches / len(first) + matches / len(second) + (matches - out_of_order / 2) / matches) / 3
     if jaro <= _PREFIX_FROM:
         return jaro
-    return jaro + len(commonprefix((first[:_PREFIX], second[:_PREFIX]))) * _PREFIX_WEIGHT * (1 - jaro)
+    common = len(commonprefix((first[:_PREFIX], second[:_PREFIX])))  # noqa: RUF071 - characters are meant
+    return jaro + common * _PREFIX_WEIGHT * (1 - jaro)
 
 
 def _matched(first: str, second: str) -> tuple[list[int], list[int]]:

@@ -44,6 +44,7 @@ class NLPAccuracy(BuiltInEvaluator, type="NLPAccuracy"):
     child_environment: ClassVar[tuple[str, ...]] = (
         "HF_HOME", "HF_HUB_CACHE", "HF_HUB_OFFLINE", "SENTENCE_TRANSFORMERS_HOME", "XDG_CACHE_HOME",
     )  # fmt: skip
+
     embedder: SerializeAsAny[Embedder] = Field(
         default_factory=HashingEmbedder, serialization_alias="embedder",
         validation_alias=AliasChoices("embedder", "embeddingModel", "embedding_model"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from os.path import commonprefix
-from typing import Any, ClassVar
+from typing import Any
 
 from pydantic import Field, model_validator
 
@@ -53,7 +53,7 @@ class ExactMatch(OperationalEvaluator, type="ExactMatch"):
         text = text_at(evaluation_input, "response")
         if text == expected:
             return Score(value=1.0, passed=True, reasoning="the text is the expected one")
-        at = len(commonprefix((text, expected)))
+        at = len(commonprefix((text, expected)))  # noqa: RUF071 - characters are meant
         return Score(
             value=0.0, passed=False, reason_code="different_text",
             reasoning=(

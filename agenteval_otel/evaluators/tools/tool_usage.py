@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self
 
 from pydantic import AliasChoices, Field, field_serializer, field_validator, model_validator
 from pydantic.json_schema import SkipJsonSchema
