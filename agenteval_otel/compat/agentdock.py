@@ -178,19 +178,17 @@ def flat_rules(rules: Any) -> Any:
 def _flat(rule: Any) -> Any:
     if not isinstance(rule, Mapping) or "config" not in rule:
         return rule
-    config = rule["config"]
-    source = _field(rule, "source_text_field") or (isinstance(config, Mapping) and _field(config, "source_field"))
+    config = rule["config"] if isinstance(rule["config"], Mapping) else {"type": rule["config"]}
+    source = _field(rule, "source_text_field") or _field(config, "source_field")
     common = {"criterion": _field(rule, "criterion_name"), "source_text_field": source}
     common = {name: value for name, value in common.items() if value}
-    if not isinstance(config, Mapping):
-        return _checked(common, {"type": config})
-    kind = config.get("type")
-    if isinstance(kind, str) and kind in RuleCheck.registry and kind not in _RULE_FIELDS:
+    kind = config["type"] if isinstance(config.get("type"), str) else ""
+    if kind in RuleCheck.registry and kind not in _RULE_FIELDS:
         # Not a check of AgentDock's: strict.
         return {**{key: config[key] for key in config if key not in ("sourceField", "source_field")}, **common}
-    check = {name: _field(config, name) for name in _RULE_FIELDS.get(kind if isinstance(kind, str) else "", ())}
+    check = {name: _field(config, name) for name in _RULE_FIELDS.get(kind, ())}
     check = {name: value for name, value in check.items() if value is not None}
-    return _checked(common, {"type": kind, **check})
+    return _checked(common, {"type": config.get("type"), **check})
 
 
 def _checked(common: dict[str, Any], check: dict[str, Any]) -> dict[str, Any]:
@@ -230,7 +228,7 @@ def _names_of(model: type[BaseModel]) -> set[str]:
     return {name for field in model.model_fields for name in (field, to_camel(field))}
 
 
-_RULE_FIELDS: Final[dict[Any, tuple[str, ...]]] = {
+_RULE_FIELDS: Final[dict[str, tuple[str, ...]]] = {
     "length": ("min", "max"), "regex": ("pattern", "flags", "expected_outcome"),
     "includes": ("keywords", "case_sensitive", "expected_outcome"), "json_parse": (),
 }  # fmt: skip

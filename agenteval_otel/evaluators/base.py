@@ -7,23 +7,26 @@ thread; ``thread`` and ``process`` may take long or block; ``async`` awaits a ne
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import math
+import sys
 from collections.abc import Awaitable, Mapping, Sequence
 from functools import cached_property
+from operator import attrgetter
 from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator
 
 from agenteval_otel.components import Component, ListOf
 from agenteval_otel.errors import EvaluationError
-from agenteval_otel.evaluators.imports import MAIN, importable, imported
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, Score, ScoreLike, ScoreValue
 from agenteval_otel.models.value import construct
 from agenteval_otel.scoring import label_of, normalize, off_scale, passed_of
 
 Execution = Literal["inline", "thread", "process", "async"]
 EvaluatorKind = Literal["deterministic", "llm_judge", "embedding", "human"]
+MAIN = "__main__"
 
 
 class Evaluator(Component, contract="evaluator"):
@@ -251,3 +254,34 @@ def failure_of(
 def skipped_of(evaluator: Evaluator, criterion_name: str, reason: str) -> EvaluationResult:
     """A skipped result: no score, and the reason."""
     return EvaluationResult(criterion_name=criterion_name, skip_reason=reason or "skipped", **evaluator.signature)
+
+
+def importable(thing: Any) -> tuple[str, str]:
+    """The module and the qualified name under which a class or a function can be had.
+
+    Raises:
+        LookupError: What stands there is not this very thing: it is local to a function, a lambda, wrapped or renamed.
+            The text is our own, and names it.
+    """
+    module, path = getattr(thing, "__module__", None), getattr(thing, "__qualname__", None)
+    if not isinstance(module, str) or not isinstance(path, str):
+        raise LookupError(f"an object of class {type(thing).__name__} has no name to import it by")
+    try:
+        target = attrgetter(path)(sys.modules.get(module))
+    except AttributeError:
+        target = None
+    if target is not thing:
+        raise LookupError(f"{path} is not what {module} has by this name")
+    return module, path
+
+
+def imported(module: str, path: str) -> Any:
+    """What stands under a module and a qualified name; raises whatever the import raises."""
+    return attrgetter(path)(importlib.import_module(module))
+
+
+def qualified_name(function: Any) -> str:
+    """The module and the qualified name of a function; of an object that can be called, those of its class."""
+    function = getattr(function, "func", function)  # functools.partial
+    named = function if hasattr(function, "__qualname__") else type(function)
+    return f"{named.__module__}.{named.__qualname__}"

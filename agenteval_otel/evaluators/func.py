@@ -9,8 +9,14 @@ from typing import Any, Self, TypeAlias
 from pydantic import Field, model_validator
 
 from agenteval_otel.components.loading import resolve_or_wrap
-from agenteval_otel.evaluators.base import CriterionEvaluator, Evaluator, Execution
-from agenteval_otel.evaluators.imports import importable, imported, qualified_name
+from agenteval_otel.evaluators.base import (
+    CriterionEvaluator,
+    Evaluator,
+    Execution,
+    importable,
+    imported,
+    qualified_name,
+)
 from agenteval_otel.models import EvaluationInput, ScoreLike
 
 EvaluatorLike: TypeAlias = (

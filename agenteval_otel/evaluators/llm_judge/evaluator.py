@@ -21,8 +21,14 @@ from agenteval_otel.evaluators.base import (
     skipped_of,
 )
 from agenteval_otel.evaluators.built_in import NotBlank
-from agenteval_otel.evaluators.llm_judge.case import CaseFields, case_of, fields_shown, missing_of
-from agenteval_otel.evaluators.llm_judge.injection import injection_signs, no_answer
+from agenteval_otel.evaluators.llm_judge.case import (
+    CaseFields,
+    case_of,
+    fields_shown,
+    injection_signs,
+    missing_of,
+    no_answer,
+)
 from agenteval_otel.evaluators.llm_judge.prompt import (
     NAMES,
     CriterionTask,

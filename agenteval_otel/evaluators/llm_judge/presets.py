@@ -14,10 +14,9 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, create_model, model_validator
 
 from agenteval_otel.evaluators.llm_judge.case import CaseFields
-from agenteval_otel.evaluators.llm_judge.catalogue import entry_of, rubric_fields
 from agenteval_otel.evaluators.llm_judge.evaluator import LLMJudge
 from agenteval_otel.evaluators.llm_judge.prompt import ReplyForm
-from agenteval_otel.evaluators.llm_judge.rubric import Levels, Rubric
+from agenteval_otel.evaluators.llm_judge.rubric import Levels, Rubric, entry_of, rubric_fields
 
 
 class CatalogueJudge(LLMJudge):

@@ -6,7 +6,8 @@ import math
 import re
 import sys
 from collections.abc import Mapping
-from functools import cached_property
+from functools import cached_property, lru_cache
+from pathlib import Path
 from typing import Annotated, Any, NamedTuple, Self
 
 from pydantic import BaseModel, BeforeValidator, Field, GetJsonSchemaHandler, model_validator
@@ -15,14 +16,17 @@ from pydantic.json_schema import JsonSchemaValue
 
 from agenteval_otel.components import ListOf
 from agenteval_otel.components.component import FreshCopies
-from agenteval_otel.components.explained import ComponentError, FriendlyErrors
+from agenteval_otel.components.explained import ComponentError, FriendlyErrors, known_choices
 from agenteval_otel.errors import ConfigurationError, EvaluationError
 from agenteval_otel.evaluators.built_in import NESTED, NotBlank
 from agenteval_otel.evaluators.llm_judge.case import CaseField, CaseFields
-from agenteval_otel.evaluators.llm_judge.catalogue import names, rubric_fields
 from agenteval_otel.models import EvaluationCriteria, ScoreValue
 from agenteval_otel.scoring.scales import BOOLEAN_SCALES, bounds_of
 
+# The catalogue: criteria with rubrics of our own, which are read when they are first used. A file has the fields of a
+# `Rubric`, and beside them `group` and `direction` for readers, and `tags` for runs.
+_FILES = Path(__file__).parents[1] / "catalogue"
+_SCALES = {"pass/fail": ("pass/fail", "numeric"), "numeric": ("numeric", "likert5"), "likert5": ("likert5", "numeric")}
 _TRUTH = {"true", "false"}
 _PASSING = {"pass", "fail"}
 _LEVELS = {"likert5": {"1", "2", "3", "4", "5"}, "pass/fail": _TRUTH | _PASSING, "binary": _TRUTH | _PASSING}
@@ -138,6 +142,56 @@ class Rubric(FreshCopies, BaseModel, metaclass=FriendlyErrors):
         """The criterion, where the input does not bring it."""
         fields = {name: getattr(self, name) for name in ("description", "scale", "threshold", "weight", "objective")}
         return with_bounds(EvaluationCriteria(name=self.criterion_name, **fields), self.levels)
+
+
+def names() -> tuple[str, ...]:
+    """The criteria of the catalogue, in alphabetical order."""
+    return tuple(sorted(file.stem.title().replace("_", "") for file in _FILES.glob("*.yaml")))
+
+
+@lru_cache(maxsize=64)
+def entry_of(name: str) -> Mapping[str, Any]:
+    """The content of a criterion's file; not to be changed. ConfigurationError names the criteria that there are."""
+    if name not in names():
+        raise ConfigurationError(f"{name!r} is no criterion of the catalogue{known_choices(name, names())}")
+    import yaml
+
+    text = (_FILES / f"{re.sub('(?<=[a-z])(?=[A-Z])', '_', name).lower()}.yaml").read_text("utf-8")
+    entry: dict[str, Any] = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    return entry
+
+
+def scales_of(name: str) -> tuple[str, ...]:
+    """The scales that a criterion can be scored on, its own first; ``numeric`` is its form from 0 to 1."""
+    return _SCALES[entry_of(name)["scale"]]
+
+
+def rubric_fields(name: str, overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a criterion's `Rubric`, some of them overridden.
+
+    The catalogue's threshold moves along with the scale: 4 from 1 to 5 is 0.75 from 0 to 1.
+    """
+    entry = {field: value for field, value in entry_of(name).items() if field not in ("group", "direction", "tags")}
+    scale = overrides.get("scale") or entry["scale"]
+    if scale not in scales_of(name):
+        raise ConfigurationError(f"{name} is given on {' or '.join(scales_of(name))}, found {scale!r}", path="scale")
+    low, high = _ends_of(scale)
+    try:
+        threshold = float(overrides.get("threshold", low))
+    except (TypeError, ValueError):  # the rubric itself refuses it
+        threshold = low
+    if not low <= threshold <= high:
+        message = f"{name} goes from {low} to {high} on the scale {scale}, found {threshold:g}"
+        raise ConfigurationError(message, path="threshold")
+    if scale != entry["scale"]:
+        own_low, own_high = _ends_of(entry["scale"])
+        share = (entry.get("threshold", 1) - own_low) / (own_high - own_low)
+        entry["threshold"] = low + share * (high - low)
+    return {**entry, "criterion_name": name, **overrides, "scale": scale}
+
+
+def _ends_of(scale: str) -> tuple[int, int]:
+    return (1, 5) if scale == "likert5" else (0, 1)
 
 
 class _ByName:

@@ -22,9 +22,9 @@ from pydantic import (
 from pydantic.json_schema import SkipJsonSchema
 
 from agenteval_otel.errors import EvaluationError
+from agenteval_otel.evaluators.base import qualified_name
 from agenteval_otel.evaluators.built_in import NESTED
 from agenteval_otel.evaluators.func import is_async
-from agenteval_otel.evaluators.imports import qualified_name
 from agenteval_otel.evaluators.json_schema import Definition, compiled
 from agenteval_otel.evaluators.tools.calls import looks_like_json, parsed_arguments
 from agenteval_otel.runtime.masking import is_secret, mask

@@ -10,9 +10,8 @@ from pydantic.json_schema import SkipJsonSchema
 
 from agenteval_otel.components import ListOf
 from agenteval_otel.errors import EvaluationError
-from agenteval_otel.evaluators.base import Execution
+from agenteval_otel.evaluators.base import Execution, qualified_name
 from agenteval_otel.evaluators.built_in import NotBlank
-from agenteval_otel.evaluators.imports import qualified_name
 from agenteval_otel.evaluators.operational import OperationalEvaluator
 from agenteval_otel.evaluators.rules import RulesEvaluator
 from agenteval_otel.evaluators.tools.arguments import ArgumentTerms, answer_of, refuse_functions, synchronous
