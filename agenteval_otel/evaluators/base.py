@@ -257,12 +257,7 @@ def skipped_of(evaluator: Evaluator, criterion_name: str, reason: str) -> Evalua
 
 
 def importable(thing: Any) -> tuple[str, str]:
-    """The module and the qualified name under which a class or a function can be had.
-
-    Raises:
-        LookupError: What stands there is not this very thing: it is local to a function, a lambda, wrapped or renamed.
-            The text is our own, and names it.
-    """
+    """The module and the qualified name of a class or a function; LookupError where another thing, or none, is there."""
     module, path = getattr(thing, "__module__", None), getattr(thing, "__qualname__", None)
     if not isinstance(module, str) or not isinstance(path, str):
         raise LookupError(f"an object of class {type(thing).__name__} has no name to import it by")

@@ -29,8 +29,7 @@ class Func(CriterionEvaluator, type="Func"):
     """Scores with a function, sync or async, that takes the evaluation input.
 
     The function returns a `Score`, or its value alone: a boolean, a number or a category on the criterion's scale. What
-    it raises is this evaluator's failure; it abstains with `EvaluationSkipped`. A sync function begins in
-    a thread with a time limit and runs inline once it has proved cheap; an async one is taken to await a model.
+    it raises is this evaluator's failure; it abstains with `EvaluationSkipped`. An async one is taken to await a model.
 
     Attributes:
         function: Left out of dumps; its qualified name (not its body) is part of the fingerprint.
@@ -82,11 +81,7 @@ def is_async(function: Any) -> bool:
 
 
 def as_evaluator(value: Any, *, path: str | None = None) -> Evaluator:
-    """An evaluator from an instance, a mapping with its ``type``, a type's name, a class, or a function (a `Func`).
-
-    Raises:
-        ConfigurationError: None of these, an unknown type, or wrong settings.
-    """
+    """An evaluator from an instance, a mapping with its ``type``, a type's name, a class, or a function (a `Func`)."""
     return resolve_or_wrap(
         Evaluator, value, wrap=lambda value: Func.load({"function": value}, path=path) if callable(value) else None,
         expected="an evaluator, a function", path=path,

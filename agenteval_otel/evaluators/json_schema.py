@@ -1,8 +1,6 @@
-"""JSON Schema: a schema checked once, and then what is wrong with a value.
+"""JSON Schema: a schema checked once, and then what is wrong with a value, which may come from anybody.
 
-The library (the extra ``jsonschema``) is met here and nowhere else, and imported with the first schema. A schema comes
-from the configuration, a value may come from anybody: nothing is ever fetched, patterns are searched in linear time,
-and what cannot be followed to its end is an error and no verdict.
+Nothing is ever fetched, patterns are searched in linear time, and what cannot be followed to its end is an error.
 """
 
 from __future__ import annotations

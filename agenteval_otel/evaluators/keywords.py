@@ -30,12 +30,11 @@ class KeywordCoverage(BuiltInEvaluator, type="KeywordCoverage"):
 
     Attributes:
         expected_keywords: The keywords, with `keywords_source_field` ``config``; ``keywords`` is another name for it.
-        keywords_source_field: ``config``, ``groundTruth``, or ``context.<path>``: a list, of which the texts count, or
-            a text that is split at commas and whitespace.
+        keywords_source_field: ``config``, or ``groundTruth`` or ``context.<path>``: a list of texts, or a text that is
+            split at commas and whitespace.
         source_text_field: Where the text comes from (see `EvaluationInput.text_at`); ``sourceField`` is another name.
         case_sensitive: Without it text and keywords are lower-cased.
-        normalize_whitespace_for_source: Trim the text and turn each run of whitespace into one space;
-            ``normalizeWhitespace`` is another name for it.
+        normalize_whitespace_for_source: Trim the text, each run of whitespace one space; also ``normalizeWhitespace``.
         match_whole_word: Without it a keyword may occur inside a longer word.
         ground_truth_keyword_mode: ``exact`` takes a ground truth's whole text as the only keyword.
     """
@@ -134,8 +133,7 @@ class Toxicity(BuiltInEvaluator, type="Toxicity"):
 
     Attributes:
         toxic_terms: The terms; those that differ only in case are different terms, an empty one never occurs.
-        terms_file: A UTF-8 file with more terms, one a line, without the space around them, of at most 4 MiB. It is
-            read once, when the configuration is loaded; its terms are then part of `toxic_terms`.
+        terms_file: A UTF-8 file of at most 4 MiB with more terms, one a line; read once, into `toxic_terms`.
         source_text_field: Where the text comes from (see `EvaluationInput.text_at`).
         case_sensitive: Without it text and terms are lower-cased.
         match_whole_word: Without it a term may occur inside a longer word.

@@ -112,8 +112,7 @@ class LexicalSimilarity(BuiltInEvaluator, type="LexicalSimilarity"):
         source_field: Where the text comes from (see `EvaluationInput.text_at`).
         reference_field: Where the text comes from that it is compared with.
         unit: What ``levenshtein`` and ``jaro-winkler`` take for one character; ``utf16`` counts an emoji as two.
-        max_characters: Only so many characters of each text, from its start, are compared; results say so. The time
-            that ``levenshtein`` takes grows with the square.
+        max_characters: Only so many characters of each text, from its start, are compared; results say so.
         score_cutoff: What is less alike scores 0.0, which ``levenshtein`` finds out sooner.
         without_reference: ``skip`` inputs that bring no reference, or ``fail``.
     """

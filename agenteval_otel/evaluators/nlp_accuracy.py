@@ -28,9 +28,7 @@ class NLPAccuracy(BuiltInEvaluator, type="NLPAccuracy"):
     Cosine: dot product over the product of the lengths; 0 where a vector is zero. With `similarity_threshold`, and only
     on the scales ``binary`` and ``pass/fail``, the score is whether the cosine reaches it; without one a cosine between
     0 and 1 fails. On ``numeric`` a negative cosine is 0; in an AgentDock document it is kept and enters no average.
-
-    A response that is a message counts whole, as JSON; so does a ground truth that is no text. Without a response, and
-    when the embedder breaks, the result is a failed one.
+    What is no text counts as JSON. Without a response, and when the embedder breaks, the result is a failed one.
 
     Attributes:
         embedder: An `Embedder`, its settings, a type's name, or an object with ``embed(texts)``; ``embeddingModel`` is

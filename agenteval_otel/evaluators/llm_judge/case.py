@@ -133,8 +133,8 @@ def _within(data: Any, limit: int) -> CaseText:
     return CaseText(data) if len(text) <= limit else shortened(text, limit)
 
 
-# Signs that a text speaks to the judge, in English; they prove nothing, but the judge may have been influenced. Each has
-# what a text has to hold, in lower case, for a search to be worth it (most hold none of it), and its pattern.
+# Signs (they prove nothing) that a text speaks to the judge, in English: what a text has to hold, in lower case, for a
+# search to be worth it, and the pattern.
 _SIGNS: tuple[tuple[str, tuple[str, ...], re.Pattern[str]], ...] = (
     ("order", ("ignore", "disregard", "forget", "override", "bypass", "new instruction", "end of "), re.compile(
         r"\b(?:ignore|disregard|forget|override|bypass)\b.{0,40}"
