@@ -257,7 +257,7 @@ def skipped_of(evaluator: Evaluator, criterion_name: str, reason: str) -> Evalua
 
 
 def importable(thing: Any) -> tuple[str, str]:
-    """The module and the qualified name of a class or a function; LookupError where another thing, or none, is there."""
+    """The module and the qualified name of a class or a function; LookupError where something else is there."""
     module, path = getattr(thing, "__module__", None), getattr(thing, "__qualname__", None)
     if not isinstance(module, str) or not isinstance(path, str):
         raise LookupError(f"an object of class {type(thing).__name__} has no name to import it by")
