@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from functools import cached_property, lru_cache
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any
 
 from agenteval_otel.runtime.text import composed
@@ -49,7 +49,8 @@ def folded(text: str, *, case_sensitive: bool) -> str:
 class Terms:
     """Words, phrases or signs, prepared once, and which of them a text contains. Text and terms have to be `folded`.
 
-    With `whole_words` a term that begins or ends with a letter does not match inside a longer word. Several threads may
+    With `whole_words` a term that begins or ends with a letter does not match inside a longer word. A few terms are
+    searched one by one; with many, each place of the text looks up those that could begin there. Several threads may
     use it at once.
     """
 
@@ -59,10 +60,11 @@ class Terms:
 
     def terms_in(self, text: str) -> set[str]:
         if not self._whole_words:
-            return {term for term in self._terms if term in text}
+            return self._parts_in(text)
         if len(self._terms) <= _FEW:
             return {term for term in self._terms if term in text and _whole(term).search(text)}
-        return {term for _, term in self._places_in(text)}
+        tokens = _tokens_of(text)
+        return {*self._terms.intersection(tokens), *(term for _, term in self._phrases_in(text, tokens))}
 
     def count(self, text: str) -> int:
         """How often the terms occur, all taken together; occurrences of one term do not overlap."""
@@ -70,34 +72,54 @@ class Terms:
             return sum(map(text.count, self._terms))
         if len(self._terms) <= _FEW:
             return sum(len(_whole(term).findall(text)) for term in self._terms if term in text)
-        total, ends = 0, dict[str, int]()
-        for start, term in self._places_in(text):
+        tokens = _tokens_of(text)
+        total, ends = sum(token in self._terms for token in tokens), dict[str, int]()
+        for start, term in self._phrases_in(text, tokens):
             if start >= ends.get(term, 0):
                 ends[term] = start + len(term)
                 total += 1
         return total
 
-    def _places_in(self, text: str) -> Iterator[tuple[int, str]]:
-        """Where which term stands: it begins and ends where words and signs of the text do."""
-        tokens = _tokens_of(text)
-        if self._lengths.keys().isdisjoint(tokens):
+    def _phrases_in(self, text: str, tokens: list[str]) -> Iterator[tuple[int, str]]:
+        """Where which phrase stands: it begins and ends where words and signs of the text do."""
+        if self._phrase_lengths.keys().isdisjoint(tokens):
             return
         ends = set(accumulate(map(len, tokens)))
         start = 0
         for token in tokens:
-            for length in self._lengths.get(token, ()):
+            for length in self._phrase_lengths.get(token, ()):
                 term = text[start : start + length]
                 if term in self._terms and start + length in ends:
                     yield start, term
             start += len(token)
 
     @cached_property
-    def _lengths(self) -> dict[str, set[int]]:
-        """How long the terms are, by their first word or sign."""
+    def _phrase_lengths(self) -> dict[str, set[int]]:
+        """How long the terms of several words or signs are, by the first of these."""
         lengths: dict[str, set[int]] = {}
         for term in self._terms:
-            lengths.setdefault(_tokens_of(term)[0], set()).add(len(term))
+            first = _tokens_of(term)[0]
+            if first != term:
+                lengths.setdefault(first, set()).add(len(term))
         return lengths
+
+    def _parts_in(self, text: str) -> set[str]:
+        if len(self._terms) <= _FEW:
+            return {term for term in self._terms if term in text}
+        # A term without a space is in one of the pieces between the text's spaces, and few terms begin as these go on.
+        pieces = "\n".join(set(text.split()))
+        starts = {"", *pieces}.union(map("".join, pairwise(pieces)))
+        starts.update(map("".join, zip(pieces, pieces[1:], pieces[2:], strict=False)))
+        begun = (term for start in self._by_start.keys() & starts for term in self._by_start[start])
+        return {term for term in begun if term in (pieces if term.split() == [term] else text)}
+
+    @cached_property
+    def _by_start(self) -> dict[str, list[str]]:
+        """The terms by the first characters of their first piece, at most three."""
+        by_start: dict[str, list[str]] = {}
+        for term in self._terms:
+            by_start.setdefault("".join(term.split()[:1])[:3], []).append(term)
+        return by_start
 
 
 def _tokens_of(text: str) -> list[str]:
