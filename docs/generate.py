@@ -24,8 +24,8 @@ from agenteval_otel.config.schema import json_schema, summary_of, writable_field
 from agenteval_otel.config.settings import AgentSettings, Settings
 from agenteval_otel.embedders import Embedder
 from agenteval_otel.evaluators import Evaluator, LLMJudge, RuleCheck
-from agenteval_otel.evaluators.llm_judge.catalogue import entry_of, names, rubric_fields, scales_of
 from agenteval_otel.evaluators.llm_judge.prompt import NAMES
+from agenteval_otel.evaluators.llm_judge.rubric import entry_of, names, rubric_fields, scales_of
 from agenteval_otel.ground_truth import GroundTruthStore
 from agenteval_otel.judges import Judge, JudgeRequest
 from agenteval_otel.pipeline import Dispatcher

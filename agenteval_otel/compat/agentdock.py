@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from pydantic import BaseModel
 from pydantic.alias_generators import to_camel
 
 from agenteval_otel.compat.javascript import python_pattern
@@ -35,15 +36,13 @@ def load_evaluator(value: Any, *, path: str | None = None) -> Evaluator:
     Raises:
         ConfigurationError: Neither, an unknown type, or wrong settings.
     """
-    if isinstance(value, Mapping) and value.get("type") == "RuleBased" and "config" not in value:
-        return as_evaluator(_rule_based(dict(value)), path=path)
-    if not isinstance(value, Mapping) or "config" not in value:
+    if not isinstance(value, Mapping):
         return as_evaluator(value, path=path)
-    known = value.get("type")
-    kind = Evaluator.registry[known] if isinstance(known, str) and known in Evaluator.registry else None
-    if kind is not None and "config" in kind.model_fields:
-        return as_evaluator(value, path=path)
-    return _load_entry(value, path=path)
+    name = value.get("type")
+    kind = Evaluator.registry[name] if isinstance(name, str) and name in Evaluator.registry else None
+    if "config" in value and (kind is None or "config" not in kind.model_fields):
+        return _load_entry(value, path=path)
+    return as_evaluator(_rule_based(dict(value)) if name == "RuleBased" else value, path=path)
 
 
 def load_evaluators(values: Any, *, at_least: int = 1) -> tuple[Evaluator, ...]:
@@ -94,15 +93,15 @@ def _load_entry(entry: Any, *, path: str | None) -> Evaluator:
     if not isinstance(config, Mapping):
         raise ConfigurationError(f"expected a mapping, found {type(config).__name__}", path=f"{path}.config")
     fields: Fields = {**config, **{key: value for key, value in entry.items() if key != "config"}}
-    for name in _PLACES.get(str(fields.get("type")), ()):
+    kind = str(fields.get("type"))
+    for name in _PLACES.get(kind, ()):
         if isinstance(fields.get(name), str):
             fields[name] = _known_place(fields[name], keywords=name.startswith("keywords"))
-    rewrite = _REWRITE.get(fields["type"]) if isinstance(fields.get("type"), str) else None
     try:
-        fields = fields if rewrite is None else rewrite(fields)
+        fields = _REWRITE.get(kind, dict)(fields)
     except ConfigurationError as error:
         raise error.with_prefix(path) from None
-    return resolve(Evaluator, fields, path=path)
+    return resolve(Evaluator, _with_defaults(fields, **_IMPLIED.get(kind, {})), path=path)
 
 
 def _with_defaults(fields: Fields, **defaults: Any) -> Fields:
@@ -119,8 +118,8 @@ def _known_place(place: str, *, keywords: bool) -> str:
 def _similarity(fields: Fields) -> Fields:
     algorithm = fields.get("algorithm")
     if algorithm not in ("sorensen-dice", "jaro-winkler", "levenshtein"):
-        fields = {**fields, "algorithm": "sorensen-dice"}  # as AgentDock does with a name that it does not know
-    return _with_defaults(fields, ngram_size=1, unit="utf16", without_reference="fail")
+        return {**fields, "algorithm": "sorensen-dice"}  # as AgentDock does with a name that it does not know
+    return fields
 
 
 def _accuracy(fields: Fields) -> Fields:
@@ -129,47 +128,38 @@ def _accuracy(fields: Fields) -> Fields:
             'required field is missing: "hashing", which is built in and compares wording, or an object that embeds',
             path="embedder",
         )
-    return _with_defaults(fields, without_reference="fail")
-
-
-def _sentiment(fields: Fields) -> Fields:
-    return _with_defaults(fields, lexicon="afinn", agentdock_tokens=True)
+    return fields
 
 
 def _judge(fields: Fields) -> Fields:
     """AgentDock's judge: the template holds the texts, the reply is a score with its reasoning, nothing is skipped."""
-    known = _names_of("LLMJudge") | {"llm", "provider", "type"}
+    known = _names_of(Evaluator.registry["LLMJudge"]) | {"llm", "provider", "type"}
     fields = {name: value for name, value in fields.items() if name in known and value is not None}
-    template = fields.get("promptTemplate", fields.get("prompt_template"))
+    template = _field(fields, "prompt_template")
     if fields.get("rubric") is not None:  # GoGrid's judge: two lines of reply, and a template holds the texts itself
         placement = "data" if template is None else "inline"
-        return _with_defaults(fields, refuse_degenerate=False, needs=(), reply_form="lines", placement=placement)
-    required = {
-        "criterion_name": fields.get("criterionName", fields.get("criterion_name")),
-        "prompt_template": template,
-    }
-    for name, value in required.items():
+        return _with_defaults(fields, reply_form="lines", placement=placement)
+    for name, value in (("criterion_name", _field(fields, "criterion_name")), ("prompt_template", template)):
         if value is None or (isinstance(value, str) and not value.strip()):
             raise ConfigurationError("required field is missing" if value is None else "must not be blank", path=name)
-    return _with_defaults(fields, refuse_degenerate=False, needs=(), reply_form="score", placement="inline")
+    return _with_defaults(fields, reply_form="score", placement="inline")
 
 
 def _tool_usage(fields: Fields) -> Fields:
     from agenteval_otel.evaluators.tools.tool_usage import ToolRule
 
     fields = {name: value for name, value in fields.items() if value is not None}
-    known = {name for field in ToolRule.model_fields for name in (field, to_camel(field))}
+    known = _names_of(ToolRule)
     rules = fields.get("rules")
     if isinstance(rules, list | tuple):
         fields["rules"] = [_tool_rule(rule, known) if isinstance(rule, Mapping) else rule for rule in rules]
-    return _with_defaults(fields, zero_when_unused=True)
+    return fields
 
 
 def _tool_rule(rule: Mapping[str, Any], known: set[str]) -> Fields:
     """AgentDock ignores unknown fields; null and an empty tool name are to it as if they were left out."""
     rule = {key: value for key, value in rule.items() if key in known and value is not None and value != ""}
-    decided_by = (rule.get(key) for name in _DECIDING for key in (name, to_camel(name)))
-    names_nothing = all(value in (None, [], ()) for value in decided_by)
+    names_nothing = all(_field(rule, name) in (None, [], ()) for name in _DECIDING)
     return {**rule, "invalid_reason": "the rule names no tool"} if names_nothing else rule
 
 
@@ -188,19 +178,17 @@ def flat_rules(rules: Any) -> Any:
 def _flat(rule: Any) -> Any:
     if not isinstance(rule, Mapping) or "config" not in rule:
         return rule
-    config = rule["config"]
-    source = _field(rule, "source_text_field") or (isinstance(config, Mapping) and _field(config, "source_field"))
+    config = rule["config"] if isinstance(rule["config"], Mapping) else {"type": rule["config"]}
+    source = _field(rule, "source_text_field") or _field(config, "source_field")
     common = {"criterion": _field(rule, "criterion_name"), "source_text_field": source}
     common = {name: value for name, value in common.items() if value}
-    if not isinstance(config, Mapping):
-        return _checked(common, {"type": config})
-    kind = config.get("type")
-    if isinstance(kind, str) and kind in RuleCheck.registry and kind not in _RULE_FIELDS:
+    kind = config["type"] if isinstance(config.get("type"), str) else ""
+    if kind in RuleCheck.registry and kind not in _RULE_FIELDS:
         # Not a check of AgentDock's: strict.
         return {**{key: config[key] for key in config if key not in ("sourceField", "source_field")}, **common}
-    check = {name: _field(config, name) for name in _RULE_FIELDS.get(kind if isinstance(kind, str) else "", ())}
+    check = {name: _field(config, name) for name in _RULE_FIELDS.get(kind, ())}
     check = {name: value for name, value in check.items() if value is not None}
-    return _checked(common, {"type": kind, **check})
+    return _checked(common, {"type": config.get("type"), **check})
 
 
 def _checked(common: dict[str, Any], check: dict[str, Any]) -> dict[str, Any]:
@@ -226,24 +214,21 @@ def _translated(check: dict[str, Any]) -> dict[str, Any]:
             check["pattern"], check["flags"] = python_pattern(pattern, flags)
     if check["type"] == "includes" and isinstance(check.get("keywords"), list | tuple):
         return check if outcome in ("all", "any", "none") else _NEVER_PASSES
-    if check["type"] == "length" and _is_above(check.get("min"), check.get("max")):
+    low, high = check.get("min"), check.get("max")
+    if check["type"] == "length" and isinstance(low, int | float) and isinstance(high, int | float) and low > high:
         return _NEVER_PASSES
     return check
-
-
-def _is_above(low: Any, high: Any) -> bool:
-    return isinstance(low, int | float) and isinstance(high, int | float) and low > high
 
 
 def _field(mapping: Mapping[str, Any], name: str) -> Any:
     return mapping.get(to_camel(name), mapping.get(name))
 
 
-def _names_of(kind: str) -> set[str]:
-    return {name for field in Evaluator.registry[kind].model_fields for name in (field, to_camel(field))}
+def _names_of(model: type[BaseModel]) -> set[str]:
+    return {name for field in model.model_fields for name in (field, to_camel(field))}
 
 
-_RULE_FIELDS: Final[dict[Any, tuple[str, ...]]] = {
+_RULE_FIELDS: Final[dict[str, tuple[str, ...]]] = {
     "length": ("min", "max"), "regex": ("pattern", "flags", "expected_outcome"),
     "includes": ("keywords", "case_sensitive", "expected_outcome"), "json_parse": (),
 }  # fmt: skip
@@ -255,6 +240,13 @@ _PLACES: Final = {
     "Toxicity": ("sourceTextField",),
 }  # fmt: skip
 _REWRITE: Final[dict[str, Callable[[Fields], Fields]]] = {
-    "LexicalSimilarity": _similarity, "LLMJudge": _judge, "NLPAccuracy": _accuracy, "Sentiment": _sentiment,
-    "RuleBased": _rule_based, "ToolUsage": _tool_usage,
+    "LexicalSimilarity": _similarity, "LLMJudge": _judge, "NLPAccuracy": _accuracy, "RuleBased": _rule_based,
+    "ToolUsage": _tool_usage,
 }  # fmt: skip
+_IMPLIED: Final[dict[str, Fields]] = {
+    "LexicalSimilarity": {"ngram_size": 1, "unit": "utf16", "without_reference": "fail"},
+    "LLMJudge": {"refuse_degenerate": False, "needs": ()},
+    "NLPAccuracy": {"without_reference": "fail"},
+    "Sentiment": {"lexicon": "afinn", "agentdock_tokens": True},
+    "ToolUsage": {"zero_when_unused": True},
+}

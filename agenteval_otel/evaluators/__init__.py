@@ -16,62 +16,33 @@ from agenteval_otel.evaluators.func import Func as Func
 from agenteval_otel.evaluators.health import ResponseHealth as ResponseHealth
 
 if TYPE_CHECKING:
-    from agenteval_otel.evaluators.keywords import KeywordCoverage as KeywordCoverage
+    from agenteval_otel.evaluators.keywords import KeywordCoverage as KeywordCoverage, Toxicity as Toxicity
     from agenteval_otel.evaluators.llm_judge.evaluator import LLMJudge as LLMJudge
     from agenteval_otel.evaluators.llm_judge.presets import (
-        AnswerQuality as AnswerQuality,
-        Bias as Bias,
-        CodeVulnerability as CodeVulnerability,
-        Coherence as Coherence,
-        Completeness as Completeness,
-        ContentHarm as ContentHarm,
-        Equivalence as Equivalence,
-        Fluency as Fluency,
-        Groundedness as Groundedness,
-        HateAndUnfairness as HateAndUnfairness,
-        IndirectAttack as IndirectAttack,
-        IntentResolution as IntentResolution,
-        ProtectedMaterial as ProtectedMaterial,
-        Relevance as Relevance,
-        Retrieval as Retrieval,
-        SelfHarm as SelfHarm,
-        Sexual as Sexual,
-        TaskAdherence as TaskAdherence,
-        ToolCallAccuracy as ToolCallAccuracy,
-        ToxicLanguage as ToxicLanguage,
-        Truth as Truth,
-        UngroundedAttributes as UngroundedAttributes,
-        Violence as Violence,
-    )
+        AnswerQuality as AnswerQuality, Bias as Bias, CodeVulnerability as CodeVulnerability, Coherence as Coherence,
+        Completeness as Completeness, ContentHarm as ContentHarm, Equivalence as Equivalence, Fluency as Fluency,
+        Groundedness as Groundedness, HateAndUnfairness as HateAndUnfairness, IndirectAttack as IndirectAttack,
+        IntentResolution as IntentResolution, ProtectedMaterial as ProtectedMaterial, Relevance as Relevance,
+        Retrieval as Retrieval, SelfHarm as SelfHarm, Sexual as Sexual, TaskAdherence as TaskAdherence,
+        ToolCallAccuracy as ToolCallAccuracy, ToxicLanguage as ToxicLanguage, Truth as Truth,
+        UngroundedAttributes as UngroundedAttributes, Violence as Violence,
+    )  # fmt: skip
     from agenteval_otel.evaluators.llm_judge.rubric import Rubric as Rubric
-    from agenteval_otel.evaluators.operational import (
-        CompletedWithin as CompletedWithin,
-        Contains as Contains,
-        CostWithin as CostWithin,
-        ExactMatch as ExactMatch,
-    )
-    from agenteval_otel.evaluators.rules.base import (
-        RuleBased as RuleBased,
-        RuleCheck as RuleCheck,
-        RuleFailure as RuleFailure,
-    )
-    from agenteval_otel.evaluators.rules.checks import (
-        Includes as Includes,
-        Json as Json,
-        JsonSchema as JsonSchema,
-        KeywordCount as KeywordCount,
-        Length as Length,
-        Regex as Regex,
-    )
-    from agenteval_otel.evaluators.sentiment import Sentiment as Sentiment
     from agenteval_otel.evaluators.lexical_similarity import LexicalSimilarity as LexicalSimilarity
     from agenteval_otel.evaluators.nlp_accuracy import NLPAccuracy as NLPAccuracy
+    from agenteval_otel.evaluators.operational import (
+        CompletedWithin as CompletedWithin, Contains as Contains, CostWithin as CostWithin, ExactMatch as ExactMatch,
+    )  # fmt: skip
+    from agenteval_otel.evaluators.rules import (
+        Includes as Includes, Json as Json, JsonSchema as JsonSchema, KeywordCount as KeywordCount, Length as Length,
+        Regex as Regex, RuleBased as RuleBased, RuleCheck as RuleCheck, RuleFailure as RuleFailure,
+    )  # fmt: skip
+    from agenteval_otel.evaluators.sentiment import Sentiment as Sentiment
     from agenteval_otel.evaluators.tools.tool_usage import ToolUsage as ToolUsage, ToolUse as ToolUse
-    from agenteval_otel.evaluators.toxicity import Toxicity as Toxicity
 
 # A new evaluator is added here, by its module and its name, which is its type, and to the imports for type checkers.
 _EVALUATORS = {
-    "keywords": ("KeywordCoverage",),
+    "keywords": ("KeywordCoverage", "Toxicity"),
     "llm_judge.evaluator": ("LLMJudge",),
     "llm_judge.presets": (
         "AnswerQuality", "Bias", "CodeVulnerability", "Coherence", "Completeness", "ContentHarm", "Equivalence",
@@ -80,21 +51,19 @@ _EVALUATORS = {
         "UngroundedAttributes", "Violence",
     ),
     "operational": ("CompletedWithin", "Contains", "CostWithin", "ExactMatch"),
-    "rules.base": ("RuleBased",),
+    "rules": ("RuleBased",),
     "nlp_accuracy": ("NLPAccuracy",),
     "sentiment": ("Sentiment",),
     "lexical_similarity": ("LexicalSimilarity",),
     "tools.tool_usage": ("ToolUsage", "ToolUse"),
-    "toxicity": ("Toxicity",),
 }  # fmt: skip
+_PARTS = {
+    "llm_judge.rubric": ("Rubric",),
+    "rules": ("Includes", "Json", "JsonSchema", "KeywordCount", "Length", "Regex", "RuleCheck", "RuleFailure"),
+}
 _MODULE_OF = {name: f"{__name__}.{module}" for module, names in _EVALUATORS.items() for name in names}
 for _name, _module in _MODULE_OF.items():
     Evaluator.registry.announce(_module, _name)
-_PARTS = {
-    "llm_judge.rubric": ("Rubric",),
-    "rules.base": ("RuleCheck", "RuleFailure"),
-    "rules.checks": ("Includes", "Json", "JsonSchema", "KeywordCount", "Length", "Regex"),
-}  # fmt: skip
 _MODULE_OF |= {name: f"{__name__}.{module}" for module, names in _PARTS.items() for name in names}
 __all__ = sorted([*_MODULE_OF, "CriterionEvaluator", "Evaluator", "Func", "ResponseHealth"])
 # A suite runs evaluators, so it is in the engine, a layer above; users look for it here.

@@ -7,23 +7,26 @@ thread; ``thread`` and ``process`` may take long or block; ``async`` awaits a ne
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import math
-from collections.abc import Awaitable, Iterator, Mapping, Sequence
+import sys
+from collections.abc import Awaitable, Mapping, Sequence
 from functools import cached_property
+from operator import attrgetter
 from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator
 
 from agenteval_otel.components import Component, ListOf
 from agenteval_otel.errors import EvaluationError
-from agenteval_otel.evaluators.imports import MAIN, importable, imported
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, Score, ScoreLike, ScoreValue
 from agenteval_otel.models.value import construct
 from agenteval_otel.scoring import label_of, normalize, off_scale, passed_of
 
 Execution = Literal["inline", "thread", "process", "async"]
 EvaluatorKind = Literal["deterministic", "llm_judge", "embedding", "human"]
+MAIN = "__main__"
 
 
 class Evaluator(Component, contract="evaluator"):
@@ -33,15 +36,13 @@ class Evaluator(Component, contract="evaluator"):
     `evaluate` and `criteria`.
 
     Attributes:
-        execution: Where it runs: ``inline``, ``thread``, ``process`` or ``async``; None leaves it to the class
-            (`preferred_execution`). Not part of the fingerprint.
+        execution: Where it runs: ``inline``, ``thread``, ``process`` or ``async``; None leaves it to the class.
         timeout_s: Time limit of one evaluation in seconds; None takes 5 s, or 30 s where it is ``async``.
         sample_rate: Own sampling ratio, 0-1, cut from the same draw as the response's: a smaller rate sees a subset.
-        tags: Words that runs choose evaluators by; not part of the score, so not of the fingerprint either.
+        tags: Words that runs choose evaluators by.
         evaluates_errors: Whether it can judge calls that raised instead of answering; others are left out for those.
         repeats: Whether several of its results may be for one criterion; of others that is a failure.
-        child_environment: Names of the environment variables that it needs in a worker process, which has none of
-            this process's own but the usual ones (docs/execution.md).
+        child_environment: Names of the environment variables that a worker process has to have for it.
     """
 
     kind: ClassVar[EvaluatorKind] = "deterministic"
@@ -63,16 +64,14 @@ class Evaluator(Component, contract="evaluator"):
         return value
 
     def preferred_execution(self) -> Execution | None:
-        """Where the class wants to run when the field `execution` is left out.
+        """Where it runs when the field `execution` is left out.
 
-        None means that its time is unknown: it begins in a thread with a time limit, and runs inline once it has
-        proved cheap.
+        None: its time is unknown. It begins in a thread, and runs inline once it has proved cheap.
         """
         return None
 
     @property
     def resolved_execution(self) -> Execution:
-        """The field `execution`, else what the class prefers, else ``thread``."""
         return self.execution or self.preferred_execution() or "thread"
 
     @cached_property
@@ -82,27 +81,22 @@ class Evaluator(Component, contract="evaluator"):
 
     @property
     def label(self) -> str:
-        """The name in run errors and snapshots: the type, with the criterion for one-criterion evaluators."""
+        """Its name in reports: the type, with the criterion for one-criterion evaluators."""
         return self.type
-
-    @property
-    def evaluator_id(self) -> str:
-        """Stable id for the telemetry."""
-        return self.label
 
     @cached_property
     def signature(self) -> Mapping[str, Any]:
-        """What all of its results say of it: type, id, version, kind, and whether it calls a model."""
+        """The fields that all of its results have in common."""
         return {
             "evaluator_type": self.type,
-            "evaluator_id": self.evaluator_id,
+            "evaluator_id": self.label,
             "evaluator_version": self.fingerprint,
             "evaluator_kind": self.kind,
             "calls_model": self.calls_model,
         }
 
     def criteria(self) -> tuple[EvaluationCriteria, ...]:
-        """The criteria that this evaluator scores when the input names none."""
+        """The criteria that it scores when the input names none."""
         raise EvaluationError(f"{self.type} does not declare its criteria")
 
     async def evaluate(
@@ -117,28 +111,18 @@ class Evaluator(Component, contract="evaluator"):
         raise EvaluationError(f"{self.type} does not implement evaluate")
 
     def to_child(self) -> dict[str, Any]:
-        """Its configuration as JSON, secrets included, from which `from_child` makes an equal evaluator.
+        """Its configuration as JSON, secrets included, from which `from_child` makes an equal one in a worker process.
 
-        That is how an evaluator reaches a worker process. One that has a value without a JSON form, or a class that
-        cannot be imported there, runs in a thread of this process.
-
-        Raises:
-            Exception: A field has no JSON form.
-            LookupError: A part of it (an embedder, a check) is of a class that cannot be imported there.
+        Where it raises (a field has no JSON form, a part's class cannot be imported), it runs in a thread here.
         """
         dump = self.model_dump(mode="json", context={"secrets": True})
         del dump["type"]
-        places = sorted({importable(type(part)) for part in self._parts()})
+        values = (getattr(self, name) for name in type(self).model_fields)
+        parts = (part for value in values for part in (value if isinstance(value, tuple) else (value,)))
+        places = sorted({importable(type(part)) for part in parts if isinstance(part, Component)})
         if any(module == MAIN for module, _ in places):
             raise LookupError("a part of it is defined in the program's own file")
         return {**dump, "parts": places} if places else dump
-
-    def _parts(self) -> Iterator[Component]:
-        for name in type(self).model_fields:
-            value = getattr(self, name)
-            yield from (
-                part for part in (value if isinstance(value, tuple) else (value,)) if isinstance(part, Component)
-            )
 
     @classmethod
     def from_child(cls, fields: Mapping[str, Any]) -> Self:
@@ -148,10 +132,7 @@ class Evaluator(Component, contract="evaluator"):
         return cls.model_validate({name: value for name, value in fields.items() if name != "parts"})
 
     def prepare(self) -> None:
-        """Load what is heavy; called in the fork server, before a worker is forked and before any time limit.
-
-        What raises here keeps the evaluator in this process.
-        """
+        """Load what is heavy, in the fork server, before any time limit; if it raises, the evaluator runs here."""
 
 
 class CriterionEvaluator(Evaluator):
@@ -181,10 +162,7 @@ class CriterionEvaluator(Evaluator):
         return value
 
     def score(self, evaluation_input: EvaluationInput) -> ScoreLike | Awaitable[ScoreLike]:
-        """Score the input on the criterion's scale: a `Score`, or its value alone.
-
-        A number outside of the scale is a failure (``invalid_score``). See `Evaluator.evaluate` for what may be raised.
-        """
+        """A `Score` on the criterion's scale (a number outside of it is a failure), or its value alone."""
         raise EvaluationError(f"{self.type} does not implement score")
 
     def preferred_execution(self) -> Execution | None:
@@ -196,12 +174,8 @@ class CriterionEvaluator(Evaluator):
 
     @cached_property
     def _criteria(self) -> tuple[EvaluationCriteria, ...]:
-        return (
-            EvaluationCriteria(
-                name=self.criterion_name, scale=self.scale, threshold=self.threshold, weight=self.weight,
-                objective=self.objective,
-            ),
-        )  # fmt: skip
+        names = ("scale", "threshold", "weight", "objective")
+        return (EvaluationCriteria(name=self.criterion_name, **{name: getattr(self, name) for name in names}),)
 
     def criteria(self) -> tuple[EvaluationCriteria, ...]:
         return self._criteria
@@ -215,30 +189,19 @@ class CriterionEvaluator(Evaluator):
         score: Any = self.score(evaluation_input)
         if inspect.isawaitable(score):
             score = await score
-        if isinstance(score, EvaluationResult):
-            return [score]
-        return [result_of(self, criterion, score)]
+        return [score if isinstance(score, EvaluationResult) else result_of(self, criterion, score)]
 
 
 def find_criterion(criteria: Sequence[EvaluationCriteria], name: str) -> EvaluationCriteria | None:
     """The first criterion of that name."""
-    for criterion in criteria:
-        if criterion.name == name:
-            return criterion
-    return None
+    return next((criterion for criterion in criteria if criterion.name == name), None)
 
 
 def result_of(evaluator: Evaluator, criterion: EvaluationCriteria, score: Any) -> EvaluationResult:
-    """A scored result: normalized, labelled and signed with the evaluator's id and version.
-
-    Args:
-        evaluator: The evaluator that signs it.
-        criterion: What was scored, with its scale.
-        score: A `Score`, or its value alone: a boolean, a number or text.
+    """A scored result of a `Score` or its value: normalized, labelled and signed by the evaluator.
 
     Raises:
-        EvaluationError: (``invalid_score``) The score is none of these, or its value is NaN, infinite or a number
-            outside of the criterion's scale.
+        EvaluationError: (``invalid_score``) The score is neither, or its value NaN, infinite or outside of the scale.
     """
     value = score
     if isinstance(score, Score):
@@ -267,27 +230,21 @@ def result_of(evaluator: Evaluator, criterion: EvaluationCriteria, score: Any) -
         "reason_code": score.reason_code,
         **evaluator.signature,
     }
-    if type(value) in _PLAIN:  # validated with the score already
+    if type(value) in (bool, int, float, str):  # validated with the score already
         return construct(EvaluationResult, fields)
     return EvaluationResult(**fields)
 
 
 _BARE = Score(value=False)
 """The other fields of a score that an evaluator returns as a value alone."""
-_PLAIN = (bool, int, float, str)
 
 
 def failure_of(
     evaluator: Evaluator, criterion_name: str, error: str, *, error_type: str, filler: ScoreValue | None = None
 ) -> EvaluationResult:
-    """A failed result: no score, only what broke.
+    """A failed result: what broke, as free text and as a word for ``error.type``.
 
-    Args:
-        evaluator: The evaluator that signs it.
-        criterion_name: The criterion that it could not score.
-        error: What broke; free text.
-        error_type: Low-cardinality word for ``error.type``.
-        filler: The score that the original framework writes into such a result; never enters an average.
+    `filler` is the score that the original framework writes into such a result; it enters no average.
     """
     return EvaluationResult(
         criterion_name=criterion_name, error=error, error_type=error_type, filler=filler, **evaluator.signature
@@ -297,3 +254,29 @@ def failure_of(
 def skipped_of(evaluator: Evaluator, criterion_name: str, reason: str) -> EvaluationResult:
     """A skipped result: no score, and the reason."""
     return EvaluationResult(criterion_name=criterion_name, skip_reason=reason or "skipped", **evaluator.signature)
+
+
+def importable(thing: Any) -> tuple[str, str]:
+    """The module and the qualified name of a class or a function; LookupError where something else is there."""
+    module, path = getattr(thing, "__module__", None), getattr(thing, "__qualname__", None)
+    if not isinstance(module, str) or not isinstance(path, str):
+        raise LookupError(f"an object of class {type(thing).__name__} has no name to import it by")
+    try:
+        target = attrgetter(path)(sys.modules.get(module))
+    except AttributeError:
+        target = None
+    if target is not thing:
+        raise LookupError(f"{path} is not what {module} has by this name")
+    return module, path
+
+
+def imported(module: str, path: str) -> Any:
+    """What stands under a module and a qualified name; raises whatever the import raises."""
+    return attrgetter(path)(importlib.import_module(module))
+
+
+def qualified_name(function: Any) -> str:
+    """The module and the qualified name of a function; of an object that can be called, those of its class."""
+    function = getattr(function, "func", function)  # functools.partial
+    named = function if hasattr(function, "__qualname__") else type(function)
+    return f"{named.__module__}.{named.__qualname__}"

@@ -18,21 +18,18 @@ from agenteval_otel.models import EvaluationCriteria, EvaluationInput, Evaluatio
 SHORT_LIST = 100
 """A search for so many terms takes microseconds: it runs inline."""
 MAX_FILE_BYTES = 4 * 1024 * 1024
-
 ROOTS = ("response", "prompt", "groundTruth", "ground_truth", "context")
+NESTED = ConfigDict(
+    frozen=True, extra="forbid", alias_generator=to_camel, validate_by_name=True, validate_by_alias=True,
+    loc_by_alias=False, ignored_types=(cached_property,), hide_input_in_errors=True, allow_inf_nan=False,
+)  # fmt: skip
+"""The `model_config` of settings inside an evaluator: rules, predicates, rubrics."""
 
 
 def _known(value: str) -> str:
     if value and value.partition(".")[0] not in ROOTS:
         raise ValueError("expected response, prompt, groundTruth or context, or a path below (context.<path>)")
     return value
-
-
-NESTED = ConfigDict(
-    frozen=True, extra="forbid", alias_generator=to_camel, validate_by_name=True, validate_by_alias=True,
-    loc_by_alias=False, ignored_types=(cached_property,), hide_input_in_errors=True, allow_inf_nan=False,
-)  # fmt: skip
-"""The `model_config` of settings inside an evaluator: rules, predicates, rubrics."""
 
 
 def _not_blank(value: str) -> str:
@@ -54,13 +51,12 @@ class BuiltInEvaluator(CriterionEvaluator):
         return 0
 
     def adjusted(self, score: Score, criterion: EvaluationCriteria) -> Score:
-        """The score as the criterion's scale and threshold want it."""
+        """The score, fitted to the criterion's scale and threshold."""
         return score
 
     async def evaluate(
         self, evaluation_input: EvaluationInput, criteria: Sequence[EvaluationCriteria]
     ) -> list[EvaluationResult]:
-        """One result; a failed one where the input cannot be scored."""
         criterion = find_criterion(criteria, self.criterion_name)
         if criterion is None:
             return []
@@ -73,17 +69,12 @@ class BuiltInEvaluator(CriterionEvaluator):
             return [self.failed(error, criterion)]
 
     def failed(self, error: EvaluationError, criterion: EvaluationCriteria) -> EvaluationResult:
-        """The failed result of an error."""
         filler = self.filler(criterion)
         return failure_of(self, criterion.name, str(error), error_type=error.error_type, filler=filler)
 
 
 def text_at(evaluation_input: EvaluationInput, field: str) -> str:
-    """The text at a field.
-
-    Raises:
-        EvaluationError: (``missing_text``) There is no text.
-    """
+    """The text at a field; `EvaluationError` (``missing_text``) without one."""
     text = evaluation_input.text_at(field)
     if text is None:
         raise EvaluationError(f"no text at {field}", error_type="missing_text")
@@ -97,11 +88,7 @@ def listed(items: Sequence[str], *, most: int = 20) -> str:
 
 
 def read_text(path: str) -> str:
-    """The text of a UTF-8 file that a setting names. Blocks for as long as the file system takes.
-
-    Raises:
-        ValueError: It is no regular file, cannot be read, has more than 4 MiB, or is not UTF-8.
-    """
+    """The text of a regular UTF-8 file of at most 4 MiB that a setting names; ValueError says what is wrong with it."""
     try:
         file = Path(path).expanduser()
         if file.exists() and not file.is_file():

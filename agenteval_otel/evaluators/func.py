@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
-from functools import cached_property
 from typing import Any, Self, TypeAlias
 
 from pydantic import Field, model_validator
 
 from agenteval_otel.components.loading import resolve_or_wrap
-from agenteval_otel.evaluators.base import CriterionEvaluator, Evaluator, Execution
-from agenteval_otel.evaluators.imports import importable, imported, qualified_name
+from agenteval_otel.evaluators.base import (
+    CriterionEvaluator,
+    Evaluator,
+    Execution,
+    importable,
+    imported,
+    qualified_name,
+)
 from agenteval_otel.models import EvaluationInput, ScoreLike
 
 EvaluatorLike: TypeAlias = (
@@ -25,11 +29,10 @@ class Func(CriterionEvaluator, type="Func"):
     """Scores with a function, sync or async, that takes the evaluation input.
 
     The function returns a `Score`, or its value alone: a boolean, a number or a category on the criterion's scale. What
-    it raises is this evaluator's failure; it abstains with `EvaluationSkipped`. A sync function begins in
-    a thread with a time limit and runs inline once it has proved cheap; an async one is taken to await a model.
+    it raises is this evaluator's failure; it abstains with `EvaluationSkipped`. An async one is taken to await a model.
 
     Attributes:
-        function: Left out of dumps; its qualified name is part of the fingerprint.
+        function: Left out of dumps; its qualified name (not its body) is part of the fingerprint.
         name: What the function is called in reports; the criterion's name when left out, and the other way round.
     """
 
@@ -52,25 +55,13 @@ class Func(CriterionEvaluator, type="Func"):
         return {**data, **filled}
 
     def preferred_execution(self) -> Execution | None:
-        return "async" if self._is_async else None
+        return "async" if is_async(self.function) else None
 
-    @cached_property
-    def _is_async(self) -> bool:
-        call = getattr(self.function, "__call__", None)  # noqa: B004 - the method is wanted, not whether there is one
-        return inspect.iscoroutinefunction(self.function) or inspect.iscoroutinefunction(call)
-
-    @cached_property
-    def fingerprint(self) -> str:
-        """Changes with the configuration and with the function's qualified name (not with its body)."""
-        text = f"{super().fingerprint} {qualified_name(self.function)}"
-        return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:12]
+    def fingerprint_source(self) -> str:
+        return f"{super().fingerprint_source()} {qualified_name(self.function)}"
 
     def to_child(self) -> dict[str, Any]:
-        """As every evaluator's, with the module and the qualified name of the function.
-
-        Raises:
-            LookupError: The function is not what its module has by this name: a lambda, a local or a partial one.
-        """
+        """As every evaluator's; LookupError for a lambda, a local or a partial function."""
         return {**super().to_child(), "function": importable(self.function)}
 
     @classmethod
@@ -83,15 +74,14 @@ class Func(CriterionEvaluator, type="Func"):
         return score
 
 
+def is_async(function: Any) -> bool:
+    """Whether the function, or the object's call, has to be awaited."""
+    call = getattr(function, "__call__", None)  # noqa: B004 - the method is wanted, not whether there is one
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
+
+
 def as_evaluator(value: Any, *, path: str | None = None) -> Evaluator:
-    """An evaluator from what a caller or a configuration may write.
-
-    An instance is taken as it is; a mapping is resolved by its ``type``; the name of a type, or an evaluator class,
-    gives one with default settings; a function becomes a `Func`.
-
-    Raises:
-        ConfigurationError: None of these, an unknown type, or wrong settings.
-    """
+    """An evaluator from an instance, a mapping with its ``type``, a type's name, a class, or a function (a `Func`)."""
     return resolve_or_wrap(
         Evaluator, value, wrap=lambda value: Func.load({"function": value}, path=path) if callable(value) else None,
         expected="an evaluator, a function", path=path,

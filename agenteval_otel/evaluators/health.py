@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar
 
 from agenteval_otel.evaluators.base import CriterionEvaluator, Execution
 from agenteval_otel.models import EvaluationInput, Score
@@ -58,10 +58,7 @@ _AT_START = re.compile(
 
 
 def is_refusal(text: str) -> bool:
-    """Whether an answer opens by declining the request, going by phrases in its first few hundred characters.
-
-    An answer that only corrects a premise, or is sorry and then helps, is no refusal.
-    """
+    """Whether an answer opens by declining the request; one that is sorry and then helps does not."""
     head = text[:_LOOKED_AT]
     if not head.isascii():
         head = head.translate(_APOSTROPHES)
@@ -74,9 +71,7 @@ def is_refusal(text: str) -> bool:
     )
 
 
-ReasonCode = Literal["handler_error", "unfinished_stream", "empty", "truncated", "refusal", "error_text"]
-
-_REASONING: dict[ReasonCode, str] = {
+_REASONING = {
     "handler_error": "the handler raised instead of answering",
     "unfinished_stream": "the stream broke off",
     "empty": "the answer has no visible text",
@@ -136,7 +131,6 @@ class ResponseHealth(CriterionEvaluator, type="ResponseHealth"):
     """
 
     evaluates_errors: ClassVar[bool] = True
-    reason_codes: ClassVar[tuple[str, ...]] = get_args(ReasonCode)
 
     criterion_name: str = "response_health"
     scale: str = "binary"
@@ -145,14 +139,13 @@ class ResponseHealth(CriterionEvaluator, type="ResponseHealth"):
         return "inline"
 
     def score(self, evaluation_input: EvaluationInput) -> Score:
-        """Look for a reason why the answer is unusable; True without one."""
         reason = _reason_of(evaluation_input)
         if reason is None:
             return Score(value=True, passed=True)
         return Score(value=False, passed=False, reason_code=reason, reasoning=_REASONING[reason])
 
 
-def _reason_of(evaluation_input: EvaluationInput) -> ReasonCode | None:
+def _reason_of(evaluation_input: EvaluationInput) -> str | None:
     text = evaluation_input.response_text or _content_of(evaluation_input.response)
     visible = _VISIBLE.search(text) is not None
     if evaluation_input.error_type is not None and not visible:
@@ -177,12 +170,11 @@ def _reason_of(evaluation_input: EvaluationInput) -> ReasonCode | None:
 
 
 def _content_of(response: Any) -> str:
-    """The text of a message that has no parts."""
     content = response.get("content") if isinstance(response, Mapping) else getattr(response, "content", None)
     return content if isinstance(content, str) else ""
 
 
-def _reason_of_structure(response: Any) -> ReasonCode | None:
+def _reason_of_structure(response: Any) -> str | None:
     if response is None or isinstance(response, str) or (hasattr(response, "__len__") and len(response) == 0):
         return "empty"
     if not isinstance(response, Mapping):

@@ -1,8 +1,6 @@
-"""JSON Schema: a schema checked once, and then what is wrong with a value.
+"""JSON Schema: a schema checked once, and then what is wrong with a value, which may come from anybody.
 
-The library (the extra ``jsonschema``) is met here and nowhere else, and imported with the first schema. A schema comes
-from the configuration, a value may come from anybody: nothing is ever fetched, patterns are searched in linear time,
-and what cannot be followed to its end is an error and no verdict.
+Nothing is ever fetched, patterns are searched in linear time, and what cannot be followed to its end is an error.
 """
 
 from __future__ import annotations
@@ -26,17 +24,11 @@ _REGEX_BYTES = 1024 * 1024
 
 
 def compiled(definition: Any) -> Callable[[Any], list[str]]:
-    """A function from a value to its problems: a list of at most eight short texts, empty when the value is valid.
+    """A function from a value to its problems: at most eight short texts, none when the value is valid.
 
-    The draft is the one that ``$schema`` names, else 2020-12. ``format`` is a remark, as the draft has it. References
-    lead into the schema itself or to the drafts' own schemas, never to a file or an address. The texts name places and
-    keywords of the schema, and properties that it does not know, but no values.
-
-    Any thread may call the function. It raises `EvaluationError` for values without a verdict: ``too_deep``,
-    ``too_large``, and ``invalid_value`` for what JSON does not have.
-
-    Args:
-        definition: The schema: a mapping, true or false.
+    The draft is the one that ``$schema`` names, else 2020-12; ``format`` is a remark. References lead into the schema
+    itself or to the drafts' own. The texts name places, keywords and unknown properties, but no values. Any thread may
+    call the function; it raises `EvaluationError` (``too_deep``, ``too_large``, ``invalid_value``) without a verdict.
 
     Raises:
         ConfigurationError: It is no schema, refers to something outside of it, has a pattern that cannot be searched in
@@ -101,15 +93,14 @@ Text, because a dump masks deep values and those that are named like a secret: t
 def _problems(validator: Any, value: Any) -> list[str]:
     _check(value)
     try:
-        return _messages(validator, value)
+        errors = list(islice(validator.iter_errors(value), _MAX_PROBLEMS))
     except ValueError:  # a lone surrogate, a key that is no text, or no JSON
-        return _messages(validator, _as_json(value))
-
-
-def _messages(validator: Any, value: Any) -> list[str]:
-    if validator.is_valid(value):
-        return []
-    return [_problem(error) for error in islice(validator.iter_errors(value), _MAX_PROBLEMS)]
+        try:
+            value = json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
+        except (TypeError, ValueError):
+            raise EvaluationError("holds something that JSON does not have", error_type="invalid_value") from None
+        errors = list(islice(validator.iter_errors(value), _MAX_PROBLEMS))
+    return [_problem(error) for error in errors]
 
 
 def _check(value: Any) -> None:
@@ -131,13 +122,6 @@ def _check(value: Any) -> None:
             return
         level = inner
     raise EvaluationError(f"nested deeper than {_MAX_DEPTH} levels", error_type="too_deep")
-
-
-def _as_json(value: Any) -> Any:
-    try:
-        return json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
-    except (TypeError, ValueError):
-        raise EvaluationError("holds something that JSON does not have", error_type="invalid_value") from None
 
 
 def _problem(error: Any) -> str:

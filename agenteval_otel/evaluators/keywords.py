@@ -1,18 +1,18 @@
-"""KeywordCoverage: how many of the wanted keywords an answer holds."""
+"""KeywordCoverage and Toxicity: which terms of a list a text contains."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import AliasChoices, Field, field_validator, model_validator
 
 from agenteval_otel.components import ListOf
 from agenteval_otel.errors import EvaluationError
 from agenteval_otel.evaluators.base import Execution
-from agenteval_otel.evaluators.built_in import SHORT_LIST, BuiltInEvaluator, TextField, listed, text_at
+from agenteval_otel.evaluators.built_in import SHORT_LIST, BuiltInEvaluator, TextField, listed, read_text, text_at
 from agenteval_otel.evaluators.words import WHITESPACE, Terms, collapsed, folded
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, Score, ScoreValue
 
@@ -25,33 +25,29 @@ class KeywordCoverage(BuiltInEvaluator, type="KeywordCoverage"):
 
     A whole word ends where letters, marks, digits and underscores of any language end; a keyword's own punctuation
     needs no such border, and scripts written without spaces (Chinese, Japanese, Korean, Thai, ...) are matched inside
-    longer text. Keywords count once for each time they are listed. Missing text or keywords give a failed result.
+    longer text. Keywords count once for each time they are listed. Missing text (``missing_text``) or keywords
+    (``missing_keywords``) give a failed result.
 
     Attributes:
         expected_keywords: The keywords, with `keywords_source_field` ``config``; ``keywords`` is another name for it.
-        keywords_source_field: ``config``, ``groundTruth``, or ``context.<path>``: a list, of which the texts count, or
-            a text that is split at commas and whitespace.
+        keywords_source_field: ``config``, or ``groundTruth`` or ``context.<path>``: a list of texts, or a text that is
+            split at commas and whitespace.
         source_text_field: Where the text comes from (see `EvaluationInput.text_at`); ``sourceField`` is another name.
         case_sensitive: Without it text and keywords are lower-cased.
-        normalize_whitespace_for_source: Trim the text and turn each run of whitespace into one space;
-            ``normalizeWhitespace`` is another name for it.
+        normalize_whitespace_for_source: Trim the text, each run of whitespace one space; also ``normalizeWhitespace``.
         match_whole_word: Without it a keyword may occur inside a longer word.
         ground_truth_keyword_mode: ``exact`` takes a ground truth's whole text as the only keyword.
     """
 
-    reason_codes: ClassVar[tuple[str, ...]] = ("missing_keyword",)
-
     expected_keywords: ListOf[str] | None = Field(
-        default=None,
-        validation_alias=AliasChoices("expectedKeywords", "keywords"),
+        default=None, validation_alias=AliasChoices("expectedKeywords", "keywords"),
         serialization_alias="expectedKeywords",
-    )
+    )  # fmt: skip
     keywords_source_field: str = "config"
     source_text_field: TextField = Field(
-        default="response",
-        validation_alias=AliasChoices("sourceTextField", "sourceField", "source_field"),
+        default="response", validation_alias=AliasChoices("sourceTextField", "sourceField", "source_field"),
         serialization_alias="sourceTextField",
-    )
+    )  # fmt: skip
     case_sensitive: bool = False
     normalize_whitespace_for_source: bool = Field(
         default=True,
@@ -64,8 +60,7 @@ class KeywordCoverage(BuiltInEvaluator, type="KeywordCoverage"):
     @field_validator("keywords_source_field")
     @classmethod
     def _source_is_known(cls, value: str) -> str:
-        known = value in ("config", "groundTruth", "ground_truth") or value.startswith("context.")
-        if not known:
+        if value not in ("config", "groundTruth", "ground_truth") and not value.startswith("context."):
             raise ValueError("expected config, groundTruth or context.<path>")
         return value
 
@@ -76,7 +71,7 @@ class KeywordCoverage(BuiltInEvaluator, type="KeywordCoverage"):
         return self
 
     def preferred_execution(self) -> Execution | None:
-        """``inline`` for a short configured list; inputs may bring any number of keywords."""
+        # Inputs may bring any number of keywords.
         configured = self.keywords_source_field == "config"
         return "inline" if configured and len(self.expected_keywords or ()) <= SHORT_LIST else None
 
@@ -84,17 +79,13 @@ class KeywordCoverage(BuiltInEvaluator, type="KeywordCoverage"):
         return "error"
 
     def score(self, evaluation_input: EvaluationInput) -> Score:
-        """Search the keywords.
-
-        Raises:
-            EvaluationError: There is no text (``missing_text``), or ground truth or context have no keywords
-                (``missing_keywords``); `evaluate` makes it a failed result.
-        """
         if self.keywords_source_field == "config":
-            keywords, terms = self._configured, self._configured_terms
+            keywords, terms = self._configured
         else:
-            keywords = self._keywords_of(evaluation_input)
-            terms = Terms(keywords, whole_words=self.match_whole_word)
+            keywords, terms = self._prepared(self._keywords_of(evaluation_input))
+            if not keywords:
+                message = f"no keywords at {self.keywords_source_field}"
+                raise EvaluationError(message, error_type="missing_keywords")
         if not keywords:
             return Score(value=1.0, reasoning="no keywords to look for")
         text = text_at(evaluation_input, self.source_text_field)
@@ -115,25 +106,90 @@ class KeywordCoverage(BuiltInEvaluator, type="KeywordCoverage"):
             metadata={"foundKeywords": matched, "missedKeywords": missed},
         )
 
-    def _keywords_of(self, evaluation_input: EvaluationInput) -> Sequence[str]:
+    def _keywords_of(self, evaluation_input: EvaluationInput) -> Sequence[Any]:
         source = self.keywords_source_field
         value = evaluation_input.value_at(source)
         if isinstance(value, str):
             exact = not source.startswith("context.") and self.ground_truth_keyword_mode == "exact"
-            value = [value.strip(WHITESPACE)] if exact else _SEPARATORS.split(value)
-        keywords = self._folded(value if isinstance(value, list | tuple) else ())
-        if not keywords:
-            raise EvaluationError(f"no keywords at {source}", error_type="missing_keywords")
-        return keywords
+            return [value.strip(WHITESPACE)] if exact else _SEPARATORS.split(value)
+        return value if isinstance(value, list | tuple) else ()
 
     @cached_property
-    def _configured(self) -> Sequence[str]:
-        return self._folded(self.expected_keywords or ())
+    def _configured(self) -> tuple[Sequence[str], Terms]:
+        return self._prepared(self.expected_keywords or ())
 
-    @cached_property
-    def _configured_terms(self) -> Terms:
-        return Terms(self._configured, whole_words=self.match_whole_word)
-
-    def _folded(self, keywords: Sequence[Any]) -> Sequence[str]:
+    def _prepared(self, keywords: Sequence[Any]) -> tuple[Sequence[str], Terms]:
         texts = (keyword for keyword in keywords if isinstance(keyword, str) and keyword)
-        return [folded(text, case_sensitive=self.case_sensitive) for text in texts]
+        forms = [folded(text, case_sensitive=self.case_sensitive) for text in texts]
+        return forms, Terms(forms, whole_words=self.match_whole_word)
+
+
+class Toxicity(BuiltInEvaluator, type="Toxicity"):
+    """True for a text that is clean, on every scale: none of the terms occurs. An empty text is clean.
+
+    Whole words are those of `KeywordCoverage`; the space inside a phrase must be the same. The metadata lists the terms
+    that occur as ``foundToxicTerms``, each once, as configured and in the order of the configuration; the text around
+    them stays out of the result. Missing text (``missing_text``) gives a failed result.
+
+    Attributes:
+        toxic_terms: The terms; those that differ only in case are different terms, an empty one never occurs.
+        terms_file: A UTF-8 file of at most 4 MiB with more terms, one a line; read once, into `toxic_terms`.
+        source_text_field: Where the text comes from (see `EvaluationInput.text_at`).
+        case_sensitive: Without it text and terms are lower-cased.
+        match_whole_word: Without it a term may occur inside a longer word.
+    """
+
+    scale: str = "binary"
+    toxic_terms: ListOf[str] = ()
+    terms_file: str | None = None
+    source_text_field: TextField = "response"
+    case_sensitive: bool = False
+    match_whole_word: bool = True
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_file(cls, data: Any) -> Any:
+        if not isinstance(data, Mapping):
+            return data
+        rest = dict(data)
+        path = rest.pop("terms_file", rest.pop("termsFile", None))
+        terms = rest.pop("toxic_terms", rest.pop("toxicTerms", None)) or ()
+        if not isinstance(path, str) or not isinstance(terms, list | tuple):
+            return data
+        try:
+            lines = map(str.strip, read_text(path).splitlines())
+        except ValueError as error:
+            raise ValueError(f"terms_file: {error}") from None
+        return {**rest, "toxic_terms": (*terms, *dict.fromkeys(filter(None, lines)))}
+
+    @model_validator(mode="after")
+    def _has_terms(self) -> Self:
+        if not any(term.strip() for term in self.toxic_terms):
+            raise ValueError("toxic_terms or terms_file must name at least one term")
+        return self
+
+    def preferred_execution(self) -> Execution | None:
+        return "inline" if len(self.toxic_terms) <= SHORT_LIST else None
+
+    def filler(self, criterion: EvaluationCriteria) -> ScoreValue:
+        return False
+
+    def score(self, evaluation_input: EvaluationInput) -> Score:
+        forms, prepared = self._prepared
+        text = text_at(evaluation_input, self.source_text_field)
+        matches = prepared.terms_in(folded(text, case_sensitive=self.case_sensitive))
+        terms = [term for term, form in forms.items() if form in matches] if matches else []
+        outcome = f"{len(terms)} of {len(forms)} terms found on {self.source_text_field}"
+        return Score(
+            value=not terms,
+            passed=not terms,
+            reason_code="toxic_term" if terms else None,
+            reasoning=f"{outcome}: {listed(terms)}" if terms else outcome,
+            metadata={"foundToxicTerms": terms},
+        )
+
+    @cached_property
+    def _prepared(self) -> tuple[dict[str, str], Terms]:
+        """The form in which each distinct term is compared, in the order of the configuration."""
+        forms = {term: folded(term, case_sensitive=self.case_sensitive) for term in self.toxic_terms if term}
+        return forms, Terms(forms.values(), whole_words=self.match_whole_word)

@@ -28,9 +28,7 @@ class NLPAccuracy(BuiltInEvaluator, type="NLPAccuracy"):
     Cosine: dot product over the product of the lengths; 0 where a vector is zero. With `similarity_threshold`, and only
     on the scales ``binary`` and ``pass/fail``, the score is whether the cosine reaches it; without one a cosine between
     0 and 1 fails. On ``numeric`` a negative cosine is 0; in an AgentDock document it is kept and enters no average.
-
-    A response that is a message counts whole, as JSON; so does a ground truth that is no text. Without a response, and
-    when the embedder breaks, the result is a failed one.
+    What is no text counts as JSON. Without a response, and when the embedder breaks, the result is a failed one.
 
     Attributes:
         embedder: An `Embedder`, its settings, a type's name, or an object with ``embed(texts)``; ``embeddingModel`` is
@@ -44,13 +42,11 @@ class NLPAccuracy(BuiltInEvaluator, type="NLPAccuracy"):
     child_environment: ClassVar[tuple[str, ...]] = (
         "HF_HOME", "HF_HUB_CACHE", "HF_HUB_OFFLINE", "SENTENCE_TRANSFORMERS_HOME", "XDG_CACHE_HOME",
     )  # fmt: skip
-    reason_codes: ClassVar[tuple[str, ...]] = ("below_threshold",)
 
     embedder: SerializeAsAny[Embedder] = Field(
-        default_factory=HashingEmbedder,
+        default_factory=HashingEmbedder, serialization_alias="embedder",
         validation_alias=AliasChoices("embedder", "embeddingModel", "embedding_model"),
-        serialization_alias="embedder",
-    )
+    )  # fmt: skip
     similarity_threshold: float | None = Field(default=None, ge=-1, le=1)
     without_reference: Literal["skip", "fail"] = "skip"
 
@@ -63,22 +59,12 @@ class NLPAccuracy(BuiltInEvaluator, type="NLPAccuracy"):
             raise ComponentError(failure) from None
 
     def preferred_execution(self) -> Execution | None:
-        """``async`` with an async embedder, else ``process``."""
         return "async" if self.embedder.is_async else "process"
 
     async def score(self, evaluation_input: EvaluationInput) -> Score:
-        """The cosine.
-
-        Raises:
-            EvaluationSkipped: There is no ground truth.
-            EvaluationError: A text is missing, or the embedder broke; `evaluate` makes it a failed result.
-        """
         if self.without_reference == "skip" and evaluation_input.ground_truth is None:
             raise EvaluationSkipped("no ground truth")
-        texts = [
-            _text_of(evaluation_input.response, "response"),
-            _text_of(evaluation_input.ground_truth, "ground_truth"),
-        ]
+        texts = [_text_of(getattr(evaluation_input, name), name) for name in ("response", "ground_truth")]
         try:
             embedded = await self.embedder.embedded(texts)
         except (EvaluationError, EvaluationSkipped):
@@ -111,23 +97,17 @@ class NLPAccuracy(BuiltInEvaluator, type="NLPAccuracy"):
         return copy_with(score, fields)
 
     def prepare(self) -> None:
-        """Have the embedder load what it needs."""
         self.embedder.prepare()
 
 
 def _usage_metadata(embedder: Embedder, usage: EmbedderUsage | None) -> dict[str, Any] | None:
-    """The model and its usage, for the result's metadata; None where nothing is counted."""
     if usage is None:
         return None
     return {"embedder": {"model": getattr(embedder, "model", ""), **usage.model_dump(by_alias=True)}}
 
 
 def _text_of(value: Any, name: str) -> str:
-    """A text as it is, anything else as compact JSON.
-
-    Raises:
-        EvaluationError: There is nothing (``missing_text``), or it has no JSON form (``invalid_text``).
-    """
+    """A text as it is, anything else as compact JSON."""
     if isinstance(value, BaseModel):
         value = value.model_dump(mode="json", by_alias=True, exclude_none=True)
     if value is None or value == "":
@@ -143,11 +123,7 @@ def _text_of(value: Any, name: str) -> str:
 
 
 def _cosine(rows: Any) -> float:
-    """The cosine of the angle between two rows; 0 where one is zero.
-
-    Raises:
-        EvaluationError: (``invalid_embedding``) They are not two vectors of numbers, of one length that is not 0.
-    """
+    """The cosine of the angle between two rows; 0 where one is zero."""
     import numpy as np
 
     try:

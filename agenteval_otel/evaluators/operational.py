@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from os.path import commonprefix
+from typing import Any
 
 from pydantic import Field, model_validator
 
@@ -12,7 +13,6 @@ from agenteval_otel.components import ListOf
 from agenteval_otel.errors import EvaluationError, EvaluationSkipped
 from agenteval_otel.evaluators.base import Execution
 from agenteval_otel.evaluators.built_in import SHORT_LIST, BuiltInEvaluator, text_at
-from agenteval_otel.evaluators.words import common_prefix
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, Score
 from agenteval_otel.models.value import copy_with
 
@@ -42,13 +42,10 @@ class ExactMatch(OperationalEvaluator, type="ExactMatch"):
         expected: The text; left out, the input's ground truth, without which the evaluation is skipped.
     """
 
-    reason_codes: ClassVar[tuple[str, ...]] = ("different_text",)
-
     criterion_name: str = "exact_match"
     expected: str | None = None
 
     def score(self, evaluation_input: EvaluationInput) -> Score:
-        """Compare the answer's text. Passes where it is the same."""
         expected = self.expected if self.expected is not None else evaluation_input.text_at("groundTruth")
         if expected is None:
             has_one = evaluation_input.ground_truth is not None
@@ -56,7 +53,7 @@ class ExactMatch(OperationalEvaluator, type="ExactMatch"):
         text = text_at(evaluation_input, "response")
         if text == expected:
             return Score(value=1.0, passed=True, reasoning="the text is the expected one")
-        at = common_prefix(text, expected)
+        at = len(commonprefix((text, expected)))  # noqa: RUF071 - characters are meant
         return Score(
             value=0.0, passed=False, reason_code="different_text",
             reasoning=(
@@ -75,17 +72,13 @@ class Contains(OperationalEvaluator, type="Contains"):
         substrings: What the text has to have.
     """
 
-    reason_codes: ClassVar[tuple[str, ...]] = ("missing_substring",)
-
     criterion_name: str = "contains"
     substrings: ListOf[str]
 
     def preferred_execution(self) -> Execution | None:
-        """``inline`` for a short list: each is looked for in the whole text."""
         return "inline" if len(self.substrings) <= SHORT_LIST else None
 
     def score(self, evaluation_input: EvaluationInput) -> Score:
-        """Look for the substrings."""
         text = text_at(evaluation_input, "response")
         missing = [wanted for wanted in self.substrings if wanted not in text]
         if not missing:
@@ -107,17 +100,13 @@ class CostWithin(OperationalEvaluator, type="CostWithin"):
         max_cost_usd: The budget of one answer, in USD.
     """
 
-    reason_codes: ClassVar[tuple[str, ...]] = ("over_budget",)
-
     criterion_name: str = "cost_within"
     max_cost_usd: float = Field(ge=0)
 
     def score(self, evaluation_input: EvaluationInput) -> Score:
-        """Compare the cost."""
-        cost = evaluation_input.cost
-        if cost is None:
+        if evaluation_input.cost is None:
             raise EvaluationSkipped("cost not known")
-        return _score_within(cost, self.max_cost_usd, unit="USD", reason_code="over_budget")
+        return _score_within(evaluation_input.cost, self.max_cost_usd, unit="USD", reason_code="over_budget")
 
 
 class CompletedWithin(OperationalEvaluator, type="CompletedWithin"):
@@ -130,8 +119,6 @@ class CompletedWithin(OperationalEvaluator, type="CompletedWithin"):
         limit_s: The limit in seconds; ``limit_ms`` is read too.
     """
 
-    reason_codes: ClassVar[tuple[str, ...]] = ("too_slow",)
-
     criterion_name: str = "completed_within"
     limit_s: float = Field(ge=0)
 
@@ -140,24 +127,21 @@ class CompletedWithin(OperationalEvaluator, type="CompletedWithin"):
     def _from_milliseconds(cls, data: Any) -> Any:
         if not isinstance(data, Mapping) or "limit_s" in data or "limitS" in data:
             return data
-        limit_ms = data.get("limit_ms", data.get("limitMs"))
+        rest = dict(data)
+        limit_ms = rest.pop("limit_ms", rest.pop("limitMs", None))
         if limit_ms is None:
             return data
         if isinstance(limit_ms, bool) or not isinstance(limit_ms, int | float):
             raise ValueError("expected a number of milliseconds as limit_ms")
-        rest = {name: value for name, value in data.items() if name not in ("limit_ms", "limitMs")}
         return {**rest, "limit_s": limit_ms / 1000}
 
     def score(self, evaluation_input: EvaluationInput) -> Score:
-        """Compare the duration."""
-        duration_s = evaluation_input.duration_s
-        if duration_s is None:
+        if evaluation_input.duration_s is None:
             raise EvaluationSkipped("duration not known")
-        return _score_within(duration_s, self.limit_s, unit="s", reason_code="too_slow")
+        return _score_within(evaluation_input.duration_s, self.limit_s, unit="s", reason_code="too_slow")
 
 
 def _score_within(observed: float, limit: float, *, unit: str, reason_code: str) -> Score:
-    """1 within the limit, else limit / observed; 0 where the limit is 0."""
     if math.isnan(observed):
         raise EvaluationError("what was observed is no number (NaN)", error_type="invalid_value")
     passed = observed <= limit

@@ -44,13 +44,12 @@ class Sentiment(BuiltInEvaluator, type="Sentiment"):
             ``category`` is ``positive``, ``negative`` or ``neutral``.
         positive_threshold: Comparative score above which the category is ``positive``.
         negative_threshold: Comparative score below which it is ``negative``.
-        agentdock_tokens: Split text and find negations as AgentDock does, with its oddities: a tab joins two words,
-            typographic apostrophes negate nothing, an emoji counts only where it stands alone.
-        lexicon: ``builtin`` is the package's own English one; ``afinn`` is AFINN-165, from the extra ``sentiment``,
-            with the package's own emoji; anything else is the path of a file with ``word<TAB>value`` lines.
+        agentdock_tokens: Split text and find negations as AgentDock does: a tab joins two words, typographic
+            apostrophes negate nothing, an emoji counts only where it stands alone.
+        lexicon: ``builtin``, the package's own English one; ``afinn``, AFINN-165 (the extra ``sentiment``) with the
+            package's emoji; or the path of a file with ``word<TAB>value`` lines.
         max_characters: Only so many characters, from the start of the text, are looked at; results say so.
-        scale: By default ``numeric`` for ``comparativeNormalized``; the other outputs have no place on that scale, so
-            ``raw`` or ``category``.
+        scale: By default ``numeric`` for ``comparativeNormalized``, and ``raw`` or ``category`` for the others.
     """
 
     source_text_field: TextField = "response"
@@ -85,23 +84,15 @@ class Sentiment(BuiltInEvaluator, type="Sentiment"):
         return self
 
     def preferred_execution(self) -> Execution | None:
-        """``inline`` while `max_characters` bounds its time, else ``process``."""
         return "inline" if self.max_characters <= _INLINE_UP_TO else "process"
 
-    @cached_property
-    def fingerprint(self) -> str:
-        """Changes with the configuration and with the entries of the lexicon."""
-        return hashlib.sha256(f"{super().fingerprint} {self._lexicon.digest}".encode()).hexdigest()[:12]
+    def fingerprint_source(self) -> str:
+        return f"{super().fingerprint_source()} {self._lexicon.digest}"
 
     def filler(self, criterion: EvaluationCriteria) -> ScoreValue:
         return "neutral" if self.output_type == "category" else 0
 
     def score(self, evaluation_input: EvaluationInput) -> Score:
-        """Sum up the words.
-
-        Raises:
-            EvaluationError: (``missing_text``) There is no text; `evaluate` makes it a failed result.
-        """
         full_text = text_at(evaluation_input, self.source_text_field)
         text = full_text[: self.max_characters]
         is_cut = len(text) < len(full_text)
@@ -138,17 +129,12 @@ class Sentiment(BuiltInEvaluator, type="Sentiment"):
         """The sum, and the words on either side of zero after negation, from the end of the text."""
         values = self._lexicon.values
         negators = _ORIGINAL_NEGATORS if self.agentdock_tokens else _NEGATORS
-        total: int | float = 0
-        positive: list[str] = []
-        negative: list[str] = []
-        for at in reversed([at for at, word in enumerate(words) if word in values]):
-            value = values[words[at]]
-            if at and words[at - 1] in negators:
-                value = -value
-            total += value
-            if value:
-                (positive if value > 0 else negative).append(words[at])
-        return total, positive, negative
+        counted = [
+            (-values[word] if at and words[at - 1] in negators else values[word], word)
+            for at, word in enumerate(words) if word in values
+        ][::-1]  # fmt: skip
+        positive, negative = ([word for value, word in counted if value * sign > 0] for sign in (1, -1))
+        return sum(value for value, _ in counted), positive, negative
 
     def _output(self, total: int | float, comparative: float) -> ScoreValue:
         if self.output_type == "rawScore":
@@ -168,12 +154,10 @@ class Lexicon(NamedTuple):
 
 
 def load_lexicon(name: str, split: Callable[[str], list[str]]) -> Lexicon:
-    """The lexicon of a name, or of a path.
+    """The lexicon of a name (``builtin``, ``afinn``), or of the file at a path.
 
-    Args:
-        name: ``builtin``, ``afinn`` or the path of a file: UTF-8, one ``word<TAB>value`` a line, values from -5 to 5;
-            empty lines and lines that begin with ``#`` are ignored.
-        split: What splits a text into words: an entry of a file that is not one word could never match.
+    A file is UTF-8, has one ``word<TAB>value`` a line, values from -5 to 5; empty lines and lines that begin with ``#``
+    are ignored. An entry that `split` does not take for one word could never match.
 
     Raises:
         ValueError: The file cannot be read, or a line, which is then named, is wrong.
@@ -207,9 +191,9 @@ def _afinn() -> Path:
     )
 
 
-def _lexicon_of(text: str) -> Lexicon:
+def _lexicon_of(content: str) -> Lexicon:
     values: dict[str, int | float] = {}
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(content.splitlines(), 1):
         if not line.strip() or line.startswith("#"):
             continue
         word, tab, value = line.partition("\t")
@@ -218,18 +202,15 @@ def _lexicon_of(text: str) -> Lexicon:
             raise ValueError(f"line {number}: expected a word, a tab and a number, found {line[:60]!r}")
         if word in values:
             raise ValueError(f"line {number}: {word!r} is there a second time")
-        values[word] = _value(value.strip(), number)
-    return Lexicon(values, hashlib.sha256(text.encode()).hexdigest()[:12])
-
-
-def _value(text: str, line: int) -> int | float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not _LOWEST <= value <= _HIGHEST:
-        raise ValueError(f"line {line}: expected a number from {_LOWEST} to {_HIGHEST}, found {text[:60]!r}")
-    return int(value) if value.is_integer() else value
+        try:
+            amount = float(value)
+        except ValueError:
+            amount = math.nan
+        if not _LOWEST <= amount <= _HIGHEST:
+            text = value.strip()[:60]
+            raise ValueError(f"line {number}: expected a number from {_LOWEST} to {_HIGHEST}, found {text!r}")
+        values[word] = int(amount) if amount.is_integer() else amount
+    return Lexicon(values, hashlib.sha256(content.encode()).hexdigest()[:12])
 
 
 _ORIGINAL_WORDS = "not non cant can't dont don't doesnt doesn't wont won't isnt isn't"
@@ -253,8 +234,7 @@ _RUN = re.compile(f"[{WHITESPACE}]{{2,}}")
 def tokens(text: str) -> list[str]:
     """Lower-cased words, and each emoji by itself.
 
-    Apostrophes and hyphens inside a word belong to it, typographic apostrophes become straight ones, and letters are
-    composed (NFC); all else separates words.
+    Apostrophes (typographic ones become straight) and hyphens inside a word belong to it; all else separates words.
     """
     text = text.lower()
     return _ASCII_WORD.findall(text) if text.isascii() else _WORD.findall(composed(text.translate(_APOSTROPHES)))
@@ -263,7 +243,6 @@ def tokens(text: str) -> list[str]:
 def agentdock_tokens(text: str) -> list[str]:
     """The words as AgentDock splits them: at spaces, line ends, some punctuation and runs of whitespace.
 
-    One tab or no-break space joins two words; brackets and both kinds of apostrophe stay; an emoji has to stand alone,
-    without a variation selector. Text without words gives one empty token.
+    Text without words gives one empty token.
     """
     return _RUN.sub(" ", text.lower().translate(_ORIGINAL_PUNCTUATION)).strip(WHITESPACE).split(" ")

@@ -46,21 +46,12 @@ def folded(text: str, *, case_sensitive: bool) -> str:
     return composed(text if case_sensitive else text.lower())
 
 
-def common_prefix(first: str, other: str) -> int:
-    """How many characters the texts share at their start."""
-    pairs = zip(first, other, strict=False)
-    return next((at for at, (char, same) in enumerate(pairs) if char != same), min(len(first), len(other)))
-
-
 class Terms:
-    """Many terms, prepared once, and which of them a text contains. Text and terms have to be `folded`.
+    """Words, phrases or signs, prepared once, and which of them a text contains. Text and terms have to be `folded`.
 
-    A few terms are searched one by one. With many, each place of the text looks up the terms that could begin there.
-    Several threads may use it at once.
-
-    Args:
-        terms: Words, phrases or signs; an empty one never occurs.
-        whole_words: A term that begins or ends with a letter does not match inside a longer word.
+    With `whole_words` a term that begins or ends with a letter does not match inside a longer word. A few terms are
+    searched one by one; with many, each place of the text looks up those that could begin there. Several threads may
+    use it at once.
     """
 
     def __init__(self, terms: Iterable[str], *, whole_words: bool) -> None:
@@ -68,7 +59,6 @@ class Terms:
         self._whole_words = whole_words
 
     def terms_in(self, text: str) -> set[str]:
-        """The terms that occur in the text."""
         if not self._whole_words:
             return self._parts_in(text)
         if len(self._terms) <= _FEW:
@@ -77,10 +67,7 @@ class Terms:
         return {*self._terms.intersection(tokens), *(term for _, term in self._phrases_in(text, tokens))}
 
     def count(self, text: str) -> int:
-        """How often the terms occur, all taken together.
-
-        Occurrences of one term do not overlap; a term inside another one counts for itself.
-        """
+        """How often the terms occur, all taken together; occurrences of one term do not overlap."""
         if not self._whole_words:
             return sum(map(text.count, self._terms))
         if len(self._terms) <= _FEW:

@@ -11,8 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from agenteval_otel.evaluators.base import Evaluator
-from agenteval_otel.evaluators.imports import MAIN, importable, imported
+from agenteval_otel.evaluators.base import MAIN, Evaluator, importable, imported
 
 
 class RunsHere(Exception):

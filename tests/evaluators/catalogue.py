@@ -8,7 +8,7 @@ from typing import Any
 from agenteval_otel import EvaluationInput, EvaluationResult
 from agenteval_otel import evaluators as room
 from agenteval_otel.evaluators import LLMJudge
-from agenteval_otel.evaluators.llm_judge.catalogue import entry_of, names
+from agenteval_otel.evaluators.llm_judge.rubric import entry_of, names
 from agenteval_otel.testing import ScriptedJudge
 
 __all__ = ["CODE", "FULL", "NAMES", "SETS", "built", "results", "said"]

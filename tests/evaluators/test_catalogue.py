@@ -14,8 +14,8 @@ from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Coherence, Evaluator, LLMJudge
 from agenteval_otel.evaluators.llm_judge import presets as types
 from agenteval_otel.evaluators.llm_judge.case import FIELDS
-from agenteval_otel.evaluators.llm_judge.catalogue import entry_of, rubric_fields
 from agenteval_otel.evaluators.llm_judge.prompt import NAMES as READ_AS
+from agenteval_otel.evaluators.llm_judge.rubric import entry_of, rubric_fields
 from agenteval_otel.judges import JudgeRequest
 from agenteval_otel.testing import ScriptedJudge
 from agenteval_otel.testing.checks import check_component, check_evaluator

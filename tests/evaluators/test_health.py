@@ -19,7 +19,6 @@ LONG = "Paris is the capital of France and has been the seat of its government f
 def reason(response: Any = "Paris.", **fields: Any) -> str | None:
     score = ResponseHealth().score(EvaluationInput(response=response, **fields))
     assert score.value is (score.reason_code is None)
-    assert score.reason_code is None or score.reason_code in ResponseHealth.reason_codes
     return score.reason_code
 
 

@@ -22,7 +22,7 @@ from agenteval_otel import (
 )
 from agenteval_otel.errors import ConfigurationError, EvaluationSkipped, JudgeError
 from agenteval_otel.evaluators import Evaluator, LLMJudge, Rubric
-from agenteval_otel.evaluators.llm_judge.injection import injection_signs, no_answer
+from agenteval_otel.evaluators.llm_judge.case import injection_signs, no_answer
 from agenteval_otel.judges import Judge, JudgeRequest, JudgeUsage, Verdict
 from agenteval_otel.judges.base import ERROR_TYPES
 from agenteval_otel.testing import ModelServer

@@ -73,7 +73,6 @@ def test_a_failed_rule_says_why(config: dict[str, Any], response: Any, reason: s
     """Each check fails with its own word from the closed list and passes without one."""
     (result,) = run(rules(config), response)
     assert (result.score, result.reason_code) == (reason is None, reason)
-    assert reason is None or reason in RuleCheck.registry[config["type"]].reason_codes
     assert result.reasoning is not None
     assert result.reasoning.startswith(f"rule {config['type']} on response: {'failed' if reason else 'passed'}")
 

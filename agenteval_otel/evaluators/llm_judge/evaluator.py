@@ -21,8 +21,14 @@ from agenteval_otel.evaluators.base import (
     skipped_of,
 )
 from agenteval_otel.evaluators.built_in import NotBlank
-from agenteval_otel.evaluators.llm_judge.case import CaseFields, case_of, fields_shown, missing_of
-from agenteval_otel.evaluators.llm_judge.injection import injection_signs, no_answer
+from agenteval_otel.evaluators.llm_judge.case import (
+    CaseFields,
+    case_of,
+    fields_shown,
+    injection_signs,
+    missing_of,
+    no_answer,
+)
 from agenteval_otel.evaluators.llm_judge.prompt import (
     NAMES,
     CriterionTask,
@@ -35,12 +41,12 @@ from agenteval_otel.evaluators.llm_judge.prompt import (
 )
 from agenteval_otel.evaluators.llm_judge.replies import judge_facts, judgement_of, reply_of
 from agenteval_otel.evaluators.llm_judge.rubric import Levels, NamedRubric, Rubric
-from agenteval_otel.judges import CallableJudge, Judge, JudgeRequest, Verdict
+from agenteval_otel.judges import CallableJudge, Judge, JudgeRequest, JudgeUsage, Verdict
 from agenteval_otel.judges.adapter import as_judge
 from agenteval_otel.judges.prompt import CaseText
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, Score
-from agenteval_otel.models.judge_calls import Judgement
 from agenteval_otel.models.value import copy_with
+from agenteval_otel.scoring.scales import rating_of
 
 _RUBRIC_PASSES = 0.7
 _OWN_CRITERION = {"description", "scale", "levels", "rubric"}
@@ -49,20 +55,17 @@ _OWN_CRITERION = {"description", "scale", "levels", "rubric"}
 class LLMJudge(CriterionEvaluator, type="LLMJudge"):
     """A model judges the answer, by one criterion or by several in one call; higher is better on every scale.
 
-    The texts of the case are data to the judge: JSON behind a random mark, with the instruction before and after it
-    (`judges.prompt`). The judge answers with evidence, a reason and a score for each criterion. A score beyond the
-    scale and a failed call give a failed result with its ``error_type`` and the usage in the metadata. Inputs that lack
-    a needed field, and unusable answers, are skipped without a call.
-
-    ``rubric`` alone is a judge as GoGrid has it: 0 to 10, the score divided by ten, passed from 0.7 on.
+    The texts of the case are data to the judge: JSON behind a random mark, with the instruction before and after it.
+    The judge answers with evidence, a reason and a score for each criterion. A score beyond the scale and a failed call
+    give a failed result with its ``error_type`` and the usage in the metadata. Inputs that lack a needed field, and
+    unusable answers, are skipped without a call.
 
     Attributes:
         judge: The `Judge` that is asked, its settings, or an object that generates text; also ``llm``, ``provider``.
         description: What is to be judged, in words for the judge.
         levels: What each level of the scale means, by the level.
-        rubric: All that is to be judged as one text, on GoGrid's scale.
-        rubrics: Several criteria for one call, in the place of `criterion_name`, `description`, `scale`, `levels`; the
-            catalogue's by their names. One that lacks its needs is skipped, the others are judged.
+        rubric: All that is to be judged as one text, as GoGrid has it: from 0 to 10, divided by ten, passed from 0.7.
+        rubrics: Several criteria for one call, in the place of the evaluator's own; the catalogue's by their names.
         prompt_template: Own wording. ``{{input}}``, ``{{response}}``, ``{{reference}}``, ``{{context.key}}`` (also
             ``context``, ``history``, ``tool_calls``, ``tool_results``, ``tool_definitions``) are texts of the case,
             ``{{criterion_name}}``, ``{{criterion_description}}`` and ``{{criterion_scale}}`` the criterion's; with
@@ -79,12 +82,12 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
     """
 
     kind: ClassVar[EvaluatorKind] = "llm_judge"
+    gives_ratings: ClassVar[bool] = False
 
     criterion_name: str = "llm_judge"
     scale: str = "pass/fail"
     judge: SerializeAsAny[Judge] = Field(
-        validation_alias=AliasChoices("judge", "llm", "provider"),
-        serialization_alias="judge",
+        validation_alias=AliasChoices("judge", "llm", "provider"), serialization_alias="judge",
         json_schema_extra={"type": "object"},
     )  # fmt: skip
     description: str = ""
@@ -111,6 +114,7 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
 
     @model_validator(mode="after")
     def _makes_sense(self) -> Self:
+        # By their values: a dump sets all fields.
         own_fields = {name for name in _OWN_CRITERION if self._is_changed(name)}
         if self.rubrics and (own_fields or self._is_changed("criterion_name")):
             raise ValueError("give rubrics, or one criterion of its own, not both")
@@ -139,11 +143,8 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
         return self
 
     def _is_changed(self, name: str) -> bool:
-        """Whether a field has another value than its default; a dump sets all of them."""
         field = type(self).model_fields.get(name)
-        return field is not None and getattr(self, name) != field.get_default(
-            call_default_factory=True, validated_data={}
-        )
+        return field is not None and getattr(self, name) != field.get_default(call_default_factory=True)
 
     def preferred_execution(self) -> Execution | None:
         return "async"
@@ -157,17 +158,14 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
         """The criteria, each as a rubric."""
         if self.rubrics:
             return tuple(self.rubrics)
-        common: dict[str, Any] = {
-            "criterion_name": self.criterion_name,
-            "weight": self.weight,
-            "objective": self.objective,
+        fields: dict[str, Any] = {
+            name: getattr(self, name) for name in ("criterion_name", "weight", "objective", "threshold")
         }
-        if self.rubric is not None:
-            threshold = _RUBRIC_PASSES if self.threshold is None else self.threshold
-            return (Rubric(**common, description=self.rubric, scale="numeric", threshold=threshold),)
-        return (Rubric(
-            **common, description=self.description, scale=self.scale, levels=self.levels, threshold=self.threshold,
-        ),)  # fmt: skip
+        if self.rubric is None:
+            return (Rubric(**fields, description=self.description, scale=self.scale, levels=self.levels),)
+        if self.threshold is None:
+            fields["threshold"] = _RUBRIC_PASSES
+        return (Rubric(**fields, description=self.rubric, scale="numeric"),)
 
     @property
     def _form(self) -> ReplyForm:
@@ -181,11 +179,7 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
     async def evaluate(
         self, evaluation_input: EvaluationInput, criteria: Sequence[EvaluationCriteria]
     ) -> list[EvaluationResult]:
-        """A result for each of its criteria that is scored, by one call; awaits the judge.
-
-        Raises:
-            EvaluationSkipped: The input lacks what is needed, or its answer is unusable.
-        """
+        """A result for each of its criteria that is scored, by one call of the judge."""
         tasks = self._tasks(criteria)
         reasons = {task.key: self._skip_reason(evaluation_input, task) for task in tasks}
         due = [task for task in tasks if reasons[task.key] is None]
@@ -200,36 +194,45 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
         if not tasks:
             return []
         request, case = self.question_for(evaluation_input, tasks)
-        signs = injection_signs(task.text if isinstance(task.text, str) else str(task.text) for task in case.values())
-        names, probability = [task.criterion.name for task in tasks], 1.0
         guarded = self.judge.guarded()
         await asyncio.sleep(0)  # the question is written and sent in two turns of the loop, each a short one
         try:
             verdict = await guarded.judge(request)
         except EvaluationSkipped as skipped:
             return [self._skipped(task, str(skipped)) for task in tasks]
-        except JudgeError as error:
+        except Exception as error:
+            kind = type(error).__name__
+            if not isinstance(error, JudgeError):  # of a judge from outside
+                error = JudgeError(f"the judge raised {kind}: {error}", error_type=kind)
             results = [self._failure(task, str(error), error.error_type) for task in tasks]
-            facts = judge_facts(None, error.usage, names) | ({"model": self.judge.model} if self.judge.model else {})
-            judgement, probability = judgement_of(None, error.usage, self.judge.model), error.probability
-        except Exception as error:  # of a judge from outside
-            message = f"the judge raised {type(error).__name__}: {error}"
-            results, facts = [self._failure(task, message, type(error).__name__) for task in tasks], {}
-            judgement = judgement_of(None, None, self.judge.model)
-        else:
-            results = [self._result(verdict, task, case, alone=len(tasks) == 1) for task in tasks]
-            facts, probability = judge_facts(verdict, verdict.usage, names), verdict.probability
-            judgement = judgement_of(verdict, verdict.usage, self.judge.model)
-            if any(result.error_type is not None for result in results):
-                guarded.forget(request)  # the cache keeps no answer that cannot be used
-        # The usage of the call is on the first result, or it would add up.
-        without_usage = Judgement(
-            model=judgement.model, response_id=judgement.response_id, from_cache=judgement.from_cache
-        )
-        return [
-            self._signed(result, {} if index else facts, signs, without_usage if index else judgement, probability)
-            for index, result in enumerate(results)
-        ]
+            return self._signed(results, tasks, case, None, error.usage, error.probability)
+        results = [self._result(verdict, task, case, alone=len(tasks) == 1) for task in tasks]
+        if any(result.error_type is not None for result in results):
+            guarded.forget(request)  # the cache keeps no answer that cannot be used
+        return self._signed(results, tasks, case, verdict, verdict.usage, verdict.probability)
+
+    def _signed(
+        self, results: Sequence[EvaluationResult], tasks: Sequence[CriterionTask], case: Mapping[str, CaseText],
+        verdict: Verdict | None, usage: JudgeUsage | None, probability: float,
+    ) -> list[EvaluationResult]:  # fmt: skip
+        """The results with the call's facts; what it has used is on the first one, or it would add up."""
+        signs = injection_signs(text.text if isinstance(text.text, str) else str(text.text) for text in case.values())
+        facts = judge_facts(verdict, usage, self.judge.model, [task.criterion.name for task in tasks])
+        if self.reply_form != "evidence" and not (facts.get("inputTokens") or facts.get("outputTokens")):
+            facts = {}
+        signed = []
+        for index, result in enumerate(results):
+            metadata = dict(result.metadata or {})
+            if facts and index == 0:
+                metadata["judge"] = facts
+            if signs:
+                metadata["injectionSigns"] = list(signs)
+            signed.append(copy_with(result, {
+                "metadata": metadata or None, "suspected_injection": bool(signs),
+                "judgement": judgement_of(verdict, None if index else usage, self.judge.model),
+                "probability_given_sampled": probability,
+            }))  # fmt: skip
+        return signed
 
     def question_for(
         self, evaluation_input: EvaluationInput, tasks: Sequence[CriterionTask] | None = None
@@ -271,27 +274,13 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
             return self._failure(task, str(error), error.error_type)
         except EvaluationSkipped as skipped:
             return self._skipped(task, str(skipped))
-        metadata = {"rawLlmScore": reply.raw, **reply.facts}
-        return result_of(
-            self, task.criterion, Score(value=task.to_score(reply.raw), reasoning=reply.reason, metadata=metadata)
-        )
+        value, metadata = task.to_score(reply.raw), {"rawLlmScore": reply.raw, **reply.facts}
+        if self.gives_ratings and task.criterion.scale == "likert5":
+            metadata["rating"] = rating_of(value)
+        return result_of(self, task.criterion, Score(value=value, reasoning=reply.reason, metadata=metadata))
 
     def _skipped(self, task: CriterionTask, reason: str | None) -> EvaluationResult:
         return skipped_of(self, task.criterion.name, reason or "")
 
     def _failure(self, task: CriterionTask, error: str, error_type: str) -> EvaluationResult:
         return failure_of(self, task.criterion.name, error, error_type=error_type, filler="error")
-
-    def _signed(
-        self, result: EvaluationResult, facts: Mapping[str, Any], signs: Sequence[str], judgement: Judgement,
-        probability: float,
-    ) -> EvaluationResult:  # fmt: skip
-        metadata = dict(result.metadata or {})
-        if facts and (self.reply_form == "evidence" or facts.get("inputTokens") or facts.get("outputTokens")):
-            metadata["judge"] = dict(facts)
-        if signs:
-            metadata["injectionSigns"] = list(signs)
-        return copy_with(result, {
-            "metadata": metadata or None, "suspected_injection": bool(signs), "judgement": judgement,
-            "probability_given_sampled": probability,
-        })  # fmt: skip

@@ -11,18 +11,12 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, create_model, model_validator
 
 from agenteval_otel.evaluators.llm_judge.case import CaseFields
-from agenteval_otel.evaluators.llm_judge.catalogue import entry_of, rubric_fields
 from agenteval_otel.evaluators.llm_judge.evaluator import LLMJudge
-from agenteval_otel.evaluators.llm_judge.prompt import CriterionTask, ReplyForm
-from agenteval_otel.evaluators.llm_judge.rubric import Levels, Rubric
-from agenteval_otel.judges import Verdict
-from agenteval_otel.judges.prompt import CaseText
-from agenteval_otel.models import EvaluationResult
-from agenteval_otel.models.value import copy_with
-from agenteval_otel.scoring.scales import rating_of
+from agenteval_otel.evaluators.llm_judge.prompt import ReplyForm
+from agenteval_otel.evaluators.llm_judge.rubric import Levels, Rubric, entry_of, rubric_fields
 
 
 class CatalogueJudge(LLMJudge):
@@ -37,6 +31,7 @@ class CatalogueJudge(LLMJudge):
         threshold: From which score on it passes, on that scale; the catalogue's when left out.
     """
 
+    gives_ratings: ClassVar[bool] = True
     criteria_names: ClassVar[tuple[str, ...]] = ()
 
     criterion_name: str = ""
@@ -72,107 +67,43 @@ class CatalogueJudge(LLMJudge):
     @cached_property
     def all_rubrics(self) -> tuple[Rubric, ...]:
         """The criteria as the catalogue has them, with this evaluator's scale, threshold, weight and objective."""
-        overrides = {name: getattr(self, name) for name in ("scale", "threshold", "weight", "objective")}
-        if not self.criteria_names:
-            overrides["criterion_name"] = self.criterion_name
-        overrides = {name: value for name, value in overrides.items() if value not in (None, "")}
+        names = ("scale", "threshold", "weight", "objective", *(() if self.criteria_names else ("criterion_name",)))
+        overrides = {name: value for name in names if (value := getattr(self, name)) not in (None, "")}
         return tuple(Rubric(**rubric_fields(name, overrides)) for name in self._names())
 
     def fingerprint_source(self) -> str:
         wording = [rubric.model_dump(mode="json") for rubric in self.all_rubrics]
         return json.dumps([super().fingerprint_source(), wording], sort_keys=True)
 
-    def _result(
-        self, verdict: Verdict, task: CriterionTask, case: Mapping[str, CaseText], *, alone: bool
-    ) -> EvaluationResult:
-        result = super()._result(verdict, task, case, alone=alone)
-        if result.status != "scored" or task.criterion.scale != "likert5":
-            return result
-        return copy_with(result, {"metadata": {**(result.metadata or {}), "rating": rating_of(result.score)}})
+
+def _criterion(name: str, summary: str) -> type[CatalogueJudge]:
+    """The evaluator of one criterion of the catalogue, which `summary` describes."""
+    return create_model(
+        name, __base__=CatalogueJudge, __module__=__name__, __doc__=summary, __cls_kwargs__={"type": name}
+    )
 
 
-class Coherence(CatalogueJudge, type="Coherence"):
-    """Whether the answer hangs together: each sentence follows from the others, in an order that can be read."""
-
-
-class Fluency(CatalogueJudge, type="Fluency"):
-    """Whether the answer's language is correct and natural to read, whatever it says."""
-
-
-class Equivalence(CatalogueJudge, type="Equivalence"):
-    """Whether the answer says the same as the reference answer."""
-
-
-class Groundedness(CatalogueJudge, type="Groundedness"):
-    """The share of the answer's claims that the material supports: context, results of tools, or a reference."""
-
-
-class Relevance(CatalogueJudge, type="Relevance"):
-    """How much of the answer is about what was asked, whether it is true or not."""
-
-
-class Truth(CatalogueJudge, type="Truth"):
-    """The share of the answer's checkable claims that are true, by the judge's own knowledge and the material."""
-
-
-class Completeness(CatalogueJudge, type="Completeness"):
-    """The share of the reference's statements that the answer has, and has right."""
-
-
-class Retrieval(CatalogueJudge, type="Retrieval"):
-    """Whether what was retrieved serves the question, and the best of it stands first."""
-
-
-class IntentResolution(CatalogueJudge, type="IntentResolution"):
-    """Whether the agent saw what the user wanted, and brought it about."""
-
-
-class TaskAdherence(CatalogueJudge, type="TaskAdherence"):
-    """Whether the agent did what it was told, in the way and within the limits that it was told."""
-
-
-class ToolCallAccuracy(CatalogueJudge, type="ToolCallAccuracy"):
-    """The share of tool calls that were the right ones, with arguments that the conversation gives."""
-
-
-class HateAndUnfairness(CatalogueJudge, type="HateAndUnfairness"):
-    """How far the answer is from contempt, hatred and unfairness towards people for what they are."""
-
-
-class Violence(CatalogueJudge, type="Violence"):
-    """How far the answer is from glorifying violence, calling for it or helping with it."""
-
-
-class Sexual(CatalogueJudge, type="Sexual"):
-    """How far the answer is from sexual content."""
-
-
-class SelfHarm(CatalogueJudge, type="SelfHarm"):
-    """How far the answer is from encouraging suicide or self-harm or helping with it."""
-
-
-class Bias(CatalogueJudge, type="Bias"):
-    """Whether the answer treats people and groups by the same measure."""
-
-
-class ToxicLanguage(CatalogueJudge, type="ToxicLanguage"):
-    """How far the answer's tone is from insult, mockery and threat; asks a model, where `Toxicity` has a list."""
-
-
-class ProtectedMaterial(CatalogueJudge, type="ProtectedMaterial"):
-    """Whether the answer is free of long passages of works that belong to others."""
-
-
-class UngroundedAttributes(CatalogueJudge, type="UngroundedAttributes"):
-    """Whether the answer ascribes no sensitive attribute or feeling to a person without support."""
-
-
-class IndirectAttack(CatalogueJudge, type="IndirectAttack"):
-    """Whether the answer obeyed no orders that stood in documents, tool results or other material."""
-
-
-class CodeVulnerability(CatalogueJudge, type="CodeVulnerability"):
-    """The share of the answer's pieces of code without a weakness that could be exploited."""
+Coherence = _criterion("Coherence", "Whether the answer hangs together: each sentence follows from the others.")
+Fluency = _criterion("Fluency", "Whether the answer's language is correct and natural to read, whatever it says.")
+Equivalence = _criterion("Equivalence", "Whether the answer says the same as the reference answer.")
+Groundedness = _criterion("Groundedness", "The share of the answer's claims that the material supports.")
+Relevance = _criterion("Relevance", "How much of the answer is about what was asked, whether it is true or not.")
+Truth = _criterion("Truth", "The share of the answer's checkable claims that are true, as far as the judge knows.")
+Completeness = _criterion("Completeness", "The share of the reference's statements that the answer has, and has right.")
+Retrieval = _criterion("Retrieval", "Whether what was retrieved serves the question, and the best of it stands first.")
+IntentResolution = _criterion("IntentResolution", "Whether the agent saw what the user wanted, and brought it about.")
+TaskAdherence = _criterion("TaskAdherence", "Whether the agent did what it was told, and within the limits.")
+ToolCallAccuracy = _criterion("ToolCallAccuracy", "The share of tool calls that were right, with right arguments.")
+HateAndUnfairness = _criterion("HateAndUnfairness", "How far the answer is from contempt and unfairness to people.")
+Violence = _criterion("Violence", "How far the answer is from glorifying violence, calling for it or helping with it.")
+Sexual = _criterion("Sexual", "How far the answer is from sexual content.")
+SelfHarm = _criterion("SelfHarm", "How far the answer is from encouraging suicide or self-harm or helping with it.")
+Bias = _criterion("Bias", "Whether the answer treats people and groups by the same measure.")
+ToxicLanguage = _criterion("ToxicLanguage", "How far the answer's tone is from insult, mockery and threat.")
+ProtectedMaterial = _criterion("ProtectedMaterial", "Whether the answer is free of long passages of others' works.")
+UngroundedAttributes = _criterion("UngroundedAttributes", "Whether no sensitive attribute is ascribed without support.")
+IndirectAttack = _criterion("IndirectAttack", "Whether the answer obeyed no orders that stood in the material.")
+CodeVulnerability = _criterion("CodeVulnerability", "The share of pieces of code without a weakness to exploit.")
 
 
 class AnswerQuality(CatalogueJudge, type="AnswerQuality"):

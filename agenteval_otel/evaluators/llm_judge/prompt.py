@@ -57,27 +57,20 @@ class CriterionTask(NamedTuple):
 
 
 def tasks_of(
-    rubrics: Iterable[Rubric], criteria: Iterable[EvaluationCriteria], *, needs: Sequence[str], takes: Sequence[str],
+    rubrics: Iterable[Rubric], criteria: Sequence[EvaluationCriteria], *, needs: Sequence[str], takes: Sequence[str],
     agentdock: bool = False, in_tenths: bool = False,
 ) -> list[CriterionTask]:  # fmt: skip
-    """The rubrics whose criterion is scored, in the rubrics' order.
+    """The rubrics whose criterion is scored, in the rubrics' order; of the criteria the first of a name counts.
 
-    Args:
-        rubrics: The evaluator's.
-        criteria: What is scored; scale, threshold and description of the first of a name count.
-        needs: The needs of a rubric without its own.
-        takes: The fields that are shown too, of a rubric without its own.
-        agentdock: The scales are AgentDock's.
-        in_tenths: The judge answers from 0 to 10, and the score is a tenth of that, as in GoGrid.
+    `needs` and `takes` are those of a rubric without its own. With `agentdock` the scales are AgentDock's; with
+    `in_tenths` the judge answers from 0 to 10, and the score is a tenth of that, as in GoGrid.
     """
-    by_name: dict[str, EvaluationCriteria] = {}
-    for criterion in criteria:
-        by_name.setdefault(criterion.name, criterion)
+    by_name = {criterion.name: criterion for criterion in reversed(criteria)}
     tasks: list[CriterionTask] = []
     for index, rubric in enumerate(rubrics):
         if rubric.criterion_name not in by_name:
             continue
-        levels = rubric.levels_on(by_name[rubric.criterion_name])
+        levels = rubric.levels if by_name[rubric.criterion_name].scale == rubric.scale else {}
         criterion = with_bounds(by_name[rubric.criterion_name], levels)
         if in_tenths:
             scale, to_score = TEN, _affine(0, 10)
@@ -184,14 +177,9 @@ def _is_of_case(name: str) -> bool:
 
 
 def question(
-    tasks: Sequence[CriterionTask],
-    case: Mapping[str, CaseText],
-    *,
-    template: Template | None,
-    reply_form: ReplyForm,
-    system_prompt: str | None,
-    max_tokens: int,
-) -> JudgeRequest:
+    tasks: Sequence[CriterionTask], case: Mapping[str, CaseText], *, template: Template | None, reply_form: ReplyForm,
+    system_prompt: str | None, max_tokens: int,
+) -> JudgeRequest:  # fmt: skip
     """The request: criteria, case and the form of the answer."""
     form = answer_form(tasks, reply_form)
     system = _SYSTEMS[reply_form] if system_prompt is None else system_prompt
@@ -208,13 +196,10 @@ def question(
         prompt = render(before, case, f"{_restated(tasks, case)}\n{_form_in_words(tasks, reply_form)}")
     parts = [system, prompt.fingerprint, form, max_tokens]
     return JudgeRequest(
-        system=system,
-        prompt=prompt.text,
-        answer_form=form,
-        max_tokens=max_tokens,
+        system=system, prompt=prompt.text, answer_form=form, max_tokens=max_tokens,
         purpose=", ".join(task.criterion.name for task in tasks),
         fingerprint=hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest(),
-    )
+    )  # fmt: skip
 
 
 def _filled(template: Template, tasks: Sequence[CriterionTask], case: Mapping[str, CaseText]) -> str:
@@ -239,7 +224,7 @@ def _filled(template: Template, tasks: Sequence[CriterionTask], case: Mapping[st
 
 
 def answer_form(tasks: Sequence[CriterionTask], reply_form: ReplyForm) -> dict[str, Any]:
-    """JSON Schema of the answer, evidence before reason before score; empty where it is free text."""
+    """JSON Schema of the answer, evidence before reason before score; empty for free text."""
     text = {"type": "string"}
     if reply_form in ("lines", "number"):
         return {}
@@ -274,22 +259,23 @@ def _criteria_text(tasks: Sequence[CriterionTask]) -> str:
 
 def _criterion_text(task: CriterionTask) -> str:
     described = f": {_description(task)}" if _description(task) else ""
-    scale = [_listing(task.rubric.claims)] if task.rubric.claims else [f"Score: {task.scale.wording}.", *_levels(task)]
-    return "\n".join([f"Criterion {neutral_json(task.key)}{described}", *_steps(task), *scale, *_edges(task)])
+    claims = task.rubric.claims
+    scale = [_listing(claims)] if claims else [f"Score: {task.scale.wording}.", *_levels(task)]
+    return "\n".join([f"Criterion {neutral_json(task.key)}{described}", *_with_steps(task, scale)])
 
 
 def _description(task: CriterionTask) -> str:
     return task.criterion.description or task.rubric.description
 
 
-def _steps(task: CriterionTask) -> list[str]:
+def _with_steps(task: CriterionTask, scale: Sequence[str]) -> list[str]:
+    """Steps before, and cases at the edge behind what is said of the scale."""
     steps = [f"{number}. {step}" for number, step in enumerate(task.rubric.steps, 1)]
-    return ["How to go about it:", *steps] if steps else []
-
-
-def _edges(task: CriterionTask) -> list[str]:
     edge_cases = [f"- {edge_case}" for edge_case in task.rubric.edge_cases]
-    return ["Cases at the edge:", *edge_cases] if edge_cases else []
+    return [
+        *(["How to go about it:", *steps] if steps else []), *scale,
+        *(["Cases at the edge:", *edge_cases] if edge_cases else []),
+    ]  # fmt: skip
 
 
 def _listing(claims: Claims) -> str:
@@ -348,8 +334,7 @@ def _parts(tasks: Sequence[CriterionTask]) -> list[str]:
     """The rest of the criteria beside a template: steps, levels or claims, and edge cases."""
     lines: list[str] = []
     for task in tasks:
-        key = neutral_json(task.key)
+        key, claims = neutral_json(task.key), task.rubric.claims
         levels = [f"Levels of {key}:", *_levels(task)] if task.levels else []
-        claims = [f"Of {key}: {_listing(task.rubric.claims)}"] if task.rubric.claims else []
-        lines += [*_steps(task), *levels, *claims, *_edges(task)]
+        lines += _with_steps(task, [f"Of {key}: {_listing(claims)}"] if claims else levels)
     return lines

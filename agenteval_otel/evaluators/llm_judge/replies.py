@@ -26,7 +26,7 @@ _MOST_QUOTES = 20
 
 
 class CriterionReply(NamedTuple):
-    """A criterion's score as the judge gave it, its reason, and its evidence or claims, for the metadata."""
+    """A criterion's score as the judge gave it, its reason, and its evidence or claims for the metadata."""
 
     raw: ScoreValue
     reason: str | None
@@ -36,13 +36,7 @@ class CriterionReply(NamedTuple):
 def reply_of(
     verdict: Verdict, task: CriterionTask, reply_form: ReplyForm, case: Mapping[str, CaseText], *, alone: bool
 ) -> CriterionReply:
-    """The verdict on one criterion.
-
-    Raises:
-        EvaluationError: ``malformed_answer`` without a score for the criterion, ``out_of_range`` where the score is
-            beyond the scale.
-        EvaluationSkipped: The judge was to list claims, and there are none.
-    """
+    """The verdict on one criterion; `EvaluationSkipped` where the judge was to list claims, and there are none."""
     if reply_form == "lines":
         return _of_lines(verdict.raw, task)
     if reply_form == "number":
@@ -77,7 +71,7 @@ def _whole_number(text: str, task: CriterionTask) -> ScoreValue:
 
 
 def _of_lines(text: str, task: CriterionTask) -> CriterionReply:
-    """``SCORE:`` and ``REASON:`` lines, the last of each; a score line that cannot be read spoils the answer."""
+    # The last line of each counts; a score line that cannot be read spoils the answer.
     score: ScoreValue | None = None
     reason = ""
     for line in text.split("\n"):
@@ -92,13 +86,7 @@ def _of_lines(text: str, task: CriterionTask) -> CriterionReply:
 
 
 def claims_reply(listing: Any, claims: Claims, source: CaseText | None, reason: str | None) -> CriterionReply:
-    """The share of claims that hold, of those whose quote is in the source: ``holding / quoted``.
-
-    Raises:
-        EvaluationError: ``malformed_answer`` where one is no claim, where tool calls and verdicts are not equally many,
-            or where most quotes are not in the source; ``out_of_range`` where there are more claims than allowed.
-        EvaluationSkipped: No claims: a share of nothing is no score.
-    """
+    """The share of claims that hold, of those whose quote is in the source: ``holding / quoted``."""
     if not isinstance(listing, list):
         raise _malformed("the judge's answer has no list of claims")
     material = source.text if source is not None else ""
@@ -123,15 +111,10 @@ def claims_reply(listing: Any, claims: Claims, source: CaseText | None, reason: 
 
 
 def _claim(item: Any) -> dict[str, Any]:
-    if not isinstance(item, Mapping):
-        raise _malformed("one of the judge's claims is no object")
-    quote, evidence, holds = item.get("quote"), item.get("evidence", ""), item.get("holds")
-    if not isinstance(quote, str) or not quote.strip():
-        raise _malformed("one of the judge's claims has no quote")
-    if not isinstance(holds, bool):
-        raise _malformed("one of the judge's claims neither holds nor fails")
-    if not isinstance(evidence, str):
-        raise _malformed("the evidence of a claim is no text")
+    fields = item if isinstance(item, Mapping) else {}
+    quote, evidence, holds = fields.get("quote"), fields.get("evidence", ""), fields.get("holds")
+    if not (isinstance(quote, str) and quote.strip() and isinstance(evidence, str) and isinstance(holds, bool)):
+        raise _malformed("one of the judge's claims is not a quote, a text as evidence and whether it holds")
     return {"quote": quote[:_MOST_CLAIM_CHARACTERS], "evidence": evidence[:_MOST_CLAIM_CHARACTERS], "holds": holds}
 
 
@@ -142,7 +125,7 @@ def _readings(value: Any) -> tuple[str, str]:
 
 
 def _is_quoted(quote: str, source: tuple[str, str]) -> bool:
-    """Whether the quote is in the source; of one with omissions each part, one behind the other."""
+    """Whether the quote is in the source; of one with omissions each part, in their order."""
     text, letters = source
     if not _letters(quote):  # symbols only
         return quote.strip() in text
@@ -170,28 +153,28 @@ def _letters(text: str) -> str:
 
 
 def judgement_of(verdict: Verdict | None, usage: JudgeUsage | None, requested_model: str) -> Judgement:
-    """Who judged and what it used, for the telemetry."""
+    """Who judged and, of the results of one call for the first, what it used; for the telemetry."""
     used: dict[str, Any] = {} if usage is None else {
-        name: getattr(usage, name) or None
-        for name in ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")
+        **{name: count or None for name, count in usage.model_dump(exclude={"calls"}).items()},
+        "cost_usd": verdict.cost_usd if verdict else None,
     }  # fmt: skip
     if verdict is None:
         return Judgement(model=requested_model, **used)
     return Judgement(
-        model=verdict.model or requested_model, response_id=verdict.response_id, cost_usd=verdict.cost_usd,
-        from_cache=verdict.from_cache, **used,
-    )  # fmt: skip
+        model=verdict.model or requested_model, response_id=verdict.response_id, from_cache=verdict.from_cache, **used
+    )
 
 
-def judge_facts(verdict: Verdict | None, usage: JudgeUsage | None, names: Sequence[str]) -> dict[str, Any]:
+def judge_facts(
+    verdict: Verdict | None, usage: JudgeUsage | None, requested_model: str, names: Sequence[str]
+) -> dict[str, Any]:
     """Who judged and what it used, for the metadata of the first of the results that one call gave."""
     facts: dict[str, Any] = {"criteria": list(names)} if len(names) > 1 else {}
     if usage is not None:
-        facts |= {name: value for name, value in usage.model_dump(by_alias=True).items() if value}
-    if verdict is not None:
-        known = {
-            "model": verdict.model, "responseId": verdict.response_id, "durationS": verdict.duration_s,
-            "costUsd": verdict.cost_usd, "fromCache": verdict.from_cache,
-        }  # fmt: skip
-        facts |= {name: value for name, value in known.items() if value}
-    return facts
+        facts |= usage.model_dump(by_alias=True)
+    if verdict is None:
+        facts["model"] = requested_model
+    else:
+        included = {"model", "response_id", "duration_s", "cost_usd", "from_cache"}
+        facts |= verdict.model_dump(by_alias=True, include=included)
+    return {name: value for name, value in facts.items() if value}

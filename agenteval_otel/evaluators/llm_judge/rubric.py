@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
-from functools import cached_property
+import sys
+from collections.abc import Mapping
+from functools import cached_property, lru_cache
+from pathlib import Path
 from typing import Annotated, Any, NamedTuple, Self
 
 from pydantic import BaseModel, BeforeValidator, Field, GetJsonSchemaHandler, model_validator
@@ -14,21 +16,24 @@ from pydantic.json_schema import JsonSchemaValue
 
 from agenteval_otel.components import ListOf
 from agenteval_otel.components.component import FreshCopies
-from agenteval_otel.components.explained import ComponentError, FriendlyErrors
+from agenteval_otel.components.explained import ComponentError, FriendlyErrors, known_choices
 from agenteval_otel.errors import ConfigurationError, EvaluationError
 from agenteval_otel.evaluators.built_in import NESTED, NotBlank
 from agenteval_otel.evaluators.llm_judge.case import CaseField, CaseFields
-from agenteval_otel.evaluators.llm_judge.catalogue import names, rubric_fields
 from agenteval_otel.models import EvaluationCriteria, ScoreValue
 from agenteval_otel.scoring.scales import BOOLEAN_SCALES, bounds_of
 
+# The catalogue: criteria with rubrics of our own, which are read when they are first used. A file has the fields of a
+# `Rubric`, and beside them `group` and `direction` for readers, and `tags` for runs.
+_FILES = Path(__file__).parents[1] / "catalogue"
+_SCALES = {"pass/fail": ("pass/fail", "numeric"), "numeric": ("numeric", "likert5"), "likert5": ("likert5", "numeric")}
 _TRUTH = {"true", "false"}
 _PASSING = {"pass", "fail"}
 _LEVELS = {"likert5": {"1", "2", "3", "4", "5"}, "pass/fail": _TRUTH | _PASSING, "binary": _TRUTH | _PASSING}
 _WHOLE_NUMBER = re.compile(r"-?\d{1,9}")
+_SHARE = re.compile(r"0(\.\d{1,9})?|1(\.0{1,9})?")
 _SCALES_OF_CLAIMS = ("numeric", "likert5")
-_TRUE_WORDS = frozenset({"true", "pass", "yes", "1"})
-_FALSE_WORDS = frozenset({"false", "fail", "no", "0"})
+_BOOLEANS = dict.fromkeys(("true", "pass", "yes", "1"), True) | dict.fromkeys(("false", "fail", "no", "0"), False)
 _LISTED_LEVELS = 21
 _LONGEST_WORD = 64
 
@@ -45,11 +50,10 @@ Levels = Annotated[dict[str, str], BeforeValidator(_with_names)]
 
 
 class Claims(BaseModel, metaclass=FriendlyErrors):
-    """Claims that a judge lists and judges one by one; the score is the share of claims that hold.
+    """Claims that a judge lists, quotes and judges one by one; the score is the share of claims that hold, 0 to 1.
 
-    The judge quotes each claim, names the evidence and says whether it holds; code counts. ``score = claims that
-    hold / claims``, from 0 to 1; on another range the share of it. Quotes that are not in `source` are left out of both
-    numbers; where most quotes are not in it, the criterion has failed.
+    On another range it is the share of that. Quotes that are not in `source` are left out of both numbers; where most
+    quotes are not in it, the criterion has failed.
 
     Attributes:
         listed: What is a claim, in words for the judge.
@@ -78,9 +82,8 @@ class Rubric(FreshCopies, BaseModel, metaclass=FriendlyErrors):
         scale: ``pass/fail``, ``binary``, ``likert5``, ``numeric`` (0-1), two ends (``0-10``), words (``low|high``), or
             any other word, whose scores are texts.
         levels: What a level means, by the level: ``{1: "word salad", 5: "clear throughout"}``; levels of the user's
-            own words are the scale. With ``numeric``, the judge answers with levels that are whole numbers, and
-            the score is the place between the lowest and the highest, 0-1; so are ``true`` and ``false`` as 1 and 0;
-            levels from 0 to 1 describe a score that may lie between them.
+            own words are the scale. With ``numeric`` the score is the level's place between the lowest and the highest,
+            0-1 (``true`` is 1), and levels from 0 to 1 describe a score that may lie between them.
         edge_cases: What is easily judged wrongly, and what it gets.
         claims: In the place of levels: claims that are listed and judged one by one; the score is the share that holds.
         needs: What an input has to have for this criterion; the evaluator's when left out.
@@ -126,9 +129,8 @@ class Rubric(FreshCopies, BaseModel, metaclass=FriendlyErrors):
                 raise ValueError(f"level {level!r} is none of the scale {self.scale!r}")
             if level not in (known := _LEVELS.get(self.scale, (level,))):
                 raise ValueError(f"level {level!r} is none of the scale {self.scale!r}: {', '.join(sorted(known))}")
-        if self.scale == "numeric" and self.levels and not (
-            set(self.levels) in (_TRUTH, _PASSING) or bounds_of_levels(self.levels) or all(map(_is_share, self.levels))
-        ):  # fmt: skip
+        is_placed = set(self.levels) in (_TRUTH, _PASSING) or bounds_of_levels(self.levels) is not None
+        if self.scale == "numeric" and not is_placed and not all(map(_SHARE.fullmatch, self.levels)):
             raise ValueError("levels of numeric are two whole numbers or more, true and false, pass and fail, or lie "
                              "between 0 and 1")  # fmt: skip
         if self.claims is not None and (self.levels or (self.scale not in _SCALES_OF_CLAIMS and bounds is None)):
@@ -138,21 +140,58 @@ class Rubric(FreshCopies, BaseModel, metaclass=FriendlyErrors):
     @cached_property
     def criterion(self) -> EvaluationCriteria:
         """The criterion, where the input does not bring it."""
-        return with_bounds(
-            EvaluationCriteria(
-                name=self.criterion_name, description=self.description, scale=self.scale, threshold=self.threshold,
-                weight=self.weight, objective=self.objective,
-            ),
-            self.levels,
-        )  # fmt: skip
-
-    def levels_on(self, criterion: EvaluationCriteria) -> Mapping[str, str]:
-        """The described levels, where the criterion is on the rubric's scale."""
-        return self.levels if criterion.scale == self.scale else {}
+        fields = {name: getattr(self, name) for name in ("description", "scale", "threshold", "weight", "objective")}
+        return with_bounds(EvaluationCriteria(name=self.criterion_name, **fields), self.levels)
 
 
-def _is_share(level: str) -> bool:
-    return re.fullmatch(r"0(\.\d{1,9})?|1(\.0{1,9})?", level) is not None
+def names() -> tuple[str, ...]:
+    """The criteria of the catalogue, in alphabetical order."""
+    return tuple(sorted(file.stem.title().replace("_", "") for file in _FILES.glob("*.yaml")))
+
+
+@lru_cache(maxsize=64)
+def entry_of(name: str) -> Mapping[str, Any]:
+    """The content of a criterion's file; not to be changed. ConfigurationError names the criteria that there are."""
+    if name not in names():
+        raise ConfigurationError(f"{name!r} is no criterion of the catalogue{known_choices(name, names())}")
+    import yaml
+
+    text = (_FILES / f"{re.sub('(?<=[a-z])(?=[A-Z])', '_', name).lower()}.yaml").read_text("utf-8")
+    entry: dict[str, Any] = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    return entry
+
+
+def scales_of(name: str) -> tuple[str, ...]:
+    """The scales that a criterion can be scored on, its own first; ``numeric`` is its form from 0 to 1."""
+    return _SCALES[entry_of(name)["scale"]]
+
+
+def rubric_fields(name: str, overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a criterion's `Rubric`, some of them overridden.
+
+    The catalogue's threshold moves along with the scale: 4 from 1 to 5 is 0.75 from 0 to 1.
+    """
+    entry = {field: value for field, value in entry_of(name).items() if field not in ("group", "direction", "tags")}
+    scale = overrides.get("scale") or entry["scale"]
+    if scale not in scales_of(name):
+        raise ConfigurationError(f"{name} is given on {' or '.join(scales_of(name))}, found {scale!r}", path="scale")
+    low, high = _ends_of(scale)
+    try:
+        threshold = float(overrides.get("threshold", low))
+    except (TypeError, ValueError):  # the rubric itself refuses it
+        threshold = low
+    if not low <= threshold <= high:
+        message = f"{name} goes from {low} to {high} on the scale {scale}, found {threshold:g}"
+        raise ConfigurationError(message, path="threshold")
+    if scale != entry["scale"]:
+        own_low, own_high = _ends_of(entry["scale"])
+        share = (entry.get("threshold", 1) - own_low) / (own_high - own_low)
+        entry["threshold"] = low + share * (high - low)
+    return {**entry, "criterion_name": name, **overrides, "scale": scale}
+
+
+def _ends_of(scale: str) -> tuple[int, int]:
+    return (1, 5) if scale == "likert5" else (0, 1)
 
 
 class _ByName:
@@ -179,27 +218,61 @@ def with_bounds(criterion: EvaluationCriteria, levels: Mapping[str, str]) -> Eva
 
 
 class AnswerScale(NamedTuple):
-    """A scale as a judge meets it: the JSON Schema of the score, its description, and how the score is read.
-
-    `read` raises `EvaluationError`: ``malformed_answer`` for what is no score, ``out_of_range`` for one beyond the
-    scale.
-    """
+    """A scale as a judge meets it: the JSON Schema of the score, its description, and the bounds of number or text."""
 
     schema: dict[str, Any]
     wording: str
-    read: Callable[[Any], ScoreValue]
+    low: float = -math.inf
+    high: float = math.inf
+    longest: int | None = None
+
+    def read(self, value: Any) -> ScoreValue:
+        """The score, strictly: a score that would have to be guessed is refused.
+
+        Raises:
+            EvaluationError: ``malformed_answer`` for what is no score, ``out_of_range`` for one beyond the scale.
+        """
+        kind = self.schema["type"]
+        if kind == "string":
+            return self._text_of(value)
+        if kind == "boolean":
+            text = str(value).lower() if isinstance(value, bool | str) else ""
+            if text not in _BOOLEANS:
+                raise EvaluationError("the score is neither true nor false", error_type="malformed_answer")
+            return _BOOLEANS[text]
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise EvaluationError("the score is no number", error_type="malformed_answer")
+        if not (self.low <= value <= self.high and abs(value) <= sys.float_info.max):
+            message = f"the score is not from {self.low:g} to {self.high:g}: {str(value)[:20]}"
+            raise EvaluationError(message, error_type="out_of_range")
+        if kind == "integer" and value != int(value):
+            raise EvaluationError(f"the score {value:g} is not a whole number", error_type="out_of_range")
+        return int(value) if kind == "integer" else value
+
+    def _text_of(self, value: Any) -> str:
+        if not isinstance(value, str) or (self.longest is not None and not value.strip()):
+            raise EvaluationError("the score is no text", error_type="malformed_answer")
+        text = value.strip()
+        if "enum" in self.schema:
+            for word in self.schema["enum"]:
+                if word.lower() == text.lower():
+                    return str(word)
+            raise EvaluationError("the score is none of the levels", error_type="out_of_range")
+        if self.longest is not None and len(text) > self.longest:
+            raise EvaluationError(f"the score is longer than {self.longest} characters", error_type="out_of_range")
+        return value if self.longest is None else text
 
 
 def bounds_of_levels(levels: Mapping[str, str]) -> tuple[int, int] | None:
     """The lowest and the highest level, where all of them are whole numbers."""
-    numbers = [int(level) for level in levels if re.fullmatch(r"-?\d{1,9}", level)]
+    numbers = [int(level) for level in levels if _WHOLE_NUMBER.fullmatch(level)]
     return (min(numbers), max(numbers)) if len(numbers) == len(levels) > 1 else None
 
 
 def answer_scale(criterion: EvaluationCriteria, levels: Mapping[str, str]) -> AnswerScale:
     """The scale of a criterion: its described levels, a declared range, or what the scale's name means."""
     if criterion.scale in BOOLEAN_SCALES:
-        return AnswerScale({"type": "boolean"}, "true (it passes) or false (it does not)", _truth)
+        return AnswerScale({"type": "boolean"}, "true (it passes) or false (it does not)")
     if criterion.scale == "likert5":
         return _whole(1, 5)
     bounds = bounds_of_levels(levels)
@@ -215,91 +288,32 @@ def answer_scale(criterion: EvaluationCriteria, levels: Mapping[str, str]) -> An
     words = [name.strip() for name in criterion.scale.split("|")]
     if len(words) > 1 and all(words):
         return _words(words)
-    return AnswerScale({"type": "string"}, f'a word or a few on the scale "{criterion.scale}"', _short_text)
+    wording = f'a word or a few on the scale "{criterion.scale}"'
+    return AnswerScale({"type": "string"}, wording, longest=_LONGEST_WORD)
 
 
 def agentdock_scale(criterion: EvaluationCriteria) -> AnswerScale:
     """The scale as AgentDock asks and reads it: any number, any text; 1 is not a boolean."""
     if criterion.scale in BOOLEAN_SCALES or criterion.scale == "likert5":
         return answer_scale(criterion, {})
-    if criterion.scale == "numeric":
-        return AnswerScale({"type": "number"}, "a number", _number)
-    return AnswerScale({"type": "string"}, "text", _text)
+    is_number = criterion.scale == "numeric"
+    return AnswerScale({"type": "number"}, "a number") if is_number else AnswerScale({"type": "string"}, "text")
 
 
 def _whole(low: int, high: int) -> AnswerScale:
     schema: dict[str, Any] = {"type": "integer"}
     if high - low < _LISTED_LEVELS:
         schema["enum"] = list(range(low, high + 1))
-
-    def read(value: Any) -> int:
-        number = _number_between(value, low, high)
-        if number != int(number):
-            raise EvaluationError(f"the score {number:g} is not a whole number", error_type="out_of_range")
-        return int(number)
-
-    return AnswerScale(schema, f"a whole number from {low} (worst) to {high} (best)", read)
+    return AnswerScale(schema, f"a whole number from {low} (worst) to {high} (best)", low, high)
 
 
 def _between(low: float, high: float) -> AnswerScale:
-    wording = f"a number from {low:g} (worst) to {high:g} (best)"
-    return AnswerScale({"type": "number"}, wording, lambda value: _number_between(value, low, high))
+    return AnswerScale({"type": "number"}, f"a number from {low:g} (worst) to {high:g} (best)", low, high)
 
 
 def _words(words: list[str]) -> AnswerScale:
-    by_form = {name.lower(): name for name in words}
-
-    def read(value: Any) -> str:
-        name = by_form.get(_text(value).strip().lower())
-        if name is None:
-            raise EvaluationError("the score is none of the levels", error_type="out_of_range")
-        return name
-
-    return AnswerScale({"type": "string", "enum": words}, "one of " + ", ".join(f'"{name}"' for name in words), read)
-
-
-def _truth(value: Any) -> bool:
-    if isinstance(value, bool):
-        return value
-    text = value.lower() if isinstance(value, str) else None
-    if text in _TRUE_WORDS or text in _FALSE_WORDS:
-        return text in _TRUE_WORDS
-    raise EvaluationError("the score is neither true nor false", error_type="malformed_answer")
-
-
-def _number(value: Any) -> int | float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise EvaluationError("the score is no number", error_type="malformed_answer")
-    try:
-        if math.isfinite(value):
-            return value
-    except OverflowError:  # a whole number beyond every float
-        pass
-    raise EvaluationError("the score is no finite number", error_type="out_of_range")
-
-
-def _number_between(value: Any, low: float, high: float) -> int | float:
-    number = _number(value)
-    if not low <= number <= high:
-        raise EvaluationError(
-            f"the score is not from {low:g} to {high:g}: {str(number)[:20]}", error_type="out_of_range"
-        )
-    return number
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise EvaluationError("the score is no text", error_type="malformed_answer")
-    return value
-
-
-def _short_text(value: Any) -> str:
-    text = _text(value).strip()
-    if not text:
-        raise EvaluationError("the score is empty", error_type="malformed_answer")
-    if len(text) > _LONGEST_WORD:
-        raise EvaluationError(f"the score is longer than {_LONGEST_WORD} characters", error_type="out_of_range")
-    return text
+    shown = ", ".join(f'"{word}"' for word in words)
+    return AnswerScale({"type": "string", "enum": words}, f"one of {shown}")
 
 
 TEN = _whole(0, 10)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 import json
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
@@ -15,7 +15,6 @@ from pydantic import (
     SerializationInfo,
     TypeAdapter,
     ValidationInfo,
-    ValidatorFunctionWrapHandler,
     field_serializer,
     field_validator,
     model_validator,
@@ -23,16 +22,20 @@ from pydantic import (
 from pydantic.json_schema import SkipJsonSchema
 
 from agenteval_otel.errors import EvaluationError
+from agenteval_otel.evaluators.base import qualified_name
 from agenteval_otel.evaluators.built_in import NESTED
-from agenteval_otel.evaluators.imports import qualified_name
+from agenteval_otel.evaluators.func import is_async
 from agenteval_otel.evaluators.json_schema import Definition, compiled
 from agenteval_otel.evaluators.tools.calls import looks_like_json, parsed_arguments
 from agenteval_otel.runtime.masking import is_secret, mask
-from agenteval_otel.runtime.patterns import Pattern, compile_pattern
+from agenteval_otel.runtime.patterns import compile_pattern
 
 JsonType = Literal["string", "number", "integer", "boolean", "array", "object", "null"]
 ABSENT: Final = object()
 _INDEX = re.compile(r"[0-9]{1,9}")
+_TYPES: dict[str, Any] = {
+    "string": str, "number": int | float, "boolean": bool, "array": list | tuple, "object": Mapping, "null": type(None),
+}  # fmt: skip
 
 
 class Predicate(BaseModel):
@@ -93,17 +96,8 @@ class Predicate(BaseModel):
                 raise ValueError(f"nothing is at least {least:g} and at most {most:g}")
         return self
 
-    @cached_property
-    def compiled(self) -> Pattern | None:
-        """The pattern, ready to search."""
-        return None if self.pattern is None else compile_pattern(self.pattern)
-
     def problem(self, value: Any) -> str | None:
-        """Why the value of the argument fails; None when it passes.
-
-        Raises:
-            EvaluationError: (``timeout``) The pattern takes too long on it.
-        """
+        """Why the value of the argument fails; None when it passes."""
         if value is ABSENT:
             return None if self.optional or not self.present else "is missing"
         if not self.present:
@@ -111,49 +105,14 @@ class Predicate(BaseModel):
         types = (self.type,) if isinstance(self.type, str) else self.type
         if types and not any(_is_type(value, kind) for kind in types):
             return f"is no {' or '.join(types)}"
-        return self._wrong_value(value) or self._wrong_size(value)
-
-    def _wrong_value(self, value: Any) -> str | None:
-        if "equals" in self.model_fields_set and not _is_same(value, self.equals):
-            return "is not the expected value"
-        if self.one_of and not any(_is_same(value, expected) for expected in self.one_of):
-            return "is none of the expected values"
-        if "contains" in self.model_fields_set and not _contains(value, self.contains):
-            return "does not contain what is expected"
-        if self.compiled is None:
-            return None
-        try:
-            matches = isinstance(value, str) and self.compiled.occurs_in(value)
-        except TimeoutError:
-            raise EvaluationError("the pattern takes too long on the argument", error_type="timeout") from None
-        return None if matches else "does not match the pattern"
-
-    def _wrong_size(self, value: Any) -> str | None:
-        has_length = isinstance(value, str | list | tuple | Mapping)
-        content = value.strip() if isinstance(value, str) else value
-        if self.not_empty and (content is None or (has_length and not content)):
-            return "is empty"
-        return _out_of_bounds(value if _is_type(value, "number") else None, self.min, self.max) or _out_of_bounds(
-            len(value) if has_length else None, self.min_length, self.max_length
-        )
-
-
-def _out_of_bounds(size: float | None, least: float | None, most: float | None) -> str | None:
-    if least is None and most is None:
+        for condition, (holds, message) in _CONDITIONS.items():
+            if condition in self.model_fields_set and not holds(value, getattr(self, condition)):
+                return message
         return None
-    if size is None:
-        return "has no size that could be compared"
-    if least is not None and not size >= least:
-        return "is too small"
-    # Written this way for NaN, which compares to nothing.
-    return "is too large" if most is not None and not size <= most else None
 
 
 def argument_at(value: Any, name: str) -> Any:
-    """The argument of that name, or what lies at a dotted path inside the arguments; `ABSENT` without.
-
-    As in the paths of an input's fields, the index of a list is a segment: ``items.0.id``.
-    """
+    """The argument of that name, or at a dotted path (``items.0.id``) inside the arguments; `ABSENT` without."""
     if isinstance(value, Mapping) and name in value:
         return value[name]
     for key in name.split("."):
@@ -167,11 +126,9 @@ def argument_at(value: Any, name: str) -> Any:
 
 
 def _is_type(value: Any, kind: str) -> bool:
-    if kind in ("number", "integer"):
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        return number and (kind == "number" or value == value // 1)
-    types: dict[str, Any] = {"string": str, "boolean": bool, "array": list | tuple, "object": Mapping}
-    return value is None if kind == "null" else isinstance(value, types[kind])
+    if kind == "integer":
+        return _is_type(value, "number") and bool(value == value // 1)
+    return isinstance(value, _TYPES[kind]) and not (kind == "number" and isinstance(value, bool))
 
 
 def _is_same(first: Any, other: Any) -> bool:
@@ -191,6 +148,42 @@ def _contains(value: Any, wanted: Any) -> bool:
     return isinstance(value, list | tuple) and any(_is_same(item, wanted) for item in value)
 
 
+def _matches(value: Any, pattern: str | None) -> bool:
+    try:
+        return pattern is None or (isinstance(value, str) and compile_pattern(pattern).occurs_in(value))
+    except TimeoutError:
+        raise EvaluationError("the pattern takes too long on the argument", error_type="timeout") from None
+
+
+def _number_of(value: Any) -> float:
+    return value if _is_type(value, "number") else math.nan  # which is in no bounds
+
+
+def _length_of(value: Any) -> float:
+    return len(value) if isinstance(value, str | list | tuple | Mapping) else math.nan
+
+
+def _is_empty(value: Any) -> bool:
+    return value is None or _length_of(value.strip() if isinstance(value, str) else value) == 0
+
+
+_CONDITIONS: Final[dict[str, tuple[Callable[[Any, Any], bool], str]]] = {
+    "equals": (_is_same, "is not the expected value"),
+    "one_of": (
+        lambda value, choices: not choices or any(_is_same(value, choice) for choice in choices),
+        "is none of the expected values",
+    ),
+    "contains": (_contains, "does not contain what is expected"),
+    "pattern": (_matches, "does not match the pattern"),
+    "not_empty": (lambda value, wanted: not (wanted and _is_empty(value)), "is empty"),
+    "min": (lambda value, least: least is None or _number_of(value) >= least, "is too small or no number"),
+    "max": (lambda value, most: most is None or _number_of(value) <= most, "is too large or no number"),
+    "min_length": (lambda value, least: least is None or _length_of(value) >= least, "is too short or has no length"),
+    "max_length": (lambda value, most: most is None or _length_of(value) <= most, "is too long or has no length"),
+}
+"""What a predicate can say of a value: whether it holds, and the problem where it does not."""
+
+
 class ArgumentTerms(BaseModel):
     """Conditions on a call's arguments; all of them must hold.
 
@@ -207,14 +200,12 @@ class ArgumentTerms(BaseModel):
 
     @field_validator("argument_checks", mode="wrap")
     @classmethod
-    def _function_or_predicates(cls, value: Any, handler: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
-        """Chosen by hand: the union's own way would put its types into the path of an error."""
-        if value is None:
-            return None
+    def _function_or_predicates(cls, value: Any, handler: Any, info: ValidationInfo) -> Any:
+        # Chosen by hand: the union's own way would put its types into the path of an error.
         checks = _read(value) if isinstance(value, str) else value
         if isinstance(checks, Mapping):
             return _PREDICATES.validate_python(dict(checks), context=info.context)
-        return synchronous(checks, "arguments")
+        return None if checks is None else synchronous(checks, "arguments")
 
     @field_serializer("argument_checks")
     def _as_text(self, value: Any, info: SerializationInfo) -> Any:
@@ -234,7 +225,6 @@ class ArgumentTerms(BaseModel):
 
     @property
     def is_empty(self) -> bool:
-        """Whether every call passes."""
         return self.argument_checks is None and self.arguments_schema is None
 
     @property
@@ -243,18 +233,14 @@ class ArgumentTerms(BaseModel):
 
     @property
     def is_fast(self) -> bool:
-        """Whether no arguments can make the checks take long: no function, no schema, no pattern that may be slow."""
+        """Whether no arguments can make the checks take long."""
         if callable(self.argument_checks) or self.arguments_schema is not None:
             return False
-        patterns = (predicate.compiled for predicate in (self.argument_checks or {}).values())
-        return all(pattern is None or pattern.is_linear for pattern in patterns)
+        patterns = (predicate.pattern for predicate in (self.argument_checks or {}).values())
+        return all(pattern is None or compile_pattern(pattern).is_linear for pattern in patterns)
 
     def problem(self, arguments: Any) -> str | None:
-        """What is wrong with a call's arguments, a value or JSON text; None when nothing is.
-
-        Raises:
-            Exception: Whatever a function raises; `EvaluationError` for no answer and a slow pattern.
-        """
+        """What is wrong with a call's arguments, a value or JSON text; raises what a function raises."""
         value = parsed_arguments(arguments)
         if isinstance(value, str) and looks_like_json(value):  # else it would have been read
             return "they are no JSON"
@@ -280,7 +266,6 @@ _VALUES = frozenset({"equals", "one_of", "contains"})
 
 
 def _written(predicates: Mapping[str, Predicate], *, secrets: bool) -> str:
-    """Predicates as JSON text, their secrets masked unless `secrets`."""
     # No condition on a value and the condition that it is null differ in what was set.
     written = {
         name: predicate.model_dump(mode="json", exclude_unset=True, fallback=repr)
@@ -304,20 +289,15 @@ def _read(text: str) -> Any:
 
 
 def synchronous(value: Any, of: str) -> Any:
-    """The function; raises ValueError if it is not callable, or would have to be awaited."""
     if not callable(value):
         raise ValueError(f"expected a function of the {of}, or a mapping of arguments to what they have to be")
-    if inspect.iscoroutinefunction(value) or inspect.iscoroutinefunction(getattr(value, "__call__", None)):  # noqa: B004
+    if is_async(value):
         raise ValueError("expected a function that need not be awaited")
     return value
 
 
 def answer_of(answer: Any) -> str | None:
-    """A function's answer as a problem; None when the arguments are valid.
-
-    Raises:
-        EvaluationError: (``invalid_check``) The answer is invalid.
-    """
+    """A function's answer as a problem; None when the arguments are valid."""
     reason: Any = None
     if isinstance(answer, Mapping):
         reason = answer.get("reason")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
 from agenteval_otel.errors import EvaluationError
@@ -33,10 +33,17 @@ def calls_of(evaluation_input: EvaluationInput, source: Source, *, any_role: boo
             ``context`` (``context.toolCalls``), or ``toolCalls``: only the answer's own.
         any_role: Calls on messages of every role count, not only the assistant's.
     """
-    own = [MadeCall(call.name, call.arguments, call.id) for call in evaluation_input.tool_calls or ()]
+    own = _called(evaluation_input)
     if source == "toolCalls":
         return own
-    recorded = _in_context(evaluation_input.context) if source == "context" else _in_history(evaluation_input, any_role)
+    if source == "context":
+        recorded = _in_context(evaluation_input.context)
+    else:
+        messages = (
+            message for message in evaluation_input.message_history or () if any_role or message.role == "assistant"
+        )
+        # Some write a call both ways: the parts are the specification's.
+        recorded = [call for message in messages for call in _in_parts(message) or _called(message)]
     return [*recorded, *_additional(recorded, own)] if recorded and own else recorded or own
 
 
@@ -56,11 +63,7 @@ def looks_like_json(text: str) -> bool:
 
 
 def raw_arguments(arguments: Any) -> str:
-    """The arguments as JSON text: text as it is, values written without spaces; empty without arguments.
-
-    Raises:
-        EvaluationError: (``invalid_value``) They have no JSON form.
-    """
+    """The arguments as JSON text: text as it is, values written without spaces; empty without arguments."""
     if arguments is None or isinstance(arguments, str):
         return arguments or ""
     try:
@@ -69,27 +72,17 @@ def raw_arguments(arguments: Any) -> str:
         raise EvaluationError("arguments without a JSON form", error_type="invalid_value") from None
 
 
-def _in_history(evaluation_input: EvaluationInput, any_role: bool) -> list[MadeCall]:
-    calls: list[MadeCall] = []
-    for message in evaluation_input.message_history or ():
-        if any_role or message.role == "assistant":
-            # Some write a call both ways: the parts are the specification's.
-            calls += list(_in_parts(message)) or _in_message(message)
-    return calls
+def _called(source: EvaluationInput | Message) -> list[MadeCall]:
+    return [MadeCall(call.name, call.arguments, call.id) for call in source.tool_calls or ()]
 
 
-def _in_parts(message: Message) -> Iterator[MadeCall]:
-    for part in message.content_parts or ():
-        if part.get("type") in _CALLING:
-            yield MadeCall(*(_first_of(part, *names) for names in _NAMES))
+def _in_parts(message: Message) -> list[MadeCall]:
+    parts = (part for part in message.content_parts or () if part.get("type") in _CALLING)
+    return [MadeCall(*(_first_of(part, *names) for names in _NAMES)) for part in parts]
 
 
 def _first_of(part: Mapping[str, Any], *names: str) -> Any:
     return next((part[name] for name in names if part.get(name) is not None), None)
-
-
-def _in_message(message: Message) -> list[MadeCall]:
-    return [MadeCall(call.name, call.arguments, call.id) for call in message.tool_calls or ()]
 
 
 def _in_context(context: Mapping[str, Any] | None) -> list[MadeCall]:
@@ -99,12 +92,8 @@ def _in_context(context: Mapping[str, Any] | None) -> list[MadeCall]:
     return [
         MadeCall(entry["toolName"], _first_of(entry, "args", "toolArguments"), entry.get("toolCallId"))
         for entry in listed if isinstance(entry, Mapping) and isinstance(entry.get("toolName"), str)
-        and any(name in entry and _is_object(entry[name]) for name in ("args", "toolArguments"))
+        and any(isinstance(entry.get(name, ""), Mapping | list | tuple | None) for name in ("args", "toolArguments"))
     ]  # fmt: skip
-
-
-def _is_object(value: Any) -> bool:
-    return value is None or isinstance(value, Mapping | list | tuple)
 
 
 def _additional(recorded: list[MadeCall], own: list[MadeCall]) -> list[MadeCall]:

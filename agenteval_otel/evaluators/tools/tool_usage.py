@@ -3,31 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Literal, NamedTuple, Self, get_args
+from typing import Any, Literal, NamedTuple, Self
 
 from pydantic import AliasChoices, Field, field_serializer, field_validator, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
 from agenteval_otel.components import ListOf
 from agenteval_otel.errors import EvaluationError
-from agenteval_otel.evaluators.base import Execution
+from agenteval_otel.evaluators.base import Execution, qualified_name
 from agenteval_otel.evaluators.built_in import NotBlank
-from agenteval_otel.evaluators.imports import qualified_name
 from agenteval_otel.evaluators.operational import OperationalEvaluator
-from agenteval_otel.evaluators.rules.base import RulesEvaluator
+from agenteval_otel.evaluators.rules import RulesEvaluator
 from agenteval_otel.evaluators.tools.arguments import ArgumentTerms, answer_of, refuse_functions, synchronous
 from agenteval_otel.evaluators.tools.calls import MadeCall, Source, calls_of, raw_arguments
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, Score, ScoreValue
-
-ReasonCode = Literal[
-    "tool_not_called", "invalid_arguments", "too_few_calls", "too_many_calls", "forbidden_tool", "wrong_order",
-]  # fmt: skip
 
 
 class Outcome(NamedTuple):
     """Why a rule fails (None when it passes), in words, and whether its optional tool was not called at all."""
 
-    reason_code: ReasonCode | None
+    reason_code: str | None
     reasoning: str
     unused: bool = False
 
@@ -39,14 +34,12 @@ class ToolRule(ArgumentTerms):
         criterion_name: The criterion that it decides; several rules may decide one, each with its own result.
         expected_tool_name: The tool that it is about; case counts.
         is_required: The tool must be called; without it a call is optional.
-        checked_calls: Whose arguments are checked: the ``first`` call's; ``all`` calls', of which
-            each must hold; or ``any``, of which one must.
+        checked_calls: Whose arguments are checked: the ``first`` call's, ``all`` calls', or of ``any`` one.
         min_calls: The least number of calls: of the tool, or without one of all tools.
         max_calls: The largest number of calls.
         forbidden_tools: Tools that must not be called.
         sequence: Tools that must be called in this order; others may be called in between.
-        invalid_reason: Why nothing can decide the rule: it gives a failed result each time. Set for a rule of an
-            AgentDock document that names no tool.
+        invalid_reason: Why nothing can decide the rule (of an AgentDock document): it gives a failed result each time.
     """
 
     criterion_name: NotBlank
@@ -74,19 +67,13 @@ class ToolRule(ArgumentTerms):
         return self
 
     def judged(self, calls: Sequence[MadeCall]) -> Outcome:
-        """Judge the calls.
-
-        Raises:
-            EvaluationError: (``invalid_rule``) The rule has an `invalid_reason`.
-            Exception: Whatever a function that checks arguments raises.
-        """
+        """Judge the calls; raises what a function that checks arguments raises."""
         if self.invalid_reason is not None:
             raise EvaluationError(self.invalid_reason, error_type="invalid_rule")
-        names = [call.name for call in calls]
-        for name in names:
-            if name in self.forbidden_tools:
-                return Outcome("forbidden_tool", f"{name} was called")
-        reached = iter(names)
+        for call in calls:
+            if call.name in self.forbidden_tools:
+                return Outcome("forbidden_tool", f"{call.name} was called")
+        reached = iter([call.name for call in calls])
         for step in self.sequence:
             if step not in reached:  # goes on behind the step before
                 return Outcome("wrong_order", f"{step} was not called in its turn ({' > '.join(self.sequence)})")
@@ -102,8 +89,7 @@ class ToolRule(ArgumentTerms):
             if self.is_required or self.min_calls:
                 return Outcome("tool_not_called", f"{name} was not called")
             return Outcome(None, f"{name} was not called, and need not be", unused=True)
-        outcome = self._wrong_number(len(calls), f"calls of {name}")
-        if outcome is not None:
+        if outcome := self._wrong_number(len(calls), f"calls of {name}"):
             return outcome
         checked = calls[:1] if self.checked_calls == "first" else calls
         problems = [None] if self.is_empty else [self.problem(call.arguments) for call in checked]
@@ -130,18 +116,14 @@ class ToolUsage(RulesEvaluator, type="ToolUsage"):
         rules: At least one. Rules for criteria that are not scored are ignored.
         tool_data_source: Where calls are looked for: the assistant's messages in the history, ``context.toolCalls``,
             or only the answer's own (``toolCalls``: what monitored calls capture), which the others are completed by.
-        zero_when_unused: An optional tool that was not called scores 0 on other scales than ``binary`` and
-            ``pass/fail``, where it passes.
+        zero_when_unused: An optional tool that was not called scores 0, but on ``binary`` and ``pass/fail``.
     """
-
-    reason_codes: ClassVar[tuple[str, ...]] = get_args(ReasonCode)
 
     rules: ListOf[ToolRule] = Field(json_schema_extra={"minItems": 1})
     tool_data_source: Source = "messageHistory"
     zero_when_unused: bool = False
 
     def preferred_execution(self) -> Execution | None:
-        """``process`` with a schema or a pattern that arguments can make slow; a function may take any time."""
         return _execution_of(self.rules)
 
     def to_child(self) -> dict[str, Any]:
@@ -176,10 +158,9 @@ class Expectation(ArgumentTerms):
     name: str = Field(min_length=1)
     min_calls: int = 1
     arguments_contain: str | None = Field(
-        default=None,
+        default=None, serialization_alias="argumentsContain",
         validation_alias=AliasChoices("argumentsContain", "rawArgsContain", "raw_args_contain"),
-        serialization_alias="argumentsContain",
-    )
+    )  # fmt: skip
     arguments_match: SkipJsonSchema[Callable[[str], Any]] | None = None
 
     @field_validator("arguments_match", mode="before")
@@ -196,7 +177,7 @@ class Expectation(ArgumentTerms):
         return self.arguments_match is not None or super().has_function
 
     def counts(self, call: MadeCall) -> bool:
-        """Whether the call is one of those that are expected. Raises whatever a function raises."""
+        """Whether the call is one of those that are expected."""
         if call.name != self.name:
             return False
         if self.arguments_contain is not None and self.arguments_contain not in raw_arguments(call.arguments):
@@ -217,13 +198,10 @@ class ToolUse(OperationalEvaluator, type="ToolUse"):
         expectations: What is to be called.
     """
 
-    reason_codes: ClassVar[tuple[str, ...]] = ("tool_not_called",)
-
     criterion_name: str = "tool_use"
     expectations: ListOf[Expectation]
 
     def preferred_execution(self) -> Execution | None:
-        """``process`` with a schema or a pattern that arguments can make slow; a function may take any time."""
         return _execution_of(self.expectations)
 
     def to_child(self) -> dict[str, Any]:
@@ -231,7 +209,6 @@ class ToolUse(OperationalEvaluator, type="ToolUse"):
         return super().to_child()
 
     def score(self, evaluation_input: EvaluationInput) -> Score:
-        """Count the calls of each expectation."""
         calls = calls_of(evaluation_input, "messageHistory", any_role=True) if self.expectations else []
         unmet = [problem for expectation in self.expectations if (problem := _unmet(expectation, calls))]
         wanted = len(self.expectations)
@@ -250,7 +227,6 @@ def _execution_of(rules: Sequence[ArgumentTerms]) -> Execution | None:
 
 
 def _unmet(expectation: Expectation, calls: Sequence[MadeCall]) -> str | None:
-    """What an expectation lacks; None when it is met."""
     needed = max(1, expectation.min_calls)
     count = 0
     for call in calls:

@@ -1,0 +1,450 @@
+"""RuleBased: evaluators of several rules, the contract of a rule's check, and the checks that the package has."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, NoReturn, Self, TypeAlias
+
+from pydantic import Field, SerializeAsAny, ValidationInfo, field_validator, model_validator
+
+from agenteval_otel.components import Component, ListOf
+from agenteval_otel.components.loading import load_each, resolve
+from agenteval_otel.errors import EvaluationError, EvaluationSkipped
+from agenteval_otel.evaluators.base import Evaluator, Execution, failure_of, find_criterion, result_of, skipped_of
+from agenteval_otel.evaluators.built_in import SHORT_LIST, TextField, read_text, text_at
+from agenteval_otel.evaluators.json_schema import Definition, compiled
+from agenteval_otel.evaluators.words import Terms, folded
+from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, Score, ScoreValue
+from agenteval_otel.models.value import copy_with
+from agenteval_otel.runtime.masking import message_of
+from agenteval_otel.runtime.patterns import DEFAULT_LIMIT_S, Pattern, check_flags, compile_pattern
+
+_VALUES: dict[str, tuple[ScoreValue, ScoreValue]] = {"numeric": (0, 1), "likert5": (1, 5), "string": ("fail", "pass")}
+
+
+class RulesEvaluator(Evaluator):
+    """An evaluator of rules, each with a `criterion_name` and `is_fast`; several may decide one criterion."""
+
+    repeats: ClassVar[bool] = True
+
+    rules: ListOf[Any] = Field(json_schema_extra={"minItems": 1})
+
+    @field_validator("rules")
+    @classmethod
+    def _at_least_one(cls, value: tuple[Any, ...]) -> tuple[Any, ...]:
+        # Not the field's own limit, which would also complain when a rule is invalid.
+        if not value:
+            raise ValueError("expected at least one rule")
+        return value
+
+    def preferred_execution(self) -> Execution | None:
+        return "inline" if all(rule.is_fast for rule in self.rules) else "process"
+
+    @cached_property
+    def _criteria(self) -> tuple[EvaluationCriteria, ...]:
+        names = dict.fromkeys(rule.criterion_name for rule in self.rules)
+        return tuple(EvaluationCriteria(name=name, scale="binary") for name in names)
+
+    def criteria(self) -> tuple[EvaluationCriteria, ...]:
+        return self._criteria
+
+    async def evaluate(
+        self, evaluation_input: EvaluationInput, criteria: Sequence[EvaluationCriteria]
+    ) -> list[EvaluationResult]:
+        """One result for each rule whose criterion is scored, in rule order."""
+        due = [(rule, criterion) for rule in self.rules if (criterion := find_criterion(criteria, rule.criterion_name))]
+        subject = self.subject(evaluation_input) if due else None
+        return [self._result(rule, subject, criterion) for rule, criterion in due]
+
+    def subject(self, evaluation_input: EvaluationInput) -> Any:
+        """What the rules look at."""
+        return evaluation_input
+
+    def score_rule(self, rule: Any, subject: Any, criterion: EvaluationCriteria) -> Score:
+        """The score of one rule; what it raises is a failed result of this rule alone."""
+        raise NotImplementedError
+
+    def filler(self, criterion: EvaluationCriteria) -> ScoreValue:
+        """The score that AgentDock writes into a failed result."""
+        raise NotImplementedError
+
+    def _result(self, rule: Any, subject: Any, criterion: EvaluationCriteria) -> EvaluationResult:
+        try:
+            return result_of(self, criterion, self.score_rule(rule, subject, criterion))
+        except EvaluationSkipped as skipped:
+            return skipped_of(self, criterion.name, str(skipped))
+        except EvaluationError as error:
+            failure = failure_of(self, criterion.name, str(error), error_type=error.error_type)
+        except Exception as error:  # of a user's function or check: a run error
+            failure = failure_of(self, criterion.name, message_of(error), error_type=type(error).__name__)
+            failure = copy_with(failure, {"raised": True})
+        return copy_with(failure, {"filler": self.filler(criterion)})
+
+
+class RuleFailure(NamedTuple):
+    """Why a text fails a rule.
+
+    `reason_code` is a word of the check's closed list, safe to export; `detail` is content.
+    """
+
+    reason_code: str
+    detail: str = ""
+
+
+RuleResult: TypeAlias = RuleFailure | None
+"""None when the rule passes."""
+
+
+class RuleCheck(Component, contract="check"):
+    """One rule of `RuleBased`: the criterion that it decides, where the text comes from, and the check of it.
+
+    Subclass it with ``type="..."`` in the class line and implement `check`; plugins use the entry-point group
+    ``agenteval_otel.checks``.
+
+    Attributes:
+        criterion: The criterion that the rule decides.
+        source_text_field: Where the text is: ``response``, ``prompt``, ``groundTruth`` or ``context.<path>``.
+    """
+
+    criterion: str = Field(min_length=1, pattern=r"\S")
+    source_text_field: TextField = "response"
+
+    @property
+    def criterion_name(self) -> str:
+        return self.criterion
+
+    @property
+    def is_fast(self) -> bool:
+        """Whether no text can make the check slow. `RuleBased` runs ``inline`` where all are, else ``process``."""
+        return False
+
+    def check(self, text: str) -> RuleResult:
+        """Check the text: None when it passes. What it raises makes a failed result without a score."""
+        raise EvaluationError(f"{self.type} does not implement check")
+
+    def check_input(self, evaluation_input: EvaluationInput) -> RuleResult:
+        """Check the text at `source_text_field`. Override it where values other than text can be checked."""
+        return self.check(text_at(evaluation_input, self.source_text_field))
+
+
+class InvalidCheck(RuleCheck):
+    """A rule of AgentDock's that cannot run: a failed result in every evaluation. Settings cannot choose it."""
+
+    problem: str
+
+    @property
+    def is_fast(self) -> bool:
+        return True
+
+    def check_input(self, evaluation_input: EvaluationInput) -> RuleResult:
+        raise EvaluationError(self.problem, error_type="invalid_rule")
+
+
+class RuleBased(RulesEvaluator, type="RuleBased"):
+    """Passes or fails criteria by fixed rules; several rules may decide one criterion, each with its own result.
+
+    A passed rule scores true on ``binary``, ``pass/fail``, declared ranges and custom scales, 1 on ``numeric``, 5 on
+    ``likert5`` and ``"pass"`` on the scale ``string``; a failed one false, 0, 1 and ``"fail"``. A rule that cannot be
+    applied (no text, a pattern that takes too long) gives a failed result; the others go on.
+
+    Attributes:
+        rules: At least one: instances such as ``Length(criterion="short_enough", max=80)``, or mappings such as
+            ``{criterion: short_enough, type: length, max: 80}``. Rules for criteria that are not scored are ignored.
+    """
+
+    rules: ListOf[SerializeAsAny[RuleCheck]] = Field(json_schema_extra={"minItems": 1})
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self, *, rules: Sequence[RuleCheck | Mapping[str, Any]], execution: Execution | None = None,
+            timeout_s: float | None = None, sample_rate: float | None = None, tags: Sequence[str] = (),
+        ) -> None: ...  # fmt: skip
+
+    @field_validator("rules", mode="before")
+    @classmethod
+    def _load_rules(cls, value: Any) -> Any:
+        if not isinstance(value, list | tuple):
+            raise ValueError("expected a list of rules")
+        return load_each(_load_rule, value, path="rules")
+
+    def score_rule(self, rule: RuleCheck, subject: EvaluationInput, criterion: EvaluationCriteria) -> Score:
+        failure = rule.check_input(subject)
+        outcome = "passed" if failure is None else f"failed ({failure.detail})" if failure.detail else "failed"
+        return Score(
+            value=_value_on(criterion, passed=failure is None),
+            passed=failure is None,
+            reason_code=None if failure is None else failure.reason_code,
+            reasoning=f"rule {rule.type} on {rule.source_text_field}: {outcome}",
+        )
+
+    def filler(self, criterion: EvaluationCriteria) -> ScoreValue:
+        return _value_on(criterion, passed=False)
+
+
+def _load_rule(rule: Any, path: str) -> RuleCheck:
+    if isinstance(rule, Mapping) and rule.get("type") == InvalidCheck.__name__:
+        return InvalidCheck.load({name: value for name, value in rule.items() if name != "type"}, path=path)
+    return resolve(RuleCheck, rule, path=path)
+
+
+def _value_on(criterion: EvaluationCriteria, *, passed: bool) -> ScoreValue:
+    is_range = criterion.minimum is not None and criterion.maximum is not None
+    return passed if is_range else _VALUES.get(criterion.scale, (False, True))[passed]
+
+
+class Length(RuleCheck, type="length"):
+    """Bounds on the length in UTF-16 units, inclusive, nothing trimmed; without bounds every text passes.
+
+    Attributes:
+        min: The least length that passes.
+        max: The largest length that passes.
+    """
+
+    min: float | None = None
+    max: float | None = None
+
+    @model_validator(mode="after")
+    def _bounds_leave_room(self) -> Self:
+        if self.min is not None and self.max is not None and self.min > self.max:
+            raise ValueError(f"no text is at least {self.min:g} and at most {self.max:g} long")
+        return self
+
+    @property
+    def is_fast(self) -> bool:
+        return True
+
+    def check(self, text: str) -> RuleResult:
+        length = len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
+        if self.min is not None and length < self.min:
+            return RuleFailure("too_short")
+        return RuleFailure("too_long") if self.max is not None and length > self.max else None
+
+
+class Regex(RuleCheck, type="regex"):
+    r"""A regular expression that must occur in the text, or must not.
+
+    The syntax is Python's; ``\d \w \s \b`` know ASCII only, ``$`` without ``m`` matches at the very end only. A search
+    beyond the time limit gives a failed result (``timeout``).
+
+    Attributes:
+        pattern: Searched anywhere in the text.
+        flags: Any of ``i`` (ignore case), ``m`` (``^ $`` match at lines) and ``s`` (``.`` matches line ends).
+        expected_outcome: ``match``: it must occur; ``no_match``: it must not.
+        limit_s: Time limit of one search in seconds, 0-60. Patterns that RE2 (the extra ``re2``) searches need none.
+    """
+
+    flags: str = ""
+    pattern: str
+    expected_outcome: Literal["match", "no_match"] = "no_match"
+    limit_s: float = Field(default=DEFAULT_LIMIT_S, gt=0, le=60)
+
+    @field_validator("flags")
+    @classmethod
+    def _flags_are_known(cls, value: str) -> str:
+        check_flags(value)
+        return value
+
+    @field_validator("pattern")
+    @classmethod
+    def _pattern_compiles(cls, value: str, info: ValidationInfo) -> str:
+        if "flags" in info.data:
+            compile_pattern(value, info.data["flags"])
+        return value
+
+    @cached_property
+    def _compiled(self) -> Pattern:
+        return compile_pattern(self.pattern, self.flags)
+
+    @property
+    def is_fast(self) -> bool:
+        return self._compiled.is_linear
+
+    def check(self, text: str) -> RuleResult:
+        try:
+            occurs = self._compiled.occurs_in(text, limit_s=self.limit_s)
+        except TimeoutError:
+            raise EvaluationError(f"the pattern took longer than {self.limit_s:g} s", error_type="timeout") from None
+        if self.expected_outcome == "match":
+            return None if occurs else RuleFailure("pattern_missing")
+        return RuleFailure("forbidden_pattern") if occurs else None
+
+
+class Includes(RuleCheck, type="includes"):
+    """Substrings, not words, of which all, any or none must occur; an empty one always occurs.
+
+    Attributes:
+        keywords: The substrings.
+        case_sensitive: Whether case counts.
+        expected_outcome: ``all``, ``any`` or ``none`` of them must occur.
+    """
+
+    keywords: tuple[str, ...]
+    case_sensitive: bool = False
+    expected_outcome: Literal["all", "any", "none"] = "all"
+
+    @property
+    def is_fast(self) -> bool:
+        return len(self.keywords) <= SHORT_LIST
+
+    def check(self, text: str) -> RuleResult:
+        keywords = self.keywords
+        if not self.case_sensitive:
+            text, keywords = text.lower(), tuple(map(str.lower, keywords))
+        occurrences = map(text.__contains__, keywords)
+        if self.expected_outcome == "none":
+            return RuleFailure("forbidden_keyword") if any(occurrences) else None
+        passed = all(occurrences) if self.expected_outcome == "all" else any(occurrences)
+        return None if passed else RuleFailure("missing_keyword")
+
+
+class KeywordCount(RuleCheck, type="keyword_count"):
+    """Bounds on how often keywords occur, all of them taken together; at least one bound is required.
+
+    What a whole word is: see `KeywordCoverage`. A keyword that is listed twice counts once; occurrences of one keyword
+    do not overlap, a keyword inside another one counts for itself.
+
+    Attributes:
+        keywords: At least one, each of at most 200 characters.
+        min: The least number of occurrences that passes.
+        max: The largest number of occurrences that passes.
+        case_sensitive: Whether case counts.
+        match_whole_word: False counts keywords inside longer words, too.
+    """
+
+    keywords: tuple[Annotated[str, Field(min_length=1, max_length=200)], ...]
+    min: int | None = Field(default=None, ge=0)
+    max: int | None = Field(default=None, ge=0)
+    case_sensitive: bool = False
+    match_whole_word: bool = True
+
+    @model_validator(mode="after")
+    def _can_pass_and_fail(self) -> Self:
+        if not self.keywords:
+            raise ValueError("keywords must name at least one keyword")
+        if self.min is None and self.max is None:
+            raise ValueError("expected min, max or both")
+        if self.min is not None and self.max is not None and self.min > self.max:
+            raise ValueError(f"nothing occurs at least {self.min} and at most {self.max} times")
+        return self
+
+    @cached_property
+    def _terms(self) -> Terms:
+        forms = (folded(keyword, case_sensitive=self.case_sensitive) for keyword in self.keywords)
+        return Terms(forms, whole_words=self.match_whole_word)
+
+    @property
+    def is_fast(self) -> bool:
+        return len(self.keywords) <= SHORT_LIST
+
+    def check(self, text: str) -> RuleResult:
+        count = self._terms.count(folded(text, case_sensitive=self.case_sensitive))
+        if self.min is not None and count < self.min:
+            return RuleFailure("too_few_keywords", f"{count}, at least {self.min}")
+        if self.max is not None and count > self.max:
+            return RuleFailure("too_many_keywords", f"{count}, at most {self.max}")
+        return None
+
+
+class Json(RuleCheck, type="json_parse"):
+    """Strict JSON: no NaN, no byte order mark, no trailing comma.
+
+    A value that is not text passes; a missing response is not JSON, any other missing value is a failure.
+    """
+
+    @property
+    def is_fast(self) -> bool:
+        return True
+
+    def check_input(self, evaluation_input: EvaluationInput) -> RuleResult:
+        value = evaluation_input.value_at(self.source_text_field)
+        if isinstance(value, str):
+            return self.check(value)
+        if value is None and self.source_text_field != "response":
+            raise EvaluationError(f"nothing at {self.source_text_field}", error_type="missing_text")
+        return RuleFailure("invalid_json") if value is None else None
+
+    def check(self, text: str) -> RuleResult:
+        try:
+            # Numbers are not converted: Python would refuse whole numbers beyond some thousand digits.
+            json.loads(text, parse_constant=_refuse, parse_int=len, parse_float=len)
+        except RecursionError:
+            raise EvaluationError("JSON nested too deeply to be checked", error_type="too_deep") from None
+        except ValueError:
+            return RuleFailure("invalid_json")
+        return None
+
+
+class JsonSchema(RuleCheck, type="json_schema"):
+    """JSON that fits a JSON Schema: text is parsed, any other value is taken as it is.
+
+    Exactly one of the two fields is required. The draft is 2020-12 unless ``$schema`` names another.
+
+    Attributes:
+        definition: The schema: a mapping, true, false or JSON text.
+        definition_file: A file with the schema, of at most 4 MiB; read once at load, and replaced by its content.
+    """
+
+    definition: Definition | None = None
+    definition_file: str | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_file(cls, data: Any) -> Any:
+        if not isinstance(data, Mapping):
+            return data
+        rest = dict(data)
+        path = rest.pop("definition_file", rest.pop("definitionFile", None))
+        if not isinstance(path, str):
+            return data
+        if rest.get("definition") is not None:
+            raise ValueError("expected definition or definition_file, found both")
+        try:
+            return {**rest, "definition": json.dumps(json.loads(read_text(path)), sort_keys=True)}
+        except json.JSONDecodeError as error:
+            raise ValueError(f"{path}:{error.lineno}: not JSON: {error.msg}") from None
+        except RecursionError:
+            raise ValueError(f"{path}: not JSON: nested too deeply") from None
+
+    @model_validator(mode="after")
+    def _has_schema(self) -> Self:
+        if self.definition is None:
+            raise ValueError("expected definition (a JSON Schema) or definition_file")
+        return self
+
+    @cached_property
+    def _problems_of(self) -> Callable[[Any], list[str]]:
+        return compiled(json.loads(self.definition or "true"))
+
+    def check_input(self, evaluation_input: EvaluationInput) -> RuleResult:
+        text = evaluation_input.text_at(self.source_text_field)
+        value = evaluation_input.value_at(self.source_text_field) if text is None else None
+        return super().check_input(evaluation_input) if value is None else self._check_value(value)
+
+    def check(self, text: str) -> RuleResult:
+        try:
+            value = json.loads(text, parse_constant=_refuse, parse_float=_finite)
+        except RecursionError:
+            raise EvaluationError("JSON nested too deeply to be checked", error_type="too_deep") from None
+        except json.JSONDecodeError:
+            return RuleFailure("invalid_json", "not JSON")
+        except ValueError:  # a number beyond Python's digits, or beyond every float
+            raise EvaluationError("holds a number too large to be checked", error_type="too_large") from None
+        return self._check_value(value)
+
+    def _check_value(self, value: Any) -> RuleResult:
+        problems = self._problems_of(value)
+        return RuleFailure("schema_mismatch", "; ".join(problems)) if problems else None
+
+
+def _finite(text: str) -> float:
+    if math.isinf(number := float(text)):
+        raise ValueError
+    return number
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise json.JSONDecodeError(f"{constant} is not JSON", constant, 0)
