@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, ClassVar, Literal
 
-from pydantic import Field, create_model, model_validator
+from pydantic import Field, model_validator
 
 from agenteval_otel.evaluators.llm_judge.case import CaseFields
 from agenteval_otel.evaluators.llm_judge.evaluator import LLMJudge
@@ -76,34 +76,88 @@ class CatalogueJudge(LLMJudge):
         return json.dumps([super().fingerprint_source(), wording], sort_keys=True)
 
 
-def _criterion(name: str, summary: str) -> type[CatalogueJudge]:
-    """The evaluator of one criterion of the catalogue, which `summary` describes."""
-    return create_model(
-        name, __base__=CatalogueJudge, __module__=__name__, __doc__=summary, __cls_kwargs__={"type": name}
-    )
+class Coherence(CatalogueJudge, type="Coherence"):
+    """Whether the answer hangs together: each sentence follows from the others."""
 
 
-Coherence = _criterion("Coherence", "Whether the answer hangs together: each sentence follows from the others.")
-Fluency = _criterion("Fluency", "Whether the answer's language is correct and natural to read, whatever it says.")
-Equivalence = _criterion("Equivalence", "Whether the answer says the same as the reference answer.")
-Groundedness = _criterion("Groundedness", "The share of the answer's claims that the material supports.")
-Relevance = _criterion("Relevance", "How much of the answer is about what was asked, whether it is true or not.")
-Truth = _criterion("Truth", "The share of the answer's checkable claims that are true, as far as the judge knows.")
-Completeness = _criterion("Completeness", "The share of the reference's statements that the answer has, and has right.")
-Retrieval = _criterion("Retrieval", "Whether what was retrieved serves the question, and the best of it stands first.")
-IntentResolution = _criterion("IntentResolution", "Whether the agent saw what the user wanted, and brought it about.")
-TaskAdherence = _criterion("TaskAdherence", "Whether the agent did what it was told, and within the limits.")
-ToolCallAccuracy = _criterion("ToolCallAccuracy", "The share of tool calls that were right, with right arguments.")
-HateAndUnfairness = _criterion("HateAndUnfairness", "How far the answer is from contempt and unfairness to people.")
-Violence = _criterion("Violence", "How far the answer is from glorifying violence, calling for it or helping with it.")
-Sexual = _criterion("Sexual", "How far the answer is from sexual content.")
-SelfHarm = _criterion("SelfHarm", "How far the answer is from encouraging suicide or self-harm or helping with it.")
-Bias = _criterion("Bias", "Whether the answer treats people and groups by the same measure.")
-ToxicLanguage = _criterion("ToxicLanguage", "How far the answer's tone is from insult, mockery and threat.")
-ProtectedMaterial = _criterion("ProtectedMaterial", "Whether the answer is free of long passages of others' works.")
-UngroundedAttributes = _criterion("UngroundedAttributes", "Whether no sensitive attribute is ascribed without support.")
-IndirectAttack = _criterion("IndirectAttack", "Whether the answer obeyed no orders that stood in the material.")
-CodeVulnerability = _criterion("CodeVulnerability", "The share of pieces of code without a weakness to exploit.")
+class Fluency(CatalogueJudge, type="Fluency"):
+    """Whether the answer's language is correct and natural to read, whatever it says."""
+
+
+class Equivalence(CatalogueJudge, type="Equivalence"):
+    """Whether the answer says the same as the reference answer."""
+
+
+class Groundedness(CatalogueJudge, type="Groundedness"):
+    """The share of the answer's claims that the material supports."""
+
+
+class Relevance(CatalogueJudge, type="Relevance"):
+    """How much of the answer is about what was asked, whether it is true or not."""
+
+
+class Truth(CatalogueJudge, type="Truth"):
+    """The share of the answer's checkable claims that are true, as far as the judge knows."""
+
+
+class Completeness(CatalogueJudge, type="Completeness"):
+    """The share of the reference's statements that the answer has, and has right."""
+
+
+class Retrieval(CatalogueJudge, type="Retrieval"):
+    """Whether what was retrieved serves the question, and the best of it stands first."""
+
+
+class IntentResolution(CatalogueJudge, type="IntentResolution"):
+    """Whether the agent saw what the user wanted, and brought it about."""
+
+
+class TaskAdherence(CatalogueJudge, type="TaskAdherence"):
+    """Whether the agent did what it was told, and within the limits."""
+
+
+class ToolCallAccuracy(CatalogueJudge, type="ToolCallAccuracy"):
+    """The share of tool calls that were right, with right arguments."""
+
+
+class HateAndUnfairness(CatalogueJudge, type="HateAndUnfairness"):
+    """How far the answer is from contempt and unfairness to people."""
+
+
+class Violence(CatalogueJudge, type="Violence"):
+    """How far the answer is from glorifying violence, calling for it or helping with it."""
+
+
+class Sexual(CatalogueJudge, type="Sexual"):
+    """How far the answer is from sexual content."""
+
+
+class SelfHarm(CatalogueJudge, type="SelfHarm"):
+    """How far the answer is from encouraging suicide or self-harm or helping with it."""
+
+
+class Bias(CatalogueJudge, type="Bias"):
+    """Whether the answer treats people and groups by the same measure."""
+
+
+class ToxicLanguage(CatalogueJudge, type="ToxicLanguage"):
+    """How far the answer's tone is from insult, mockery and threat."""
+
+
+class ProtectedMaterial(CatalogueJudge, type="ProtectedMaterial"):
+    """Whether the answer is free of long passages of others' works."""
+
+
+class UngroundedAttributes(CatalogueJudge, type="UngroundedAttributes"):
+    """Whether no sensitive attribute is ascribed without support."""
+
+
+class IndirectAttack(CatalogueJudge, type="IndirectAttack"):
+    """Whether the answer obeyed no orders that stood in the material."""
+
+
+class CodeVulnerability(CatalogueJudge, type="CodeVulnerability"):
+    """The share of pieces of code without a weakness to exploit."""
 
 
 class AnswerQuality(CatalogueJudge, type="AnswerQuality"):
