@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from agenteval_otel.components.explained import suggestion
 from agenteval_otel.config.settings import AgentSettings, Settings
-from agenteval_otel.config.tree import EnvironmentText, Items, Section
+from agenteval_otel.config.tree import EnvironmentText, Tree, map_texts, paths_of, place_of
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.runtime.masking import MASK, is_secret, mask_text
 
@@ -43,41 +43,44 @@ _SECTIONS = {
 }
 
 
-class Overrides(NamedTuple):
-    """What variables set: the tree to merge over the file's, the variables in force, and the unknown ones."""
+def read_variables(environment: Mapping[str, str], base: Tree) -> tuple[Tree, list[Variable], list[str]]:
+    """What to merge over the file's tree, the variables in force, and a warning for each that names no setting.
 
-    section: Section
-    variables: tuple[Variable, ...]
-    warnings: tuple[str, ...]
-
-
-def read_variables(environment: Mapping[str, str], base: Section) -> Overrides:
-    """The overrides, such as ``AGENTEVAL_SAMPLE_RATE`` or ``AGENTEVAL_TELEMETRY__ENDPOINT``; empty ones are ignored.
-
-    A value that begins with ``[`` or ``{`` is YAML. A variable that names no setting is a warning: another program may
-    own it.
+    Such as ``AGENTEVAL_SAMPLE_RATE`` or ``AGENTEVAL_TELEMETRY__ENDPOINT``; empty ones are ignored. A value that begins
+    with ``[`` or ``{`` is YAML. An unknown variable may belong to another program.
 
     Raises:
         ConfigurationError: A list or mapping that is not YAML; the path is the variable.
     """
-    section, variables, warnings = Section(), [], []
+    values: dict[str, Any] = {}
+    origins: dict[str, str] = {}
+    variables, warnings = [], []
     for name in sorted(environment):
         text = environment[name].strip()
         if not name.startswith(PREFIX) or name in (SETTINGS, PROFILE) or not text:
             continue
         keys = name[len(PREFIX) :].lower().split("__")
         if not _is_setting(keys):
-            known = [PREFIX + field.upper() for field in Settings.model_fields]
-            known += [
-                f"{PREFIX}{first.upper()}__{field.upper()}"
-                for first, model in _SECTIONS.items() for field in model.model_fields
-            ]  # fmt: skip
-            warnings.append(f"{name} names no setting{suggestion(name, [*known, SETTINGS, PROFILE])}")
+            warnings.append(f"{name} names no setting{suggestion(name, _known_names())}")
             continue
-        path = _put(section, base, keys, _value_of(text, name, keys), name)
-        shown = MASK if any(is_secret(key) for key in keys) else mask_text(text)
+        keys = _spelled(keys, base.values)
+        path = ".".join(keys)
+        section = values
+        for depth, key in enumerate(keys[:-1], start=1):
+            if not isinstance(section.get(key), dict):
+                section[key] = {}
+            section = section[key]
+            origins[place_of(".".join(keys[:depth]))] = name
+        section[keys[-1]] = value = _value_of(text, name, path)
+        origins |= {place_of(inner): name for inner in (path, *paths_of(value, path))}
+        shown = MASK if any(map(is_secret, keys)) else mask_text(text)
         variables.append(Variable(name, path, shown))
-    return Overrides(section, tuple(variables), tuple(warnings))
+    return Tree(values, origins), variables, warnings
+
+
+def _known_names() -> list[str]:
+    nested = [f"{first}__{field}" for first, model in _SECTIONS.items() for field in model.model_fields]
+    return [*(PREFIX + path.upper() for path in [*Settings.model_fields, *nested]), SETTINGS, PROFILE]
 
 
 def _is_setting(keys: list[str]) -> bool:
@@ -91,96 +94,66 @@ def _is_setting(keys: list[str]) -> bool:
     return not rest or first in ("criteria", "dispatcher", "sampler")
 
 
-def _value_of(text: str, name: str, keys: list[str]) -> Any:
-    secret = any(is_secret(key) for key in keys)
+def _spelled(keys: list[str], base: Any) -> list[str]:
+    """The keys as the file writes them: its names, such as an agent's, match in any spelling."""
+    spelled = []
+    for key in keys:
+        known = base if isinstance(base, dict) else {}
+        spelled.append(next((name for name in known if re.sub(r"\W", "_", name).lower() == key), key))
+        base = known.get(spelled[-1])
+    return spelled
+
+
+def _value_of(text: str, name: str, path: str) -> Any:
+    def shielded(text: str, path: str) -> EnvironmentText:
+        return EnvironmentText(text, MASK if _has_secret(path) else mask_text(text))
+
     if text[0] not in "[{":
-        return EnvironmentText(text, MASK if secret else mask_text(text))
+        return shielded(text, path)
     from agenteval_otel.config.files import load_yaml
 
     try:
-        return _from_environment(load_yaml(text, name), secret)
+        return map_texts(load_yaml(text, name)[0], shielded, path)
     except ConfigurationError as error:
-        message = "a list or mapping" if secret else error.problems[0][1]
+        message = "a list or mapping" if _has_secret(path) else error.problems[0][1]
         raise ConfigurationError(f"expected YAML: {message}", path=name) from None
 
 
-def _from_environment(value: Any, secret: bool) -> Any:
-    if isinstance(value, Section):
-        section = Section()
-        for key, item in value.items():
-            section.put(key, _from_environment(item, secret or is_secret(key)), value.origins[key].partition(":")[0])
-        return section
-    if isinstance(value, Items):
-        origins = [origin.partition(":")[0] for origin in value.origins]
-        return Items([_from_environment(item, secret) for item in value], origins)
-    return EnvironmentText(value, MASK if secret else mask_text(value)) if isinstance(value, str) else value
+def _has_secret(path: str) -> bool:
+    return any(is_secret(part) for part in re.split(r"\.|\[\d+\]", path))
 
 
-def _put(section: Section, base: Any, keys: list[str], value: Any, name: str) -> str:
-    """Set the value at the keys; names in the file, such as an agent's, match in any spelling."""
-    path = []
-    for position, variable_key in enumerate(keys):
-        below = base if isinstance(base, Section) else Section()
-        key = next((name for name in below if re.sub(r"\W", "_", name).lower() == variable_key), variable_key)
-        path.append(key)
-        if position == len(keys) - 1:
-            section.put(key, value, name)
-            break
-        if not isinstance(section.get(key), Section):
-            section.put(key, Section(), name)
-        section, base = section[key], below.get(key)
-    return ".".join(path)
-
-
-class Substitution(NamedTuple):
-    """A tree with its references resolved, the problems, and the values that no message may show."""
-
-    tree: Section
-    problems: list[tuple[str | None, str]]
-    secrets: frozenset[str]
-
-
-def substitute(tree: Section, environment: Mapping[str, str]) -> Substitution:
+def substitute(
+    tree: Tree, environment: Mapping[str, str]
+) -> tuple[Tree, list[tuple[str | None, str]], frozenset[str]]:
     """Resolve ``${NAME}`` and ``${NAME:-default}`` in every text; ``$${`` is a literal ``${``.
 
-    Every other ``$`` stays: patterns end in it.
+    Every other ``$`` stays: patterns end in it. Also returns the problems, and the values that no message may show.
     """
-    work = _Substituting(environment)
-    return Substitution(work.value(tree, ""), work.problems, frozenset(work.secrets))
+    problems: list[tuple[str | None, str]] = []
+    secrets: set[str] = set()
 
-
-class _Substituting:
-    def __init__(self, environment: Mapping[str, str]) -> None:
-        self._environment = environment
-        self.problems: list[tuple[str | None, str]] = []
-        self.secrets: set[str] = set()
-
-    def value(self, value: Any, path: str) -> Any:
-        if isinstance(value, Section):
-            section = Section()
-            for key, item in value.items():
-                section.put(key, self.value(item, f"{path}.{key}" if path else key), value.origins[key])
-            return section
-        if isinstance(value, Items):
-            return Items([self.value(item, f"{path}[{index}]") for index, item in enumerate(value)], value.origins)
-        if not isinstance(value, str) or "${" not in value or isinstance(value, EnvironmentText):
-            return value
-        text = _REFERENCE.sub(lambda match: self._resolved(match, path), value)
-        return text if text == value.replace("$${", "${") else EnvironmentText(text, value)
-
-    def _resolved(self, match: re.Match[str], path: str) -> str:
+    def resolved(match: re.Match[str], path: str) -> str:
         name, default = match.groups()
         if match[0] == "$${":
             return "${"
         if name is None:
-            self.problems.append((path, "expected ${NAME} or ${NAME:-default}; write $${ for a plain ${"))
+            problems.append((path, "expected ${NAME} or ${NAME:-default}; write $${ for a plain ${"))
             return match[0]
-        value = self._environment.get(name)
+        value = environment.get(name)
         if default is not None and not value:
             return str(default)
         if value is None:
             hint = f"set it, or give a default: ${{{name}:-...}}"
-            self.problems.append((path, f"the environment variable {name} is not set; {hint}"))
+            problems.append((path, f"the environment variable {name} is not set; {hint}"))
             return match[0]
-        self.secrets.add(value)
+        secrets.add(value)
         return value
+
+    def changed(text: str, path: str) -> str:
+        if "${" not in text or isinstance(text, EnvironmentText):
+            return text
+        result = _REFERENCE.sub(lambda match: resolved(match, path), text)
+        return result if result == text.replace("$${", "${") else EnvironmentText(result, text)
+
+    return tree._replace(values=map_texts(tree.values, changed)), problems, frozenset(secrets)

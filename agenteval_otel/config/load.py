@@ -14,9 +14,8 @@ from typing import Any, NamedTuple
 from agenteval_otel.compat.agentdock import ENTRIES, SETTINGS_OF, marked
 from agenteval_otel.components.explained import known_choices
 from agenteval_otel.config.environment import PREFIX, PROFILE, SETTINGS, Variable, read_variables, substitute
-from agenteval_otel.config.parts import missing_sets
-from agenteval_otel.config.settings import Settings
-from agenteval_otel.config.tree import EXCLUSIVE, Items, Section, merge, origin_of, plain
+from agenteval_otel.config.settings import Settings, missing_sets
+from agenteval_otel.config.tree import EXCLUSIVE, Tree, merge
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.runtime.masking import MASK, mask_known
 
@@ -69,7 +68,7 @@ class Loaded(NamedTuple):
     """
 
     settings: Settings
-    tree: Section
+    tree: Tree
     file: str | None
     profile: str | None
     profiles: tuple[str, ...]
@@ -97,33 +96,31 @@ def load_settings(
         SettingsError: With every problem.
     """
     environment = os.environ if environment is None else environment
+    fields = fields or {}
     source = path if path is not None else environment.get(SETTINGS, "").strip() or None
     chosen = profile or environment.get(PROFILE, "").strip() or None
-    warnings: tuple[str, ...] = ()
+    warnings: list[str] = []
     if source is None and chosen is not None and profile is None:
-        chosen, warnings = None, (f"{PROFILE} says {chosen!r}, but there is no settings file",)
-    tree = Section() if source is None else _read(source)
-    tree.take("$schema")  # for editors
-    if ENTRIES in tree:
+        warnings = [f"{PROFILE} says {chosen!r}, but there is no settings file"]
+        chosen = None
+    tree = Tree({}, {}) if source is None else _read(source)
+    if ENTRIES in tree.values:
         tree, ignored = _in_our_form(tree)
-        warnings += tuple(
-            f"{name} of an AgentDock document goes into the results of `evaluate` only" for name in ignored
-        )
+        warnings += [f"{name} of an AgentDock document goes into the results of `evaluate` only" for name in ignored]
     profiles = _profiles_of(tree)
-    tree = _with_profile(tree, profiles, chosen, None if source is None else os.path.basename(source))
+    tree = _with_profile(tree, profiles, chosen)
     try:
-        overrides = read_variables(environment, tree)
+        overrides, variables, unknown = read_variables(environment, tree)
     except ConfigurationError as error:
         raise located(error, tree) from None
-    tree = merge(tree, overrides.section)
-    for key in fields or {}:
-        tree.take(key)
-        tree.take(EXCLUSIVE.get(key, key))
-    substitution = substitute(tree, environment)
-    settings = _validated(substitution.tree, substitution.problems, fields or {}, substitution.secrets)
+    tree = merge(tree, overrides)
+    overridden = {*fields, *(EXCLUSIVE.get(key, key) for key in fields)}
+    tree = tree.with_values({key: value for key, value in tree.values.items() if key not in overridden})
+    tree, problems, secrets = substitute(tree, environment)
+    settings = _validated(tree, problems, fields, secrets)
     return Loaded(
-        settings, substitution.tree, None if source is None else os.fspath(source), chosen, tuple(profiles),
-        overrides.variables, overrides.warnings + warnings, substitution.secrets,
+        settings, tree, None if source is None else os.fspath(source), chosen, tuple(profiles), tuple(variables),
+        (*unknown, *warnings), secrets,
     )  # fmt: skip
 
 
@@ -136,7 +133,7 @@ def profile_names(path: str | os.PathLike[str]) -> tuple[str, ...]:
     return tuple(_profiles_of(_read(path)))
 
 
-def _read(source: str | os.PathLike[str]) -> Section:
+def _read(source: str | os.PathLike[str]) -> Tree:
     from agenteval_otel.config.files import read_file  # loads PyYAML
 
     try:
@@ -145,58 +142,65 @@ def _read(source: str | os.PathLike[str]) -> Section:
         raise SettingsError(Problem(origin, None, message) for origin, message in error.problems) from None
 
 
-def _in_our_form(document: Section) -> tuple[Section, list[str]]:
+def _in_our_form(document: Tree) -> tuple[Tree, list[str]]:
     """An AgentDock run configuration as a settings tree, and the fields that settings have no use for."""
-    tree, ignored = Section(), []
-    for name, value in document.items():
-        origin, ours = document.origins[name], SETTINGS_OF.get(name, name)
+    values: dict[str, Any] = {}
+    origins: dict[str, str] = {}
+    ignored = []
+    for name, value in document.values.items():
+        ours = SETTINGS_OF.get(name, name)
         if ours is None:
             ignored.append(name)
-        elif ours == "criteria" and isinstance(value, list):
-            tree.put(ours, Section(), origin)
-            tree[ours].put("default", value, origin)
-        elif ours == "evaluators" and isinstance(value, Items):
-            tree.put(ours, Items([marked(entry) for entry in value], value.origins), origin)
         elif value is not None:
-            tree.put(ours, value, origin)
-    return tree, ignored
+            is_list = isinstance(value, list)
+            path = "criteria.default" if ours == "criteria" and is_list else ours
+            origins |= document.origins_below(name, path)
+            if path != ours:
+                value = {"default": value}
+            elif ours == "evaluators" and is_list:
+                value = [marked(entry) for entry in value]
+            values[ours] = value
+    return Tree(values, origins), ignored
 
 
-def _profiles_of(tree: Section) -> Section:
-    origin = tree.origins.get("profiles")
-    profiles = tree.take("profiles")
+def _profiles_of(tree: Tree) -> dict[str, Any]:
+    profiles = tree.values.get("profiles")
     if profiles is None:
-        return Section()
-    if not isinstance(profiles, Section):
-        message = f"expected a mapping of profiles by name, found {type(plain(profiles)).__name__}"
-        raise SettingsError([Problem(origin, "profiles", message)])
+        return {}
+    if not isinstance(profiles, dict):
+        message = f"expected a mapping of profiles by name, found {type(profiles).__name__}"
+        raise located(ConfigurationError(message, path="profiles"), tree)
     wrong = [
-        Problem(profiles.origins[name], f"profiles.{name}", "expected a mapping of settings")
-        for name, profile in profiles.items() if not isinstance(profile, Section)
+        (f"profiles.{name}", "expected a mapping of settings")
+        for name, profile in profiles.items() if not isinstance(profile, dict)
     ]  # fmt: skip
     if wrong:
-        raise SettingsError(wrong)
+        raise located(ConfigurationError.of(wrong), tree)
     return profiles
 
 
-def _with_profile(tree: Section, profiles: Section, chosen: str | None, file: str | None) -> Section:
+def _with_profile(tree: Tree, profiles: Mapping[str, Any], chosen: str | None) -> Tree:
+    """The tree with the profile on top, without what is not a setting: profiles, and a schema for editors."""
+    base = tree._replace(values={key: tree.values[key] for key in tree.values if key not in ("profiles", "$schema")})
     if chosen is None:
-        return tree
+        return base
+    path = f"profiles.{chosen}"
     if chosen not in profiles:
         message = f"no profile {chosen!r}{known_choices(chosen, sorted(profiles))}"
-        raise SettingsError([Problem(file, "profiles", message)])
+        raise located(ConfigurationError(message, path="profiles"), tree)
     if "profiles" in profiles[chosen]:
-        origin = profiles[chosen].origins["profiles"]
-        raise SettingsError([Problem(origin, f"profiles.{chosen}.profiles", "a profile holds no profiles")])
-    return merge(tree, profiles[chosen])
+        raise located(ConfigurationError("a profile holds no profiles", path=f"{path}.profiles"), tree)
+    return merge(base, Tree(profiles[chosen], tree.origins_below(path, "")))
 
 
 def _validated(
-    tree: Section, problems: list[tuple[str | None, str]], fields: Mapping[str, Any], secrets: frozenset[str]
+    tree: Tree, problems: list[tuple[str | None, str]], fields: Mapping[str, Any], secrets: frozenset[str]
 ) -> Settings:
-    problems = [*problems, *_unknown_fields(tree)]
+    known = sorted([*Settings.model_fields, "profiles"])  # `Settings` does not know profiles
+    unknown = [key for key in tree.values if key not in known]
+    problems = [*problems, *((key, f"unknown field{known_choices(key, known)}") for key in unknown)]
     paths = {path for path, _ in problems}
-    known_fields = {key: value for key, value in plain(tree).items() if key in Settings.model_fields}
+    known_fields = {key: value for key, value in tree.values.items() if key not in unknown}
     try:
         settings = Settings(**{**known_fields, **fields})
     except ConfigurationError as error:
@@ -208,42 +212,29 @@ def _validated(
     return settings
 
 
-def _unknown_fields(tree: Section) -> list[tuple[str | None, str]]:
-    """`Settings` would report these too, but does not know profiles."""
-    fields = sorted([*Settings.model_fields, "profiles"])
-    return [
-        (key, f"unknown field{known_choices(key, fields)}")
-        for key in tree if key not in Settings.model_fields
-    ]  # fmt: skip
-
-
-def _missing_sets(tree: Section) -> list[tuple[str | None, str]]:
+def _missing_sets(tree: Tree) -> list[tuple[str | None, str]]:
     """`Settings` checks these only when the rest is valid; the error should list everything."""
-    criteria, agents = tree.get("criteria", Section()), tree.get("agents", Section())
-    if not isinstance(criteria, Section) or not isinstance(agents, Section):
+    criteria, agents = tree.values.get("criteria", {}), tree.values.get("agents", {})
+    if not isinstance(criteria, dict) or not isinstance(agents, dict):
         return []
-    return missing_sets(
-        {name: agent.get("criteria") for name, agent in agents.items() if isinstance(agent, Section)}, criteria
-    )
+    chosen = {name: agent.get("criteria") for name, agent in agents.items() if isinstance(agent, dict)}
+    return missing_sets(chosen, criteria)
 
 
-def located(error: ConfigurationError, tree: Section, *, secrets: Iterable[str] = ()) -> SettingsError:
+def located(error: ConfigurationError, tree: Tree, *, secrets: Iterable[str] = ()) -> SettingsError:
     """The error with the origin of each problem, and without the secrets."""
-    problems = [
-        Problem(_origin(tree, path), path and hide(path, secrets), hide(message, secrets))
-        for path, message in error.problems
-    ]
+    problems = []
+    for path, message in error.problems:
+        origin = tree.origin_of(path)
+        if origin is not None and origin.startswith(PREFIX):
+            origin = f"variable {origin}"
+        problems.append(Problem(origin, path and hide(path, secrets), hide(message, secrets)))
     return SettingsError(sorted(problems, key=_line_of))
 
 
 def _line_of(problem: Problem) -> int:
     line = (problem.origin or "").rpartition(":")[2]
     return int(line) if line.isdecimal() else 0
-
-
-def _origin(tree: Section, path: str | None) -> str | None:
-    origin = origin_of(tree, path)
-    return f"variable {origin}" if origin is not None and origin.startswith(PREFIX) else origin
 
 
 def hide(text: str, secrets: Iterable[str]) -> str:

@@ -1,22 +1,25 @@
-"""`configure`, `reload`, and the other verbs of the process's pipeline. Wrong settings change nothing."""
+"""The current pipeline of the process, and its verbs: `configure`, `reload`, `disable`, `flush` and others.
+
+Wrong settings change nothing.
+"""
 
 from __future__ import annotations
 
 import os
 import threading
 import time
+import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
-from agenteval_otel.config.current import SWITCH, current_pipeline, following, set_current_pipeline
 from agenteval_otel.config.load import Loaded, load_settings, located
-from agenteval_otel.config.parts import load_sampler
-from agenteval_otel.config.settings import AgentSettings, Settings
+from agenteval_otel.config.settings import AgentSettings, Settings, load_sampler
 from agenteval_otel.engine.handler import HandlerOptions
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.objectives import ObjectiveSettings
 from agenteval_otel.pipeline import Pipeline, handle_sigterm
+from agenteval_otel.pipeline.exit import living
 from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.runtime.log import log
 from agenteval_otel.runtime.memory import MEMORY
@@ -27,6 +30,44 @@ from agenteval_otel.storage.base import FanOutStorage
 from agenteval_otel.telemetry import Accounting
 from agenteval_otel.telemetry.target import telemetry_switched_off
 
+
+class Following(Protocol):
+    """A handler that uses the process's pipeline."""
+
+    def bind(self, pipeline: Pipeline) -> None:
+        """Use another pipeline from now on."""
+
+
+class _Request(NamedTuple):
+    """The arguments of `configure`, for `reload`."""
+
+    path: str | os.PathLike[str] | None = None
+    profile: str | None = None
+    fields: Mapping[str, Any] = {}
+
+
+class _State:
+    """The last configuration, guarded by the lock; and the kill switch.
+
+    The switch is set by plain assignments, without lock or I/O: safe in a signal handler, on any thread.
+    """
+
+    def __init__(self) -> None:
+        self.reset_lock()
+        self.request: _Request | None = None
+        self.settings: Settings | None = None
+        self.is_off = False
+        self.switched_off: weakref.WeakSet[Pipeline] = weakref.WeakSet()
+
+    def reset_lock(self) -> None:
+        # A forked child must not wait for a thread of its parent.
+        self.lock, self.is_busy, self.reload_again = threading.RLock(), False, False
+
+
+_STATE = _State()
+reset_in_child(_STATE.reset_lock)
+_CURRENT: dict[str, Pipeline] = {}
+_FOLLOWING: weakref.WeakSet[Following] = weakref.WeakSet()
 _DRAIN_S = 30.0
 _LOOK_AGAIN_S = 0.002
 _RETIRED: list[Pipeline] = []
@@ -34,6 +75,30 @@ _MAX_CLOSED = 16
 _CLOSED: list[Any] = []
 """Closed, but a call that was under way when the settings changed (a stream) may have opened it again."""
 _CLOSING: Final = Worker("agenteval-close", max_waiting=_MAX_CLOSED, idle_s=0.0)
+
+
+def current_pipeline() -> Pipeline | None:
+    """The process's pipeline, if there is one already."""
+    return _CURRENT.get("pipeline")
+
+
+def set_current_pipeline(pipeline: Pipeline | None, *, replace: bool = True) -> Pipeline | None:
+    """Set the process's pipeline (None: built when it is needed); returns the one before.
+
+    Without `replace` the first of several threads wins, and its pipeline is returned.
+    """
+    if pipeline is None:
+        return _CURRENT.pop("pipeline", None)
+    if not replace:
+        return _CURRENT.setdefault("pipeline", pipeline)
+    before = _CURRENT.get("pipeline")
+    _CURRENT["pipeline"] = pipeline  # never absent in between: another thread would build one
+    return before
+
+
+def follow(handler: Following) -> None:
+    """Have `configure` and `reload` move this handler for as long as it exists."""
+    _FOLLOWING.add(handler)
 
 
 def build(settings: Settings, *, accounting: Accounting | None = None) -> Pipeline:
@@ -48,7 +113,7 @@ def build(settings: Settings, *, accounting: Accounting | None = None) -> Pipeli
         evaluators=settings.evaluators, storage=settings.storage, telemetry=settings.telemetry,
         dispatcher=settings.dispatcher, agent_span_end=settings.agent_span_end,
         shutdown_timeout_s=settings.shutdown_timeout_s,
-        enabled=settings.enabled and not SWITCH.off, agent_span=settings.agent_span, accounting=accounting,
+        enabled=settings.enabled and not _STATE.is_off, agent_span=settings.agent_span, accounting=accounting,
         criteria=settings.criteria_of(), redactors=settings.redactors, load_shedding=settings.load_shedding,
         aggregation=settings.aggregation, ground_truth=settings.ground_truth, escalation=settings.escalation,
         sampling=settings.sampling,
@@ -70,11 +135,7 @@ def build(settings: Settings, *, accounting: Accounting | None = None) -> Pipeli
 
 
 def build_loaded(loaded: Loaded) -> Pipeline:
-    """`build` of settings that were read from a file and variables.
-
-    Raises:
-        SettingsError: As `build`, with the origin of each problem.
-    """
+    """`build` of settings that were read from a file and variables; its errors have origins."""
     try:
         return build(loaded.settings)
     except ConfigurationError as error:
@@ -127,7 +188,7 @@ def drain(timeout_s: float) -> bool:
 
 def _bind_all(pipeline: Pipeline) -> list[Exception]:
     failures: list[Exception] = []
-    for handler in following():
+    for handler in list(_FOLLOWING):
         try:
             handler.bind(pipeline)
         except Exception as error:
@@ -142,7 +203,8 @@ def close_unused_storage(before: Pipeline) -> None:
     unused = [provider for provider in before.providers if id(provider) not in used]
     if not unused:
         return
-    reopened = [provider for provider in _CLOSED if id(provider) not in used and not _contains(unused, provider)]
+    used |= {id(provider) for provider in unused}
+    reopened = [provider for provider in _CLOSED if id(provider) not in used]
     emitting = [provider for provider in unused if getattr(provider, "emitter", None) is not None]
     _CLOSED[:] = [*reopened, *emitting][-_MAX_CLOSED:]
 
@@ -151,35 +213,6 @@ def close_unused_storage(before: Pipeline) -> None:
         FanOutStorage([*reopened, *unused], before.storage_failed).close_within(_DRAIN_S)
 
     _CLOSING.submit(close)  # refused where the process is ending, which closes everything
-
-
-def _contains(providers: list[Any], provider: Any) -> bool:
-    return any(provider is other for other in providers)
-
-
-class _Request(NamedTuple):
-    """The arguments of `configure`, for `reload`."""
-
-    path: str | os.PathLike[str] | None = None
-    profile: str | None = None
-    fields: Mapping[str, Any] = {}
-
-
-class _State:
-    """The last configuration; guarded by the lock."""
-
-    def __init__(self) -> None:
-        self.reset_lock()
-        self.request: _Request | None = None
-        self.settings: Settings | None = None
-
-    def reset_lock(self) -> None:
-        # A forked child must not wait for a thread of its parent.
-        self.lock, self.is_busy, self.reload_again = threading.RLock(), False, False
-
-
-_STATE = _State()
-reset_in_child(_STATE.reset_lock)
 
 
 def configure(
@@ -210,7 +243,7 @@ def configure(
         if not free:
             raise ConfigurationError("configure is under way on this thread")
         chosen, loaded = _settings_of(request)
-        _close_after(_apply(chosen, loaded))
+        _apply(chosen, loaded)
         _STATE.request, _STATE.settings = request if isinstance(request, _Request) else None, chosen
         return chosen
 
@@ -251,9 +284,9 @@ def _reload_once() -> bool:
         if before is not None and running is not None and settings == before.model_copy(
             update={"enabled": settings.enabled}
         ):  # fmt: skip
-            running.enabled = settings.enabled and not SWITCH.off
+            running.enabled = settings.enabled and not _STATE.is_off
         else:
-            _close_after(_apply(settings, loaded))
+            _apply(settings, loaded)
         _STATE.settings = settings
         return True
     except Exception as error:
@@ -276,21 +309,16 @@ def _load(request: _Request) -> Loaded:
     return loaded
 
 
-def _apply(settings: Settings, loaded: Loaded | None) -> Pipeline | None:
-    """Build, then swap; returns the pipeline from before."""
+def _apply(settings: Settings, loaded: Loaded | None) -> None:
+    """Build, swap, and close what is not used any more."""
     before = current_pipeline()
     try:
         replaced = swap(build(settings, accounting=None if before is None else before.accounting))
         handle_sigterm(settings.handle_sigterm)
-        return replaced
     except ConfigurationError as error:
         if loaded is None:
             raise
         raise located(error, loaded.tree, secrets=loaded.secrets) from None
-
-
-def _close_after(replaced: Pipeline | None) -> None:
-    # Only connections, files and their threads: storage that is still used opens again.
     if replaced is not None:
         close_unused_storage(replaced)
 
@@ -298,21 +326,20 @@ def _close_after(replaced: Pipeline | None) -> None:
 def _keeping(settings: Settings, before: Settings) -> Settings:
     """The new settings with the equal parts of the old ones, which have connections, limits and budgets."""
     kept: dict[str, Any] = {
-        "sampler": before.sampler if settings.sampler == before.sampler else settings.sampler,
-        "telemetry": before.telemetry if settings.telemetry == before.telemetry else settings.telemetry,
-        "storage": tuple(_same(provider, before.storage) for provider in settings.storage),
-        "evaluators": tuple(_same(evaluator, before.evaluators) for evaluator in settings.evaluators),
-        "ground_truth": before.ground_truth if settings.ground_truth == before.ground_truth else settings.ground_truth,
-        "agents": {
-            name: before.agents[name] if before.agents.get(name) == agent else agent
-            for name, agent in settings.agents.items()
-        },
+        name: getattr(before, name) for name in ("sampler", "telemetry", "ground_truth")
+        if getattr(settings, name) == getattr(before, name)
     }  # fmt: skip
+    for name in ("storage", "evaluators"):
+        old = getattr(before, name)
+        kept[name] = tuple(
+            next((known for known in old if type(known) is type(part) and known == part), part)
+            for part in getattr(settings, name)
+        )
+    kept["agents"] = {
+        name: before.agents[name] if before.agents.get(name) == agent else agent
+        for name, agent in settings.agents.items()
+    }
     return settings.model_copy(update=kept)
-
-
-def _same(part: Any, before: tuple[Any, ...]) -> Any:
-    return next((old for old in before if type(old) is type(part) and old == part), part)
 
 
 @contextmanager
@@ -327,6 +354,28 @@ def _assembling() -> Iterator[bool]:
             yield True
         finally:
             _STATE.is_busy = False
+
+
+def disable() -> None:
+    """Evaluate nothing from now on, in every pipeline of the process; calls count as ``disabled``.
+
+    Queued calls are still evaluated. In force until `enable`, also after `configure` and `reload`. Safe in a signal
+    handler.
+    """
+    _STATE.is_off = True
+    for pipeline in living():
+        if isinstance(pipeline, Pipeline) and pipeline.enabled:
+            _STATE.switched_off.add(pipeline)
+            pipeline.enabled = False
+
+
+def enable() -> None:
+    """Undo `disable`; also overrides ``enabled: false`` of the settings until the next `configure` or `reload`."""
+    _STATE.is_off = False
+    for pipeline in [*_STATE.switched_off, current_pipeline()]:
+        if pipeline is not None:
+            pipeline.enabled = True
+    _STATE.switched_off.clear()
 
 
 def flush(timeout_s: float = 5.0) -> bool:
