@@ -25,10 +25,8 @@ def files_of(plan: MonitoringPlan) -> GeneratedFiles:
         ConfigurationError: The extra is missing.
     """
     try:
-        from agenteval_otel.provisioning.grafana.criterion import files_of as of_criteria
         from agenteval_otel.provisioning.grafana.operations import files_of as of_operations
-        from agenteval_otel.provisioning.grafana.overview import files_of as of_overview
-        from agenteval_otel.provisioning.grafana.releases import files_of as of_releases
+        from agenteval_otel.provisioning.grafana.quality import files_of as of_quality
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "grafana_foundation_sdk":
             raise
@@ -38,7 +36,7 @@ def files_of(plan: MonitoringPlan) -> GeneratedFiles:
         for name in ("datasources", "dashboards")
     )
     return {
-        **of_overview(plan), **of_criteria(plan), **of_operations(plan), **of_releases(plan),
+        **of_quality(plan), **of_operations(plan),
         "provisioning/datasources/agenteval.yaml":
             datasources.replace("@interval@", f'"{plan.duration(_EXPORT_INTERVAL_S)}"'),
         "provisioning/dashboards/agenteval.yaml": dashboards,

@@ -29,6 +29,12 @@ OF_AGENT = f"{PROCESS}, {_CHOSEN_AGENT}"
 
 _NORMALIZED = label_name(semconv.SCORE_NORMALIZED)
 
+LOST = "dropped_.*|" + "|".join((semconv.RATE_LIMITED, semconv.CAPTURE_FAILED, semconv.PIPELINE_FAILED))
+"""Outcomes of calls that should have been evaluated and were not."""
+SAMPLED = "|".join(
+    outcome for outcome in semconv.OUTCOMES if outcome not in (semconv.NOT_SAMPLED, semconv.SHED, semconv.DISABLED)
+)
+
 
 def guarded(static: str) -> str:
     """Text of a query that comes from names, with nothing in it that Grafana would replace."""

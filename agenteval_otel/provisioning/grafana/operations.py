@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from agenteval_otel import semconv
 from agenteval_otel.provisioning.files import GeneratedFiles
-from agenteval_otel.provisioning.grafana.boards import Board
-from agenteval_otel.provisioning.grafana.expressions import PROCESS, latest, quantile, rate
-from agenteval_otel.provisioning.grafana.overview import LOST
-from agenteval_otel.provisioning.grafana.panels import Query, Steps, graph, stacked, value
+from agenteval_otel.provisioning.grafana.boards import Board, Query, Steps
+from agenteval_otel.provisioning.grafana.expressions import LOST, PROCESS, latest, quantile, rate
 from agenteval_otel.provisioning.plan import MonitoringPlan
 from agenteval_otel.provisioning.promql import CRITERION, OUTCOME, joined, label_name
 
@@ -18,18 +16,16 @@ _SIGNAL, _REASON = label_name(semconv.EXPORT_SIGNAL), label_name(semconv.EXPORT_
 _WHERE = ("job", "instance")
 _LEVELS = {"0": ("full", "green"), "1": ("reduced", "yellow"), "2": ("no model calls", "orange"), "3": ("off", "red")}
 _BREAKER = {"0": ("closed", "green"), "1": ("half open", "yellow"), "2": ("open", "red")}
-_QUANTILES = (0.5, 0.95, 0.99)
-_HOUR_S = 3600
 
 
 def files_of(plan: MonitoringPlan) -> GeneratedFiles:
-    board = Board(plan, "agenteval: operations", "agenteval-operations", "Whether the evaluation itself is well.")
+    board = Board(plan, "operations", "Whether the evaluation itself is well.")
     _queue(board)
     _time(board)
     if plan.judge_models:
         _judges(board, plan)
     _host(board)
-    return {"dashboards/operations.json": board.text()}
+    return board.files()
 
 
 def _by(expression: str, *labels: str) -> Query:
@@ -48,72 +44,70 @@ def _queue(board: Board) -> None:
     board.row("Does it keep up?")
     size, capacity = (latest(metric, _WHERE) for metric in (semconv.METRIC_QUEUE_BYTES, semconv.METRIC_QUEUE_MAX_BYTES))
     text = "Responses that wait or are evaluated, as a share of what the queue may hold. At 1 responses are dropped."
+    board.graph("Queue, share in use", text, "percentunit", _by(f"{size} / {capacity}", *_WHERE), width=8)
+    text = "Estimated memory that waiting responses hold."
+    board.graph("Queue, memory", text, "bytes", _latest(semconv.METRIC_QUEUE_BYTES, *_WHERE), width=8)
     lost = joined(PROCESS, f'{OUTCOME}=~"{LOST}"')
-    since = f"time() - {latest(semconv.METRIC_LAST_SUCCESS, _WHERE)}"
-    for panel in (
-        graph("Queue, share in use", text, "percentunit", _by(f"{size} / {capacity}", *_WHERE), between=(0, 1)),
-        graph("Queue, memory", "Estimated memory that waiting responses hold.", "bytes",
-              _latest(semconv.METRIC_QUEUE_BYTES, *_WHERE)),
-        stacked("Lost responses by reason", "Responses per second that were dropped or failed.", "reqps",
-                _rate(semconv.METRIC_RESPONSES, OUTCOME, matchers=lost)),
-        stacked("Errors of evaluators", "Failed evaluations per second, by criterion and error.", "cps",
-                _rate(semconv.METRIC_ERRORS, CRITERION, _ERROR)),
-        stacked("Lost in export", "Spans, events and metrics per second that did not reach the backend.", "cps",
-                _rate(semconv.METRIC_EXPORT_LOST, _SIGNAL, _REASON)),
-        graph("Since the last result", "Time since a result was last delivered. Grows without traffic, too.", "s",
-              _by(since, *_WHERE)),
-        stacked("Responses by outcome", "Calls of monitored handlers per second, by outcome.", "reqps",
-                _rate(semconv.METRIC_RESPONSES, OUTCOME)),
+    for title, text, unit, query in (
+        ("Lost responses by reason", "Responses per second that were dropped or failed.", "reqps",
+         _rate(semconv.METRIC_RESPONSES, OUTCOME, matchers=lost)),
+        ("Errors of evaluators", "Failed evaluations per second, by criterion and error.", "cps",
+         _rate(semconv.METRIC_ERRORS, CRITERION, _ERROR)),
+        ("Lost in export", "Spans, events and metrics per second that did not reach the backend.", "cps",
+         _rate(semconv.METRIC_EXPORT_LOST, _SIGNAL, _REASON)),
     ):  # fmt: skip
-        board.add(panel, 8)
+        board.graph(title, text, unit, query, stacked=True, width=8)
+    since = _by(f"time() - {latest(semconv.METRIC_LAST_SUCCESS, _WHERE)}", *_WHERE)
+    text = "Time since a result was last delivered. Grows without traffic, too."
+    board.graph("Since the last result", text, "s", since, width=8)
+    text = "Calls of monitored handlers per second, by outcome."
+    outcomes = _rate(semconv.METRIC_RESPONSES, OUTCOME)
+    board.graph("Responses by outcome", text, "reqps", outcomes, stacked=True, width=8)
 
 
 def _time(board: Board) -> None:
     board.row("How long does it take?")
-    lag = (Query(quantile(semconv.METRIC_LAG, of), f"{of * 100:g} %") for of in _QUANTILES)
-    whole = joined(PROCESS, f'{CRITERION}=""')
-    runs = (Query(quantile(semconv.METRIC_DURATION, of, matchers=whole), f"{of * 100:g} %") for of in _QUANTILES)
-    text = "From the end of the response to its result: 50, 95 and 99 percent of the responses within so long."
-    board.add(graph("Lag", text, "s", *lag), 12)
-    text = "Of all evaluators of one response together: 50, 95 and 99 percent within so long."
-    board.add(graph("Duration of a run", text, "s", *runs), 12)
+    run = joined(PROCESS, f'{CRITERION}=""')
+    for title, text, instrument, matchers in (
+        ("Lag", "From the end of the response to its result: 50, 95 and 99 percent of the responses within so long.",
+         semconv.METRIC_LAG, PROCESS),
+        ("Duration of a run", "Of all evaluators of one response together: 50, 95 and 99 percent within so long.",
+         semconv.METRIC_DURATION, run),
+    ):  # fmt: skip
+        queries = (Query(quantile(instrument, of, matchers=matchers), f"{of * 100:g} %") for of in (0.5, 0.95, 0.99))
+        board.graph(title, text, "s", *queries)
 
 
 def _judges(board: Board, plan: MonitoringPlan) -> None:
     board.row("Judges")
-    latency = quantile(semconv.METRIC_JUDGE_DURATION, 0.95, (_JUDGE_MODEL,))
-    cost = f"{_HOUR_S} * {rate(semconv.METRIC_JUDGE_COST, (_JUDGE_MODEL,))}"
-    for panel in (
-        stacked("Calls of judges", "Judge calls per second, by outcome.", "reqps",
-                _rate(semconv.METRIC_JUDGE_CALLS, _JUDGE_MODEL, OUTCOME)),
-        graph("Judge latency", "95 percent of the calls took at most so long, retries included.", "s",
-              _by(latency, _JUDGE_MODEL)),
-        stacked("Tokens", "Tokens that judges used, a second, by kind.", "cps",
-                _rate(semconv.METRIC_JUDGE_TOKENS, _JUDGE_MODEL, _TOKENS)),
-        stacked("Spend an hour", "What judges cost in an hour at this pace, where prices are known.", "currencyUSD",
-                _by(cost, _JUDGE_MODEL)),
-    ):  # fmt: skip
-        board.add(panel, 12)
+    calls = _rate(semconv.METRIC_JUDGE_CALLS, _JUDGE_MODEL, OUTCOME)
+    board.graph("Calls of judges", "Judge calls per second, by outcome.", "reqps", calls, stacked=True)
+    text = "95 percent of the calls took at most so long, retries included."
+    latency = _by(quantile(semconv.METRIC_JUDGE_DURATION, 0.95, (_JUDGE_MODEL,)), _JUDGE_MODEL)
+    board.graph("Judge latency", text, "s", latency)
+    tokens = _rate(semconv.METRIC_JUDGE_TOKENS, _JUDGE_MODEL, _TOKENS)
+    board.graph("Tokens", "Tokens that judges used, a second, by kind.", "cps", tokens, stacked=True)
+    text = "What judges cost in an hour at this pace, where prices are known."
+    cost = _by(f"3600 * {rate(semconv.METRIC_JUDGE_COST, (_JUDGE_MODEL,))}", _JUDGE_MODEL)
+    board.graph("Spend an hour", text, "currencyUSD", cost, stacked=True)
     text = "Circuit breaker of each judge's endpoint, the worst of all processes. Open: the judge is not called."
     steps: Steps = ((None, "green"), (1, "yellow"), (2, "red"))
     breaker = _latest(semconv.METRIC_JUDGE_BREAKER, _JUDGE)
-    board.add(value("Breaker", text, "none", breaker, steps=steps, texts=_BREAKER), 12, 6)
+    board.value("Breaker", text, "none", breaker, steps=steps, texts=_BREAKER, width=12, height=6)
     if plan.has_spend_limit:
         text = "What is left for judges in the minute and the day, of the account with the least. At 0 none is called."
         steps = ((None, "red"), (1e-9, "green"))
         left = _latest(semconv.METRIC_JUDGE_BUDGET, _PERIOD, how="min")
-        board.add(value("Budget left", text, "currencyUSD", left, steps=steps), 12, 6)
+        board.value("Budget left", text, "currencyUSD", left, steps=steps, width=12, height=6)
 
 
 def _host(board: Board) -> None:
     board.row("Is load shed?")
     steps: Steps = ((None, "green"), (1, "yellow"), (2, "orange"), (3, "red"))
-    for panel in (
-        value("Sampling level", "How far load shedding has reduced sampling.", "none",
-              _latest(semconv.METRIC_SAMPLING_LEVEL, *_WHERE), steps=steps, texts=_LEVELS),
-        graph("Drain time", "Estimated time until the queued responses are evaluated.", "s",
-              _latest(semconv.METRIC_QUEUE_DRAIN_TIME, *_WHERE)),
-        graph("Event loop lag", "Greatest lateness of the host's event loops in a minute, where one is known.", "s",
-              _latest(semconv.METRIC_LOOP_LAG, *_WHERE)),
-    ):  # fmt: skip
-        board.add(panel, 8)
+    level = _latest(semconv.METRIC_SAMPLING_LEVEL, *_WHERE)
+    text = "How far load shedding has reduced sampling."
+    board.value("Sampling level", text, "none", level, steps=steps, texts=_LEVELS, width=8, height=8)
+    text = "Estimated time until the queued responses are evaluated."
+    board.graph("Drain time", text, "s", _latest(semconv.METRIC_QUEUE_DRAIN_TIME, *_WHERE), width=8)
+    text = "Greatest lateness of the host's event loops in a minute, where one is known."
+    board.graph("Event loop lag", text, "s", _latest(semconv.METRIC_LOOP_LAG, *_WHERE), width=8)
