@@ -13,42 +13,36 @@ ALL = "all"
 
 
 class Target(NamedTuple):
-    """Something that can be provisioned.
+    """Something that can be provisioned, by ``files_of(plan, **options)`` of the module of its name, imported late.
 
     Attributes:
-        summary: One line.
-        module: Whose ``files_of(plan, **options)`` returns the texts; imported late.
         folder: Where its files are, below the folder that the user chooses; empty for that folder itself.
         options: Options of ``files_of`` besides the plan, each with its meaning.
     """
 
     summary: str
-    module: str
     folder: str
     options: Mapping[str, str] = {}
 
 
 TARGETS: Mapping[str, Target] = {
-    "grafana": Target(
-        "dashboards and data sources for Grafana", "agenteval_otel.provisioning.grafana", "grafana",
-    ),
+    "grafana": Target("dashboards and data sources for Grafana", "grafana/"),
     "prometheus": Target(
-        "recording rules, alerts and their promtool tests", "agenteval_otel.provisioning.prometheus", "prometheus",
+        "recording rules, alerts and their promtool tests", "prometheus/",
         {"runbooks": "where the runbooks are read, such as https://wiki.example.com/runbooks"},
     ),
     "alertmanager": Target(
-        "routes and inhibitions for those alerts", "agenteval_otel.provisioning.alertmanager", "alertmanager",
+        "routes and inhibitions for those alerts", "alertmanager/",
         {"webhook": "where alerts are posted, such as http://127.0.0.1:9000/alerts; no notifications without it"},
     ),
     "collector": Target(
-        "Collectors, and what stands around them: Jaeger, Tempo, Loki, Prometheus, compose, Kubernetes",
-        "agenteval_otel.provisioning.collector", "",
+        "Collectors, and what stands around them: Jaeger, Tempo, Loki, Prometheus, compose, Kubernetes", "",
     ),
 }  # fmt: skip
 
 
 def options_of(target: str) -> dict[str, str]:
-    return {name: meaning for member in _members(target) for name, meaning in member.options.items()}
+    return {name: meaning for member in _members(target) for name, meaning in TARGETS[member].options.items()}
 
 
 def files_for(target: str, plan: MonitoringPlan, options: Mapping[str, Any] | None = None) -> GeneratedFiles:
@@ -58,14 +52,13 @@ def files_for(target: str, plan: MonitoringPlan, options: Mapping[str, Any] | No
         ConfigurationError: A wrong option, or an extra that the target needs is not installed.
     """
     files: dict[str, str] = {}
-    for member in _members(target):
-        of_target = {
-            name: value for name, value in (options or {}).items() if name in member.options and value is not None
-        }
-        texts = importlib.import_module(member.module).files_of(plan, **of_target)
-        files |= {f"{member.folder}/{path}" if member.folder else path: text for path, text in texts.items()}
+    for name in _members(target):
+        folder, known = TARGETS[name].folder, TARGETS[name].options
+        chosen = {option: value for option, value in (options or {}).items() if option in known and value is not None}
+        texts = importlib.import_module(f"agenteval_otel.provisioning.{name}").files_of(plan, **chosen)
+        files |= {folder + path: text for path, text in texts.items()}
     return files
 
 
-def _members(target: str) -> Collection[Target]:
-    return TARGETS.values() if target == ALL else (TARGETS[target],)
+def _members(target: str) -> Collection[str]:
+    return TARGETS if target == ALL else (target,)
