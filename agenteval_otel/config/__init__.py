@@ -1,15 +1,23 @@
 """Settings (files, environment, code), and the process's pipeline that is built from them.
 
-`load` reads a file (`files`) into a `tree`, merges profile and variables (`environment`) and validates the result as
-`settings`. `process` has the current pipeline, the kill switch and the verbs (`configure`, `flush`, ...), `schema` the
-JSON Schema.
+`load` reads a file (`files`) into a `tree`, merges profile and variables and validates the result as `settings`.
+`process` has the current pipeline, the kill switch and the verbs (`configure`, `flush`, ...), `schema` the JSON Schema.
 """
 
 from agenteval_otel.config.load import Loaded, Problem, SettingsError, load_settings
 from agenteval_otel.config.process import (
-    accounting, build, configure, current_pipeline, default_pipeline, disable, enable, flush, reload,
-    set_current_pipeline, shutdown,
-)  # fmt: skip
+    accounting,
+    build,
+    configure,
+    current_pipeline,
+    default_pipeline,
+    disable,
+    enable,
+    flush,
+    reload,
+    set_current_pipeline,
+    shutdown,
+)
 from agenteval_otel.config.settings import AgentSettings, Criterion, Settings
 
 __all__ = [

@@ -1,6 +1,7 @@
 """From a file, a profile, the environment and arguments to `Settings`; one error lists every problem.
 
-Precedence, lowest first: defaults, the file, its profile, variables ``AGENTEVAL_*``, arguments in code.
+Precedence, lowest first: defaults, the file, its profile, variables ``AGENTEVAL_*``, arguments in code. A file may refer
+to variables, ``${VARIABLE}``. Texts from the environment stay `EnvironmentText` until the settings are validated.
 """
 
 from __future__ import annotations
@@ -12,21 +13,22 @@ from itertools import takewhile
 from typing import Any, NamedTuple
 
 from agenteval_otel.compat.agentdock import ENTRIES, SETTINGS_OF, marked
-from agenteval_otel.components.explained import known_choices
-from agenteval_otel.config.environment import PREFIX, PROFILE, SETTINGS, Variable, read_variables, substitute
-from agenteval_otel.config.settings import Settings, missing_sets
-from agenteval_otel.config.tree import EXCLUSIVE, Tree, merge
+from agenteval_otel.components.explained import known_choices, suggestion
+from agenteval_otel.config.settings import Problems, Settings, missing_sets
+from agenteval_otel.config.tree import EXCLUSIVE, EnvironmentText, Tree, map_texts, merge, paths_of, place_of
 from agenteval_otel.errors import ConfigurationError
-from agenteval_otel.runtime.masking import MASK, mask_known
+from agenteval_otel.runtime.masking import MASK, is_secret, mask_known, mask_text
+
+_PREFIX = "AGENTEVAL_"
+_SETTINGS, _PROFILE = "AGENTEVAL_SETTINGS", "AGENTEVAL_PROFILE"
+_KNOWN = [*(_PREFIX + field.upper() for field in Settings.model_fields), _SETTINGS, _PROFILE]
+_REFERENCE = re.compile(r"\$\$\{|\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}|\$\{")
+_BEGINNING = 12
 
 
 class Problem(NamedTuple):
-    """One problem in the settings.
-
-    Attributes:
-        origin: ``settings.yaml:12``, or a variable's name; None for arguments in code.
-        path: The setting, such as ``agents.support.sample_rate``.
-        message: The value, and what was expected.
+    """One problem in the settings: ``settings.yaml:12`` or a variable's name (None for arguments in code), the path of
+    the setting, and the value with what was expected.
     """
 
     origin: str | None
@@ -53,28 +55,25 @@ class SettingsError(ConfigurationError):
         return ConfigurationError.of(problems)
 
 
-class Loaded(NamedTuple):
-    """Settings, and their sources.
+class Variable(NamedTuple):
+    """A variable of the environment that overrides a setting; `shown` is its value without secrets."""
 
-    Attributes:
-        settings: The settings.
-        tree: The merged tree, values from variables included.
-        file: The file's path; None without one.
-        profile: The profile in force.
-        profiles: The profiles of the file.
-        variables: The overrides in force.
-        warnings: Variables that name no setting, and a profile without a file.
-        secrets: Values that no message may show.
-    """
+    name: str
+    path: str
+    shown: str
+
+
+class Loaded(NamedTuple):
+    """Settings, and their sources: the merged tree with the values of variables, the file and its profiles."""
 
     settings: Settings
-    tree: Tree
-    file: str | None
-    profile: str | None
-    profiles: tuple[str, ...]
-    variables: tuple[Variable, ...]
-    warnings: tuple[str, ...]
-    secrets: frozenset[str]
+    tree: Tree = Tree({}, {})
+    file: str | None = None
+    profile: str | None = None
+    profiles: tuple[str, ...] = ()
+    variables: tuple[Variable, ...] = ()
+    warnings: tuple[str, ...] = ()
+    secrets: frozenset[str] = frozenset()  # what no message may show
 
 
 def load_settings(
@@ -97,11 +96,11 @@ def load_settings(
     """
     environment = os.environ if environment is None else environment
     fields = fields or {}
-    source = path if path is not None else environment.get(SETTINGS, "").strip() or None
-    chosen = profile or environment.get(PROFILE, "").strip() or None
+    source = path if path is not None else environment.get(_SETTINGS, "").strip() or None
+    chosen = profile or environment.get(_PROFILE, "").strip() or None
     warnings: list[str] = []
     if source is None and chosen is not None and profile is None:
-        warnings = [f"{PROFILE} says {chosen!r}, but there is no settings file"]
+        warnings = [f"{_PROFILE} says {chosen!r}, but there is no settings file"]
         chosen = None
     tree = Tree({}, {}) if source is None else _read(source)
     if ENTRIES in tree.values:
@@ -110,13 +109,13 @@ def load_settings(
     profiles = _profiles_of(tree)
     tree = _with_profile(tree, profiles, chosen)
     try:
-        overrides, variables, unknown = read_variables(environment, tree)
+        overrides, variables, unknown = _read_variables(environment, tree)
     except ConfigurationError as error:
         raise located(error, tree) from None
     tree = merge(tree, overrides)
     overridden = {*fields, *(EXCLUSIVE.get(key, key) for key in fields)}
     tree = tree.with_values({key: value for key, value in tree.values.items() if key not in overridden})
-    tree, problems, secrets = substitute(tree, environment)
+    tree, problems, secrets = _substitute(tree, environment)
     settings = _validated(tree, problems, fields, secrets)
     return Loaded(
         settings, tree, None if source is None else os.fspath(source), chosen, tuple(profiles), tuple(variables),
@@ -193,8 +192,103 @@ def _with_profile(tree: Tree, profiles: Mapping[str, Any], chosen: str | None) -
     return merge(base, Tree(profiles[chosen], tree.origins_below(path, "")))
 
 
+def _read_variables(environment: Mapping[str, str], base: Tree) -> tuple[Tree, list[Variable], list[str]]:
+    """What to merge over the file's tree, the variables in force, and a warning for each that names no setting.
+
+    Such as ``AGENTEVAL_SAMPLE_RATE`` or ``AGENTEVAL_TELEMETRY__ENDPOINT``; empty ones are ignored. A value that begins
+    with ``[`` or ``{`` is YAML; if it is not, `ConfigurationError` names the variable.
+    """
+    values: dict[str, Any] = {}
+    origins: dict[str, str] = {}
+    variables, warnings = [], []
+    for name in sorted(environment):
+        text = environment[name].strip()
+        if not name.startswith(_PREFIX) or name in (_SETTINGS, _PROFILE) or not text:
+            continue
+        keys = name[len(_PREFIX) :].lower().split("__")
+        if keys[0] not in Settings.model_fields or not all(keys):
+            warnings.append(f"{name} names no setting{suggestion(name, _KNOWN)}")
+            continue
+        keys = _spelled(keys, base.values)
+        path = ".".join(keys)
+        section = values
+        for depth, key in enumerate(keys[:-1], start=1):
+            if not isinstance(section.get(key), dict):
+                section[key] = {}
+            section = section[key]
+            origins[place_of(".".join(keys[:depth]))] = name
+        section[keys[-1]] = value = _value_of(text, name, path)
+        origins |= {place_of(inner): name for inner in (path, *paths_of(value, path))}
+        shown = MASK if any(map(is_secret, keys)) else mask_text(text)
+        variables.append(Variable(name, path, shown))
+    return Tree(values, origins), variables, warnings
+
+
+def _spelled(keys: list[str], base: Any) -> list[str]:
+    """The keys as the file writes them: its names, such as an agent's, match in any spelling."""
+    spelled = []
+    for key in keys:
+        known = base if isinstance(base, dict) else {}
+        spelled.append(next((name for name in known if re.sub(r"\W", "_", name).lower() == key), key))
+        base = known.get(spelled[-1])
+    return spelled
+
+
+def _value_of(text: str, name: str, path: str) -> Any:
+    def shielded(text: str, path: str) -> EnvironmentText:
+        return EnvironmentText(text, MASK if _has_secret(path) else mask_text(text))
+
+    if text[0] not in "[{":
+        return shielded(text, path)
+    from agenteval_otel.config.files import load_yaml
+
+    try:
+        return map_texts(load_yaml(text, name)[0], shielded, path)
+    except ConfigurationError as error:
+        message = "a list or mapping" if _has_secret(path) else error.problems[0][1]
+        raise ConfigurationError(f"expected YAML: {message}", path=name) from None
+
+
+def _has_secret(path: str) -> bool:
+    return any(is_secret(part) for part in re.split(r"\.|\[\d+\]", path))
+
+
+def _substitute(tree: Tree, environment: Mapping[str, str]) -> tuple[Tree, Problems, frozenset[str]]:
+    """Resolve ``${NAME}`` and ``${NAME:-default}`` in every text; ``$${`` is a literal ``${``.
+
+    Every other ``$`` stays: patterns end in it. Also returns the problems, and the values that no message may show.
+    """
+    problems: Problems = []
+    secrets: set[str] = set()
+
+    def resolved(match: re.Match[str], path: str) -> str:
+        name, default = match.groups()
+        if match[0] == "$${":
+            return "${"
+        if name is None:
+            problems.append((path, "expected ${NAME} or ${NAME:-default}; write $${ for a plain ${"))
+            return match[0]
+        value = environment.get(name)
+        if default is not None and not value:
+            return str(default)
+        if value is None:
+            hint = f"set it, or give a default: ${{{name}:-...}}"
+            problems.append((path, f"the environment variable {name} is not set; {hint}"))
+            return match[0]
+        secrets.add(value)
+        return value
+
+    def changed(text: str, path: str) -> str:
+        if "${" not in text or isinstance(text, EnvironmentText):
+            return text
+        result = _REFERENCE.sub(lambda match: resolved(match, path), text)
+        return result if result == text.replace("$${", "${") else EnvironmentText(result, text)
+
+    return tree._replace(values=map_texts(tree.values, changed)), problems, frozenset(secrets)
+
+
 def _validated(
-    tree: Tree, problems: list[tuple[str | None, str]], fields: Mapping[str, Any], secrets: frozenset[str]
+    tree: Tree, problems: Problems, fields: Mapping[str, Any], secrets: frozenset[str]
 ) -> Settings:
     known = sorted([*Settings.model_fields, "profiles"])  # `Settings` does not know profiles
     unknown = [key for key in tree.values if key not in known]
@@ -212,7 +306,7 @@ def _validated(
     return settings
 
 
-def _missing_sets(tree: Tree) -> list[tuple[str | None, str]]:
+def _missing_sets(tree: Tree) -> Problems:
     """`Settings` checks these only when the rest is valid; the error should list everything."""
     criteria, agents = tree.values.get("criteria", {}), tree.values.get("agents", {})
     if not isinstance(criteria, dict) or not isinstance(agents, dict):
@@ -226,7 +320,7 @@ def located(error: ConfigurationError, tree: Tree, *, secrets: Iterable[str] = (
     problems = []
     for path, message in error.problems:
         origin = tree.origin_of(path)
-        if origin is not None and origin.startswith(PREFIX):
+        if origin is not None and origin.startswith(_PREFIX):
             origin = f"variable {origin}"
         problems.append(Problem(origin, path and hide(path, secrets), hide(message, secrets)))
     return SettingsError(sorted(problems, key=_line_of))
@@ -255,6 +349,3 @@ def _without_beginnings(text: str, secret: str) -> str:
         text = text[:at] + MASK + text[at + same :]
         at = text.find(secret[:_BEGINNING], at)
     return text
-
-
-_BEGINNING = 12

@@ -10,7 +10,7 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final, NamedTuple, Protocol
 
 from agenteval_otel.config.load import Loaded, load_settings, located
@@ -154,12 +154,17 @@ def swap(pipeline: Pipeline) -> Pipeline | None:
         Exception: A handler's own arguments do not fit; then nothing has changed.
     """
     before = set_current_pipeline(pipeline)
-    failures = _bind_all(pipeline)
-    if failures:
+    handlers = list(_FOLLOWING)
+    try:
+        for handler in handlers:
+            handler.bind(pipeline)
+    except Exception:
         set_current_pipeline(before)
         if before is not None:
-            _bind_all(before)
-        raise failures[0]
+            for handler in handlers:
+                with suppress(Exception):
+                    handler.bind(before)
+        raise
     if before is not None:
         pipeline.objectives.take_over(before.objectives)
         if before.dispatcher is pipeline.dispatcher:  # the same Settings again: it continues
@@ -184,16 +189,6 @@ def drain(timeout_s: float) -> bool:
             pipeline.dispatcher.flush(left_s)
             time.sleep(_LOOK_AGAIN_S)
     return True
-
-
-def _bind_all(pipeline: Pipeline) -> list[Exception]:
-    failures: list[Exception] = []
-    for handler in list(_FOLLOWING):
-        try:
-            handler.bind(pipeline)
-        except Exception as error:
-            failures.append(error)
-    return failures
 
 
 def close_unused_storage(before: Pipeline) -> None:
@@ -238,21 +233,14 @@ def configure(
         raise ConfigurationError(f"expected the path of a file or Settings, found {type(settings).__name__}")
     request = settings if isinstance(settings, Settings) else _Request(settings, profile, fields)
     if in_own_process():  # the application's module is imported again, only for its evaluators
-        return _settings_of(request)[0]
+        return _load(request).settings
     with _assembling() as free:
         if not free:
             raise ConfigurationError("configure is under way on this thread")
-        chosen, loaded = _settings_of(request)
-        _apply(chosen, loaded)
-        _STATE.request, _STATE.settings = request if isinstance(request, _Request) else None, chosen
-        return chosen
-
-
-def _settings_of(request: Settings | _Request) -> tuple[Settings, Loaded | None]:
-    if isinstance(request, Settings):
-        return request, None
-    loaded = _load(request)
-    return loaded.settings, loaded
+        loaded = _load(request)
+        _apply(loaded)
+        _STATE.request, _STATE.settings = request if isinstance(request, _Request) else None, loaded.settings
+        return loaded.settings
 
 
 def reload() -> bool:
@@ -286,7 +274,7 @@ def _reload_once() -> bool:
         ):  # fmt: skip
             running.enabled = settings.enabled and not _STATE.is_off
         else:
-            _apply(settings, loaded)
+            _apply(loaded._replace(settings=settings))
         _STATE.settings = settings
         return True
     except Exception as error:
@@ -302,22 +290,22 @@ def forget() -> None:
     _STATE.request = _STATE.settings = None
 
 
-def _load(request: _Request) -> Loaded:
+def _load(request: Settings | _Request) -> Loaded:
+    if isinstance(request, Settings):
+        return Loaded(request)
     loaded = load_settings(request.path, profile=request.profile, fields=request.fields)
     for warning in loaded.warnings:
         log.warning("unknown_variable", part=warning.partition(" ")[0], problem=warning)
     return loaded
 
 
-def _apply(settings: Settings, loaded: Loaded | None) -> None:
+def _apply(loaded: Loaded) -> None:
     """Build, swap, and close what is not used any more."""
     before = current_pipeline()
     try:
-        replaced = swap(build(settings, accounting=None if before is None else before.accounting))
-        handle_sigterm(settings.handle_sigterm)
+        replaced = swap(build(loaded.settings, accounting=None if before is None else before.accounting))
+        handle_sigterm(loaded.settings.handle_sigterm)
     except ConfigurationError as error:
-        if loaded is None:
-            raise
         raise located(error, loaded.tree, secrets=loaded.secrets) from None
     if replaced is not None:
         close_unused_storage(replaced)
