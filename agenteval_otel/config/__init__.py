@@ -1,8 +1,4 @@
-"""Settings (files, environment, code), and the process's pipeline that is built from them.
-
-`load` reads a file (`files`) into a `tree`, merges profile and variables and validates the result as `settings`.
-`process` has the current pipeline, the kill switch and the verbs (`configure`, `flush`, ...), `schema` the JSON Schema.
-"""
+"""Settings (files, environment, code), and the process's pipeline that is built from them."""
 
 from agenteval_otel.config.load import Loaded, Problem, SettingsError, load_settings
 from agenteval_otel.config.process import (

@@ -52,11 +52,7 @@ class _Loader(yaml.SafeLoader):
 
 
 def load_yaml(text: str, name: str) -> tuple[Any, dict[str, str]]:
-    """The document's value (None when it is empty), and its origins as in `Tree`.
-
-    Raises:
-        ConfigurationError: Not YAML, a tag, a key twice or no text, or nested too deeply; with the line.
-    """
+    """The document's value (None when it is empty), and its origins as in `Tree`; errors have the line."""
     try:
         node = _Loader(text).get_single_node()
         converter = _Converter(name)
@@ -134,8 +130,7 @@ def read_file(path: str | os.PathLike[str]) -> Tree:
     """The file's mapping, each value with its origin (with the line, in YAML). Blocks for the file system.
 
     Raises:
-        ConfigurationError: Missing, not readable, too large, not of its format, empty, no mapping, or nested too
-            deeply; the path is the file with its line.
+        ConfigurationError: Not readable, or not what settings can be; the path is the file, with its line if known.
     """
     file = Path(path)
     loader = _LOADERS.get(file.suffix.lower())

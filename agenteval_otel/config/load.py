@@ -1,8 +1,4 @@
-"""From a file, a profile, the environment and arguments to `Settings`; one error lists every problem.
-
-Precedence, lowest first: defaults, the file, its profile, variables ``AGENTEVAL_*``, arguments in code. A file may refer
-to variables, ``${VARIABLE}``. Texts from the environment stay `EnvironmentText` until the settings are validated.
-"""
+"""`Settings` from defaults, a file, its profile, variables ``AGENTEVAL_*`` and arguments, in rising precedence."""
 
 from __future__ import annotations
 
@@ -27,9 +23,7 @@ _BEGINNING = 12
 
 
 class Problem(NamedTuple):
-    """One problem in the settings: ``settings.yaml:12`` or a variable's name (None for arguments in code), the path of
-    the setting, and the value with what was expected.
-    """
+    """One problem in the settings; `origin` is ``settings.yaml:12``, a variable, or None for arguments in code."""
 
     origin: str | None
     path: str | None
@@ -83,16 +77,10 @@ def load_settings(
     fields: Mapping[str, Any] | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> Loaded:
-    """Read and validate settings. Imports the plugins that they list; blocks for the file system.
+    """Read and validate settings; imports the plugins that they list, and blocks for the file system.
 
-    Args:
-        path: The file; by default the one that ``AGENTEVAL_SETTINGS`` names, if any.
-        profile: A profile of the file; by default the one that ``AGENTEVAL_PROFILE`` names, if any.
-        fields: Fields of `Settings` from code; they override everything else.
-        environment: The process's environment by default.
-
-    Raises:
-        SettingsError: With every problem.
+    File and profile are by default those that ``AGENTEVAL_SETTINGS`` and ``AGENTEVAL_PROFILE`` name, if any; `fields`
+    are fields of `Settings` from code. Raises `SettingsError` with every problem.
     """
     environment = os.environ if environment is None else environment
     fields = fields or {}
@@ -124,11 +112,7 @@ def load_settings(
 
 
 def profile_names(path: str | os.PathLike[str]) -> tuple[str, ...]:
-    """The names of a file's profiles, in its order.
-
-    Raises:
-        SettingsError: The file or its profiles cannot be read.
-    """
+    """The names of a file's profiles, in its order; raises `SettingsError` if they cannot be read."""
     return tuple(_profiles_of(_read(path)))
 
 

@@ -1,7 +1,4 @@
-"""The current pipeline of the process, and its verbs: `configure`, `reload`, `disable`, `flush` and others.
-
-Wrong settings change nothing.
-"""
+"""The current pipeline of the process, and its verbs: `configure`, `reload`, `disable`, `flush` and others."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The JSON Schema of settings files, for editors: every field, and every type of part that is registered.
-
-It has the documented form: snake_case names, one form for each field. Numbers, switches and choices may also be
-references ``${VARIABLE}``. Fields that a file cannot express, such as functions, are left out.
-"""
+"""The JSON Schema of settings files, for editors: every field that a file can express, and every registered type."""
 
 from __future__ import annotations
 

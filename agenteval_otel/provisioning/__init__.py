@@ -1,8 +1,4 @@
-"""Provisioning: Prometheus rules, Alertmanager routes, Grafana dashboards and Collectors from the user's settings.
-
-`MonitoringPlan` is read from what runs; each target is a module or folder of its own whose `files_of` gives the texts.
-Nothing here runs in the process that is monitored, and nothing is imported until a target is asked for.
-"""
+"""Prometheus rules, Alertmanager routes, Grafana dashboards and Collectors from the user's settings."""
 
 from __future__ import annotations
 

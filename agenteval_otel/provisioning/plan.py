@@ -1,8 +1,4 @@
-"""MonitoringPlan: the criteria and judges of a configuration, as rules, dashboards and Collectors need them.
-
-It is read from a pipeline, so the criteria are those that will be in the telemetry, for exactly the agents that have
-them.
-"""
+"""The criteria and judges of a pipeline, as rules, dashboards and Collectors need them."""
 
 from __future__ import annotations
 
@@ -54,29 +50,22 @@ class PlannedCriterion(Value):
 
     @property
     def is_alerted(self) -> bool:
-        """Whether its objective can be missed: an objective of a billionth at least, and verdicts to compare with it.
-
-        With an objective of 1 any failure is a miss: it has an alert of its own.
-        """
+        """Whether its objective can be missed: at least a billionth, and verdicts to compare with it."""
         return (self.objective or 0.0) >= _LEAST_OBJECTIVE and self.has_verdicts
 
     @property
     def alerted_threshold(self) -> float | None:
-        """The threshold that its mean is compared with: where no objective already says how many may fail.
-
-        A threshold of 0 cannot be missed, and with 1 any failure would pull the mean below it.
-        """
+        """The threshold that its mean is compared with: where no objective already says how many may fail."""
         threshold = None if self.is_alerted else self.threshold
+        # A threshold of 0 cannot be missed, and with 1 any failure would pull the mean below it.
         return threshold if threshold is not None and 0.0 < threshold < 1.0 else None
 
 
 class MonitoringPlan(Value):
-    """Everything that is generated comes from this and from nothing else.
+    """Everything that is generated comes from this and from nothing else; all in alphabetical order.
 
     Attributes:
-        criteria: By name, then by agents.
         agents: The agents that the settings name and do not switch off.
-        judge_models: The models of all judges, in alphabetical order.
         has_spend_limit: Whether any judge has a limit of what its calls may cost.
         seen_share: The share of an agent's evaluated answers that an evaluator looks at in any case, above 0 to 1: less
             than 1 where all evaluators of an agent have a sampling ratio of their own. Of several agents the least.

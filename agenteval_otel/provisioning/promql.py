@@ -1,8 +1,4 @@
-"""PromQL in pieces: names of our metrics, escaped selectors, weighted pass rates and means with their intervals.
-
-Rules and dashboards write their expressions with these, so both mean the same by "pass rate". Nothing here comes from
-an answer, but names of agents and criteria are anybody's: every value is escaped.
-"""
+"""PromQL of rules and dashboards: escaped selectors, weighted pass rates and means with their intervals."""
 
 from __future__ import annotations
 
@@ -62,8 +58,7 @@ def agents_of(planned: PlannedCriterion) -> str:
     return one_of(AGENT, planned.other_agents, sign="!~") if planned.other_agents else ""
 
 
-# --- queries of rules and dashboards ---
-# Arguments: `matchers`, the content of a selector's braces (may be empty); `window`, a duration or one of Grafana's
+# Arguments of the queries: `matchers`, the content of a selector's braces (may be empty); `window`, a duration or one of Grafana's
 # variables (`$__range`, `$__rate_interval`); `by`, the labels to keep. Without traffic they return no series: neither
 # NaN nor a 0 that was not measured.
 

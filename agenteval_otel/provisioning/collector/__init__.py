@@ -1,9 +1,4 @@
-"""Collectors from the settings, and what stands around them: Jaeger, Tempo, Loki, Prometheus, Compose, Kubernetes.
-
-The files beside this module are the texts, comments and all, as the user reads them; parts that several have in common
-stand once, in ``parts``. What a plan decides is filled in: which criteria tail sampling looks at, how long it waits,
-how long a series stays.
-"""
+"""Collectors, and what stands around them: the texts in ``files``, with what a plan decides filled in."""
 
 from __future__ import annotations
 

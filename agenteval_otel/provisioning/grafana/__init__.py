@@ -1,9 +1,4 @@
-"""Grafana: dashboards and data sources for exactly the criteria that are configured.
-
-The dashboards are built with Grafana's own schema library, the extra ``grafana``; it is imported here only, when files
-are wanted. What Grafana reads at its start are the texts in ``files``: Grafana replaces ``$NAME`` in them by variables
-of its environment, so its own placeholders have two dollars.
-"""
+"""Grafana: dashboards (built with its schema library, an extra that is imported late) and data sources."""
 
 from __future__ import annotations
 
@@ -14,8 +9,7 @@ from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.provisioning.files import GeneratedFiles
 from agenteval_otel.provisioning.plan import MonitoringPlan
 
-_EXPORT_INTERVAL_S: Final = 60.0
-"""Of the applications: nothing new happens between two exports."""
+_EXPORT_INTERVAL_S: Final = 60.0  # of the applications: nothing new happens between two exports
 
 
 def files_of(plan: MonitoringPlan) -> GeneratedFiles:

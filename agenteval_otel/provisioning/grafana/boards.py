@@ -1,7 +1,4 @@
-"""Dashboards and their panels: title, variables, links from one to another, queries, and their text as JSON.
-
-Every dashboard chooses data source, process and instance by the same variables, so links carry the choice over.
-"""
+"""Dashboards and their panels: variables, links, queries, and their text as JSON."""
 
 from __future__ import annotations
 
@@ -51,10 +48,9 @@ class Query(NamedTuple):
 
 
 class Board:
-    """A dashboard that is put together: with the variables and links that all have, then rows and panels.
+    """A dashboard that is put together: first the variables and links that all have, so links keep what was chosen.
 
-    Panels have a width (of 24). A sparse panel has few points: each stands for five minutes at least, so that there are
-    results in it.
+    Panels have a width (of 24). A point of a sparse panel stands for five minutes at least, so that it has results.
     """
 
     def __init__(self, plan: MonitoringPlan, name: str, description: str, *, of_criterion: bool = False) -> None:
@@ -133,12 +129,7 @@ class Board:
         self, title: str, description: str, unit: str, query: Query, *, steps: Steps = _PLAIN, link: str = "",
         texts: Mapping[str, tuple[str, Color]] | None = None, width: int, height: int,
     ) -> None:  # fmt: skip
-        """The latest value, large; its colour is that of the last step that it reaches.
-
-        Args:
-            link: Where a click leads, named after the title.
-            texts: What is written instead of a value, with its colour.
-        """
+        """The latest value, large, in the colour of the last step that it reaches; or a text with its colour."""
         panel = _described(stat.Panel(), title, description, unit, _METRICS, steps)
         panel.with_target(_metrics(query).instant())
         panel.reduce_options(common_builders.ReduceDataOptions().calcs(["lastNotNull"]))
@@ -212,10 +203,7 @@ def criterion_uid(name: str) -> str:
 
 
 def _choice(name: str, label: str, query: str, description: str, *, all_value: str = ".+") -> builders.QueryVariable:
-    """A variable with any number of values that a data source knows; all of them at first.
-
-    Values are chosen by regular expression and escaped by Grafana, whatever they are.
-    """
+    """A variable with any number of values that a data source knows, all at first; Grafana escapes them."""
     variable = _queried(name, label, query, description).multi(True).include_all(True).all_value(all_value)
     return variable.current(models.VariableOption(selected=True, text=["All"], value=["$__all"]))
 

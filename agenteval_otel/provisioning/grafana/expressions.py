@@ -14,21 +14,14 @@ from agenteval_otel.provisioning.promql import AGENT, CRITERION, LABEL, agents_o
 from agenteval_otel.scoring.scales import BOOLEAN_SCALES
 from agenteval_otel.semconv import Instrument
 
-EACH = "$__rate_interval"
-"""The window of a point of a graph."""
-WHOLE = "$__range"
-"""The window of a single value: what the dashboard shows."""
-
+EACH, WHOLE = "$__rate_interval", "$__range"
+"""Windows: of a point of a graph, and of a single value, which is what the dashboard shows."""
 PROCESS = 'job=~"$job", instance=~"$instance"'
-"""Matches the processes that are chosen."""
-_CHOSEN_AGENT = f"{AGENT}=~`${{agent:regex}}`"
 # Between backticks nothing is escaped twice; what Grafana does for double quotes leaves those in names alone.
-
+_CHOSEN_AGENT = f"{AGENT}=~`${{agent:regex}}`"
 OF_AGENT = f"{PROCESS}, {_CHOSEN_AGENT}"
-"""Matches what the chosen processes measured of the chosen agents."""
-
 _NORMALIZED = label_name(semconv.SCORE_NORMALIZED)
-
+WEIGHTED = " Each answer counts for as many as it stands for (1/probability), where its probability is known."
 LOST = "dropped_.*|" + "|".join((semconv.RATE_LIMITED, semconv.CAPTURE_FAILED, semconv.PIPELINE_FAILED))
 """Outcomes of calls that should have been evaluated and were not."""
 SAMPLED = "|".join(
@@ -84,12 +77,6 @@ def failing(planned: PlannedCriterion) -> str:
     """The events of results that fail; of a criterion without verdicts those in the lower half."""
     worst = f'{LABEL}="{semconv.LABEL_FAIL}"' if planned.has_verdicts else f"{_NORMALIZED} < 0.5"
     return events(planned.name, guarded(agents_of(planned)), worst)
-
-
-# --- texts ---
-
-WEIGHTED = " Each answer counts for as many as it stands for (1/probability), where its probability is known."
-"""Said of every estimate that weighs."""
 
 
 def markdown(text: str) -> str:

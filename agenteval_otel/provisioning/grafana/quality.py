@@ -1,7 +1,4 @@
-"""Dashboards about quality: the overview, each criterion on its own, and one release beside another.
-
-Threshold and objective are the criterion's own, so each has a dashboard of its own instead of a variable.
-"""
+"""Dashboards about quality: the overview, each criterion on its own, and one release beside another."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""Prometheus's rules from the user's settings: recording rules, alerts, and promtool tests of both.
+"""Prometheus's rules: recording rules, alerts, and their promtool tests.
 
-Only what is configured has a rule: no objective alerts without objectives, none about judges without judges. A new
-alert is one registered function in `quality` or `monitor`, and its runbook.
+A new alert is one registered function in `quality` or `monitor`, and its runbook.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Alerts about the monitoring itself: blind, failing, dropping, shedding load, out of budget.
-
-Quality that is not measured raises no alert about quality; these do.
-"""
+"""Alerts about the monitoring itself: blind, failing, dropping, shedding load, out of budget."""
 
 from __future__ import annotations
 

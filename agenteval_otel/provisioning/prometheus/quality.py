@@ -1,7 +1,6 @@
 """Recording rules and alerts about quality: objectives that are missed, and means below their thresholds.
 
 The multi-window burn rate of service objectives, with factors that can fire where 1 to 50 of 100 answers may fail.
-Alerts read recorded series only, so each figure of an alert can be drawn as the alert saw it.
 """
 
 from __future__ import annotations
@@ -195,9 +194,6 @@ def _thresholds(plan: MonitoringPlan) -> Iterator[Alert]:
                         f"{_AGENT} is {_VALUE}. Its whole 95 % interval lies below {threshold:.4g}, the lowest score "
                         "that passes: the typical answer fails.",
         )  # fmt: skip
-
-
-# --- scenarios ---
 
 
 def _labels_of(planned: PlannedCriterion) -> dict[str, str]:
