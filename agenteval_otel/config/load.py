@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import takewhile
 from typing import Any, NamedTuple
 
 from agenteval_otel.compat.agentdock import ENTRIES, SETTINGS_OF, marked
@@ -321,15 +320,7 @@ def hide(text: str, secrets: Iterable[str]) -> str:
     for secret in secrets:
         if len(secret) < 4:
             text = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", MASK, text)
-        text = _without_beginnings(text, secret)
+        # Messages shorten long values: the beginning of a secret is masked as well.
+        while len(secret) > _BEGINNING and (at := text.find(secret[:_BEGINNING])) >= 0:
+            text = text[:at] + MASK + text[at + len(os.path.commonprefix([text[at:], secret])) :]
     return mask_known(text, secrets)
-
-
-def _without_beginnings(text: str, secret: str) -> str:
-    """Messages shorten long values: the beginning of a secret is masked as well."""
-    at = text.find(secret[:_BEGINNING]) if len(secret) > _BEGINNING else -1
-    while at >= 0:
-        same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(text[at:], secret, strict=False)))
-        text = text[:at] + MASK + text[at + same :]
-        at = text.find(secret[:_BEGINNING], at)
-    return text

@@ -31,8 +31,7 @@ from agenteval_otel.telemetry.target import telemetry_switched_off
 class Following(Protocol):
     """A handler that uses the process's pipeline."""
 
-    def bind(self, pipeline: Pipeline) -> None:
-        """Use another pipeline from now on."""
+    def bind(self, pipeline: Pipeline) -> None: ...
 
 
 class _Request(NamedTuple):
@@ -101,8 +100,7 @@ def follow(handler: Following) -> None:
 def build(settings: Settings, *, accounting: Accounting | None = None) -> Pipeline:
     """The pipeline of the settings; starts no thread and opens no connection.
 
-    Raises:
-        ConfigurationError: No handler could use them.
+    Raises `ConfigurationError` if no handler could use them.
     """
     chosen = load_sampler(settings.sample_rate, settings.sampler)
     pipeline = Pipeline(
@@ -145,11 +143,7 @@ def _defaults(settings: Settings, name: str, agent: AgentSettings) -> HandlerOpt
 
 
 def swap(pipeline: Pipeline) -> Pipeline | None:
-    """Make it the process's pipeline and move every handler that follows, or none; returns the one before.
-
-    Raises:
-        Exception: A handler's own arguments do not fit; then nothing has changed.
-    """
+    """Make it the process's pipeline and move every handler that follows, or none; returns the one before."""
     before = set_current_pipeline(pipeline)
     handlers = list(_FOLLOWING)
     try:
@@ -396,8 +390,7 @@ def accounting() -> dict[str, int]:
 def default_pipeline() -> Pipeline:
     """The process's pipeline: the configured one, else one from ``AGENTEVAL_SETTINGS`` and the other variables.
 
-    Raises:
-        ConfigurationError: The variables, or the file that they name, are wrong.
+    Raises `ConfigurationError` if they are wrong.
     """
     pipeline = current_pipeline()
     if pipeline is not None:

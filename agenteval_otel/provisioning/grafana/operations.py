@@ -43,26 +43,24 @@ def _latest(instrument: semconv.Instrument, *labels: str, how: str = "max") -> Q
 def _queue(board: Board) -> None:
     board.row("Does it keep up?")
     size, capacity = (latest(metric, _WHERE) for metric in (semconv.METRIC_QUEUE_BYTES, semconv.METRIC_QUEUE_MAX_BYTES))
-    text = "Responses that wait or are evaluated, as a share of what the queue may hold. At 1 responses are dropped."
-    board.graph("Queue, share in use", text, "percentunit", _by(f"{size} / {capacity}", *_WHERE), width=8)
-    text = "Estimated memory that waiting responses hold."
-    board.graph("Queue, memory", text, "bytes", _latest(semconv.METRIC_QUEUE_BYTES, *_WHERE), width=8)
     lost = joined(PROCESS, f'{OUTCOME}=~"{LOST}"')
     for title, text, unit, query in (
+        ("Queue, share in use",
+         "Responses that wait or are evaluated, as a share of what the queue may hold. At 1 responses are dropped.",
+         "percentunit", _by(f"{size} / {capacity}", *_WHERE)),
+        ("Queue, memory", "Estimated memory that waiting responses hold.", "bytes", _by(size, *_WHERE)),
         ("Lost responses by reason", "Responses per second that were dropped or failed.", "reqps",
          _rate(semconv.METRIC_RESPONSES, OUTCOME, matchers=lost)),
         ("Errors of evaluators", "Failed evaluations per second, by criterion and error.", "cps",
          _rate(semconv.METRIC_ERRORS, CRITERION, _ERROR)),
         ("Lost in export", "Spans, events and metrics per second that did not reach the backend.", "cps",
          _rate(semconv.METRIC_EXPORT_LOST, _SIGNAL, _REASON)),
+        ("Since the last result", "Time since a result was last delivered. Grows without traffic, too.", "s",
+         _by(f"time() - {latest(semconv.METRIC_LAST_SUCCESS, _WHERE)}", *_WHERE)),
+        ("Responses by outcome", "Calls of monitored handlers per second, by outcome.", "reqps",
+         _rate(semconv.METRIC_RESPONSES, OUTCOME)),
     ):  # fmt: skip
-        board.graph(title, text, unit, query, stacked=True, width=8)
-    since = _by(f"time() - {latest(semconv.METRIC_LAST_SUCCESS, _WHERE)}", *_WHERE)
-    text = "Time since a result was last delivered. Grows without traffic, too."
-    board.graph("Since the last result", text, "s", since, width=8)
-    text = "Calls of monitored handlers per second, by outcome."
-    outcomes = _rate(semconv.METRIC_RESPONSES, OUTCOME)
-    board.graph("Responses by outcome", text, "reqps", outcomes, stacked=True, width=8)
+        board.graph(title, text, unit, query, stacked=unit in ("reqps", "cps"), width=8)
 
 
 def _time(board: Board) -> None:
@@ -80,16 +78,17 @@ def _time(board: Board) -> None:
 
 def _judges(board: Board, plan: MonitoringPlan) -> None:
     board.row("Judges")
-    calls = _rate(semconv.METRIC_JUDGE_CALLS, _JUDGE_MODEL, OUTCOME)
-    board.graph("Calls of judges", "Judge calls per second, by outcome.", "reqps", calls, stacked=True)
-    text = "95 percent of the calls took at most so long, retries included."
-    latency = _by(quantile(semconv.METRIC_JUDGE_DURATION, 0.95, (_JUDGE_MODEL,)), _JUDGE_MODEL)
-    board.graph("Judge latency", text, "s", latency)
-    tokens = _rate(semconv.METRIC_JUDGE_TOKENS, _JUDGE_MODEL, _TOKENS)
-    board.graph("Tokens", "Tokens that judges used, a second, by kind.", "cps", tokens, stacked=True)
-    text = "What judges cost in an hour at this pace, where prices are known."
-    cost = _by(f"3600 * {rate(semconv.METRIC_JUDGE_COST, (_JUDGE_MODEL,))}", _JUDGE_MODEL)
-    board.graph("Spend an hour", text, "currencyUSD", cost, stacked=True)
+    for title, text, unit, query in (
+        ("Calls of judges", "Judge calls per second, by outcome.", "reqps",
+         _rate(semconv.METRIC_JUDGE_CALLS, _JUDGE_MODEL, OUTCOME)),
+        ("Judge latency", "95 percent of the calls took at most so long, retries included.", "s",
+         _by(quantile(semconv.METRIC_JUDGE_DURATION, 0.95, (_JUDGE_MODEL,)), _JUDGE_MODEL)),
+        ("Tokens", "Tokens that judges used, a second, by kind.", "cps",
+         _rate(semconv.METRIC_JUDGE_TOKENS, _JUDGE_MODEL, _TOKENS)),
+        ("Spend an hour", "What judges cost in an hour at this pace, where prices are known.", "currencyUSD",
+         _by(f"3600 * {rate(semconv.METRIC_JUDGE_COST, (_JUDGE_MODEL,))}", _JUDGE_MODEL)),
+    ):  # fmt: skip
+        board.graph(title, text, unit, query, stacked=unit != "s")
     text = "Circuit breaker of each judge's endpoint, the worst of all processes. Open: the judge is not called."
     steps: Steps = ((None, "green"), (1, "yellow"), (2, "red"))
     breaker = _latest(semconv.METRIC_JUDGE_BREAKER, _JUDGE)
@@ -104,10 +103,11 @@ def _judges(board: Board, plan: MonitoringPlan) -> None:
 def _host(board: Board) -> None:
     board.row("Is load shed?")
     steps: Steps = ((None, "green"), (1, "yellow"), (2, "orange"), (3, "red"))
-    level = _latest(semconv.METRIC_SAMPLING_LEVEL, *_WHERE)
-    text = "How far load shedding has reduced sampling."
+    level, text = _latest(semconv.METRIC_SAMPLING_LEVEL, *_WHERE), "How far load shedding has reduced sampling."
     board.value("Sampling level", text, "none", level, steps=steps, texts=_LEVELS, width=8, height=8)
-    text = "Estimated time until the queued responses are evaluated."
-    board.graph("Drain time", text, "s", _latest(semconv.METRIC_QUEUE_DRAIN_TIME, *_WHERE), width=8)
-    text = "Greatest lateness of the host's event loops in a minute, where one is known."
-    board.graph("Event loop lag", text, "s", _latest(semconv.METRIC_LOOP_LAG, *_WHERE), width=8)
+    for title, text, instrument in (
+        ("Drain time", "Estimated time until the queued responses are evaluated.", semconv.METRIC_QUEUE_DRAIN_TIME),
+        ("Event loop lag", "Greatest lateness of the host's event loops in a minute, where one is known.",
+         semconv.METRIC_LOOP_LAG),
+    ):  # fmt: skip
+        board.graph(title, text, "s", _latest(instrument, *_WHERE), width=8)

@@ -79,20 +79,18 @@ def _now(board: Board, plan: MonitoringPlan, planned: PlannedCriterion) -> None:
 def _over_time(board: Board, plan: MonitoringPlan) -> None:
     board.row("Quality over time")
     every, judged = of_names(plan.names), of_names(plan.names_with_verdicts)
-    if plan.names_with_verdicts:
-        query = Query(promql.pass_rate(judged, EACH, _BY), _LEGEND)
-        text = f"Share of results that pass, by criterion.{WEIGHTED}"
-        board.graph("Pass rate", text, "percentunit", query, sparse=True)
-    query = Query(promql.weighted_mean(every, EACH, _BY), _LEGEND)
-    text = f"Mean of the scores by criterion, from 0, worst, to 1, best.{WEIGHTED}"
-    board.graph("Mean score", text, "percentunit", query, sparse=True)
-    if plan.names_with_verdicts:
-        query = Query(promql.verdict_count(judged, EACH, _BY, label=semconv.LABEL_FAIL), _LEGEND)
-        text = "Results that fail, by criterion."
-        board.graph("Failing results", text, "short", query, stacked=True, sparse=True)
-    query = Query(promql.increase(semconv.METRIC_RESULTS, every, EACH, _BY), _LEGEND)
-    text = "Results with a score or a label, by criterion."
-    board.graph("Results", text, "short", query, stacked=True, sparse=True)
+    for title, text, unit, expression in (
+        ("Pass rate", f"Share of results that pass, by criterion.{WEIGHTED}", "percentunit",
+         promql.pass_rate(judged, EACH, _BY)),
+        ("Mean score", f"Mean of the scores by criterion, from 0, worst, to 1, best.{WEIGHTED}", "percentunit",
+         promql.weighted_mean(every, EACH, _BY)),
+        ("Failing results", "Results that fail, by criterion.", "short",
+         promql.verdict_count(judged, EACH, _BY, label=semconv.LABEL_FAIL)),
+        ("Results", "Results with a score or a label, by criterion.", "short",
+         promql.increase(semconv.METRIC_RESULTS, every, EACH, _BY)),
+    ):  # fmt: skip
+        if plan.names_with_verdicts or title not in ("Pass rate", "Failing results"):
+            board.graph(title, text, unit, Query(expression, _LEGEND), stacked=unit == "short", sparse=True)
 
 
 def _traffic(board: Board) -> None:
