@@ -46,9 +46,9 @@ def one_of(label: str, values: tuple[str, ...], *, sign: str = "=~") -> str:
     return f"{label}{sign}{quoted('|'.join(map(matching, values)))}"
 
 
-def selector(planned: PlannedCriterion, *more: str) -> str:
-    """What selects the series of a planned criterion, for its agents: ``{...}`` with further matchers."""
-    return "{" + joined(one_of(CRITERION, (planned.name,)), agents_of(planned), *more) + "}"
+def matchers_of(planned: PlannedCriterion) -> str:
+    """What selects the series of a planned criterion, for its agents."""
+    return joined(one_of(CRITERION, (planned.name,)), agents_of(planned))
 
 
 def agents_of(planned: PlannedCriterion) -> str:
@@ -58,13 +58,14 @@ def agents_of(planned: PlannedCriterion) -> str:
     return one_of(AGENT, planned.other_agents, sign="!~") if planned.other_agents else ""
 
 
-# Arguments of the queries: `matchers`, the content of a selector's braces (may be empty); `window`, a duration or one of Grafana's
-# variables (`$__range`, `$__rate_interval`); `by`, the labels to keep. Without traffic they return no series: neither
-# NaN nor a 0 that was not measured.
+# Queries take `matchers`, the content of a selector's braces (may be empty), `window`, a duration or one of Grafana's
+# variables (`$__range`, `$__rate_interval`), and `by`, the labels to keep. Without traffic they return no series.
 
 
-def increase(instrument: semconv.Instrument, matchers: str, window: str, by: Sequence[str] = ()) -> str:
-    return _sum(f"increase({instrument.prometheus_name}{{{matchers}}}[{window}])", by)
+def increase(metric: semconv.Instrument | str, matchers: str, window: str, by: Sequence[str] = ()) -> str:
+    name = metric if isinstance(metric, str) else metric.prometheus_name
+    labels = f" by ({', '.join(by)}) " if by else ""
+    return f"sum{labels}(increase({name}{{{matchers}}}[{window}]))"
 
 
 def verdict_count(matchers: str, window: str, by: Sequence[str] = (), *, label: str | None = None) -> str:
@@ -105,7 +106,6 @@ def pass_rate_bound(matchers: str, window: str, by: Sequence[str] = (), *, upper
     (F^2 P2 + P^2 F2)/(P+F)^4, and the effective number n = m(1-m)/variance. Where fewer than five results are on the
     rarer side that variance is a guess, and n is Kish's (P+F)^2/(P2+F2). As `agenteval_otel.scoring.intervals` has it.
     """
-
     p, f, p2, f2, passed, failed = (
         increase(metric, joined(matchers, f'{LABEL}="{label}"'), window, by)
         for metric in (semconv.METRIC_WEIGHT, semconv.METRIC_WEIGHT_SQUARED, semconv.METRIC_RESULTS)
@@ -133,7 +133,7 @@ def weighted_mean(matchers: str, window: str, by: Sequence[str] = ()) -> str:
 
 def plain_mean(matchers: str, window: str, by: Sequence[str] = ()) -> str:
     """The unweighted mean by the histogram, which knows the models; the weighted sums do not."""
-    return f"{_sum(f'increase({_SCORE}_sum{{{matchers}}}[{window}])', by)} / ({score_count(matchers, window, by)} > 0)"
+    return f"{increase(f'{_SCORE}_sum', matchers, window, by)} / ({score_count(matchers, window, by)} > 0)"
 
 
 def mean_half_width(matchers: str, window: str, by: Sequence[str] = ()) -> str:
@@ -154,15 +154,11 @@ def mean_half_width(matchers: str, window: str, by: Sequence[str] = ()) -> str:
 
 
 def score_count(matchers: str, window: str, by: Sequence[str] = ()) -> str:
-    return _sum(f"increase({_SCORE}_count{{{matchers}}}[{window}])", by)
+    return increase(f"{_SCORE}_count", matchers, window, by)
 
 
 def joined(*matchers: str) -> str:
     return ", ".join(filter(None, matchers))
-
-
-def _sum(what: str, by: Sequence[str]) -> str:
-    return f"sum by ({', '.join(by)}) ({what})" if by else f"sum({what})"
 
 
 def _wilson(rate_times_n: str, spread_times_n: str, n: str, *, upper: bool) -> str:

@@ -57,8 +57,8 @@ class Board:
         self._plan = plan
         self._file = f"criterion-{criterion_slug(name)}" if of_criterion else name
         uid, tag = (criterion_uid(name), _CRITERION) if of_criterion else (f"agenteval-{name}", _MAIN)
-        self._dashboard = builders.Dashboard(f"agenteval: {name}").uid(uid).description(f"{description} {MARK} grafana`.")
-        dashboard = self._dashboard.tags([_TAG, tag]).timezone("browser").refresh("1m")
+        self._dashboard = dashboard = builders.Dashboard(f"agenteval: {name}").uid(uid)
+        dashboard.description(f"{description} {MARK} grafana`.").tags([_TAG, tag]).timezone("browser").refresh("1m")
         dashboard.time("now-6h", "now").tooltip(models.DashboardCursorSync.CROSSHAIR).editable()
         dashboard.link(_links("Dashboards", _MAIN)).link(_links("Criteria", _CRITERION).as_dropdown(True))
         source = builders.DatasourceVariable("datasource").label("Data source").type("prometheus")

@@ -10,7 +10,16 @@ from collections.abc import Iterable
 
 from agenteval_otel import semconv
 from agenteval_otel.provisioning.plan import MonitoringPlan, PlannedCriterion
-from agenteval_otel.provisioning.promql import AGENT, CRITERION, LABEL, agents_of, joined, label_name, one_of, selector
+from agenteval_otel.provisioning.promql import (
+    AGENT,
+    CRITERION,
+    LABEL,
+    agents_of,
+    joined,
+    label_name,
+    matchers_of,
+    one_of,
+)
 from agenteval_otel.scoring.scales import BOOLEAN_SCALES
 from agenteval_otel.semconv import Instrument
 
@@ -34,9 +43,9 @@ def guarded(static: str) -> str:
     return static.replace("$", "\\x24").replace("[[", "\\x5b[")
 
 
-def of_planned(planned: PlannedCriterion, *more: str) -> str:
+def of_planned(planned: PlannedCriterion) -> str:
     """Matches the results of one criterion, of its own agents as far as they are chosen."""
-    return joined(OF_AGENT, guarded(selector(planned)[1:-1]), *more)
+    return joined(OF_AGENT, guarded(matchers_of(planned)))
 
 
 def of_names(names: Iterable[str]) -> str:

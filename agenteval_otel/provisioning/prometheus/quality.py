@@ -59,7 +59,7 @@ def recording_rules(plan: MonitoringPlan) -> list[dict[str, Any]]:
 def _constants(values: Mapping[PlannedCriterion, Any], series: str) -> str:
     """A constant for each criterion of each agent that has results, with the labels of the series."""
     return "\nor\n".join(
-        f"{figure(value)} + 0 * {series}{promql.selector(criterion)}" for criterion, value in values.items()
+        f"{figure(value)} + 0 * {series}{{{promql.matchers_of(criterion)}}}" for criterion, value in values.items()
     )
 
 
