@@ -19,8 +19,7 @@ def files_of(plan: MonitoringPlan) -> GeneratedFiles:
         ConfigurationError: The extra is missing.
     """
     try:
-        from agenteval_otel.provisioning.grafana.operations import files_of as of_operations
-        from agenteval_otel.provisioning.grafana.quality import files_of as of_quality
+        from agenteval_otel.provisioning.grafana.dashboards import files_of as dashboards_of
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "grafana_foundation_sdk":
             raise
@@ -30,7 +29,7 @@ def files_of(plan: MonitoringPlan) -> GeneratedFiles:
         for name in ("datasources", "dashboards")
     )
     return {
-        **of_quality(plan), **of_operations(plan),
+        **dashboards_of(plan),
         "provisioning/datasources/agenteval.yaml":
             datasources.replace("@interval@", f'"{plan.duration(_EXPORT_INTERVAL_S)}"'),
         "provisioning/dashboards/agenteval.yaml": dashboards,

@@ -1,36 +1,37 @@
-"""Dashboards about quality: the overview, each criterion on its own, and one release beside another."""
+"""The dashboards: overview, each criterion, releases and operations, and their queries with Grafana's variables.
+
+Grafana replaces ``$name``, ``${name}`` and ``[[name]]`` in queries, wherever they stand. A name that looks so is
+written with escapes that PromQL and LogQL undo, in descriptions with those of Markdown.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from agenteval_otel import semconv
 from agenteval_otel.provisioning import promql
 from agenteval_otel.provisioning.files import GeneratedFiles
 from agenteval_otel.provisioning.grafana.boards import BAND, Board, Query, Steps, criterion_uid, passing
-from agenteval_otel.provisioning.grafana.expressions import (
-    EACH,
-    LOST,
-    OF_AGENT,
-    PROCESS,
-    SAMPLED,
-    WEIGHTED,
-    WHOLE,
-    criterion_text,
-    criterion_title,
-    events,
-    failing,
-    of_names,
-    of_planned,
-    quantile,
-    rate,
-    share,
-)
 from agenteval_otel.provisioning.plan import MonitoringPlan, PlannedCriterion
-from agenteval_otel.provisioning.promql import AGENT, CRITERION, LABEL, MODEL, OUTCOME
+from agenteval_otel.provisioning.promql import AGENT, CRITERION, LABEL, MODEL, OUTCOME, joined, label_name, one_of
+from agenteval_otel.scoring.scales import BOOLEAN_SCALES
+from agenteval_otel.semconv import Instrument
 
+EACH, WHOLE = "$__rate_interval", "$__range"
+"""Windows: of a point of a graph, and of a single value, which is what the dashboard shows."""
+PROCESS = 'job=~"$job", instance=~"$instance"'
+# Between backticks nothing is escaped twice; what Grafana does for double quotes leaves those in names alone.
+_CHOSEN_AGENT = f"{AGENT}=~`${{agent:regex}}`"
+OF_AGENT = f"{PROCESS}, {_CHOSEN_AGENT}"
+_NORMALIZED = label_name(semconv.SCORE_NORMALIZED)
+WEIGHTED = " Each answer counts for as many as it stands for (1/probability), where its probability is known."
+LOST = "dropped_.*|" + "|".join((semconv.RATE_LIMITED, semconv.CAPTURE_FAILED, semconv.PIPELINE_FAILED))
+"""Outcomes of calls that should have been evaluated and were not."""
+SAMPLED = "|".join(
+    outcome for outcome in semconv.OUTCOMES if outcome not in (semconv.NOT_SAMPLED, semconv.SHED, semconv.DISABLED)
+)
 _SCORE = semconv.METRIC_SCORE.prometheus_name
-_REASON, _ERROR = promql.label_name(semconv.REASON_CODE), promql.label_name(semconv.ERROR_TYPE)
+_REASON, _ERROR = label_name(semconv.REASON_CODE), label_name(semconv.ERROR_TYPE)
 _INTERVAL = " The band is the 95 percent interval: few results, wide band."
 _LOW = 0.1
 _LOST_STEPS: Steps = ((None, "green"), (0.01, "red"))
@@ -38,14 +39,20 @@ _VERSION = "service_version"
 _BY = (CRITERION,)
 _LEGEND = "{{" + CRITERION + "}}"
 _EACH_VERSION, _EACH_LEGEND = (_VERSION, CRITERION), f"{{{{{_VERSION}}}}} {_LEGEND}"
+_JUDGE_MODEL, _JUDGE = label_name(semconv.JUDGE_MODEL), label_name(semconv.JUDGE_NAME)
+_PERIOD, _TOKENS = label_name(semconv.JUDGE_PERIOD), label_name(semconv.TOKEN_TYPE)
+_SIGNAL, _LOSS_REASON = label_name(semconv.EXPORT_SIGNAL), label_name(semconv.EXPORT_REASON)
+_WHERE = ("job", "instance")
+_LEVELS = {"0": ("full", "green"), "1": ("reduced", "yellow"), "2": ("no model calls", "orange"), "3": ("off", "red")}
+_BREAKER = {"0": ("closed", "green"), "1": ("half open", "yellow"), "2": ("open", "red")}
 
 
 def files_of(plan: MonitoringPlan) -> GeneratedFiles:
-    """The overview, a dashboard for each name of a criterion, and that of releases, which needs criteria."""
+    """The overview, a dashboard for each name of a criterion, that of releases if there are criteria, and operations."""
     files = dict(_overview(plan))
     for name in plan.names:
         files |= _criterion(plan, name)
-    return files | _releases(plan) if plan.criteria else files
+    return {**files, **(_releases(plan) if plan.criteria else {}), **_operations(plan)}
 
 
 # --- overview ---
@@ -107,7 +114,7 @@ def _traffic(board: Board) -> None:
         board.value(title, text, unit, query, width=6, height=4)
     text = "Share of the sampled calls that were dropped or failed. Red from 1 percent."
     board.value("Lost", text, "percentunit", Query(lost, "lost"), steps=_LOST_STEPS, width=6, height=4)
-    outcomes = Query(rate(semconv.METRIC_RESPONSES, (OUTCOME,), OF_AGENT), "{{" + OUTCOME + "}}")
+    outcomes = _rate(semconv.METRIC_RESPONSES, OUTCOME, matchers=OF_AGENT)
     text = "Calls of monitored handlers per second, by outcome."
     board.graph("Responses by outcome", text, "reqps", outcomes, stacked=True)
     both = (Query(share(SAMPLED), "sampling rate"), Query(share(semconv.EVALUATED), "coverage"))
@@ -203,7 +210,7 @@ def _traces(board: Board, planned: PlannedCriterion) -> None:
 
 def _failures(board: Board, name: str, *, calls_model: bool) -> None:
     board.row("The evaluator itself")
-    matchers = promql.joined(PROCESS, promql.one_of(CRITERION, (name,)))
+    matchers = joined(PROCESS, one_of(CRITERION, (name,)))
     errors = Query(promql.increase(semconv.METRIC_ERRORS, matchers, EACH, (_ERROR,)), "{{" + _ERROR + "}}")
     text = "Evaluations that broke, by error; they are no scores and count in nothing above. Empty is good."
     board.graph("Errors of the evaluator", text, "short", errors, stacked=True, sparse=True)
@@ -270,5 +277,194 @@ def _differences(board: Board, title: str, method: str, before: str, after: str,
 
 
 def _of_versions(matchers: str, expression: Callable[..., str], **options: bool) -> tuple[str, str]:
-    baseline, candidate = (promql.joined(matchers, f'{_VERSION}="${name}"') for name in ("baseline", "candidate"))
+    baseline, candidate = (joined(matchers, f'{_VERSION}="${name}"') for name in ("baseline", "candidate"))
     return f"({expression(baseline, WHOLE, _BY, **options)})", f"({expression(candidate, WHOLE, _BY, **options)})"
+
+
+# --- operations: whether the evaluation itself keeps up, what it costs, and what it does to its host ---
+
+
+def _operations(plan: MonitoringPlan) -> GeneratedFiles:
+    board = Board(plan, "operations", "Whether the evaluation itself is well.")
+    _queue(board)
+    _time(board)
+    if plan.judge_models:
+        _judges(board, plan)
+    _host(board)
+    return board.files()
+
+
+def _by(expression: str, *labels: str) -> Query:
+    return Query(expression, " ".join(f"{{{{{label}}}}}" for label in labels))
+
+
+def _rate(instrument: Instrument, *labels: str, matchers: str = PROCESS) -> Query:
+    return _by(rate(instrument, labels, matchers), *labels)
+
+
+def _latest(instrument: Instrument, *labels: str, how: str = "max") -> Query:
+    return _by(latest(instrument, labels, how=how), *labels)
+
+
+def _queue(board: Board) -> None:
+    board.row("Does it keep up?")
+    size, capacity = (latest(metric, _WHERE) for metric in (semconv.METRIC_QUEUE_BYTES, semconv.METRIC_QUEUE_MAX_BYTES))
+    lost = joined(PROCESS, f'{OUTCOME}=~"{LOST}"')
+    for title, text, unit, query in (
+        ("Queue, share in use",
+         "Responses that wait or are evaluated, as a share of what the queue may hold. At 1 responses are dropped.",
+         "percentunit", _by(f"{size} / {capacity}", *_WHERE)),
+        ("Queue, memory", "Estimated memory that waiting responses hold.", "bytes", _by(size, *_WHERE)),
+        ("Lost responses by reason", "Responses per second that were dropped or failed.", "reqps",
+         _rate(semconv.METRIC_RESPONSES, OUTCOME, matchers=lost)),
+        ("Errors of evaluators", "Failed evaluations per second, by criterion and error.", "cps",
+         _rate(semconv.METRIC_ERRORS, CRITERION, _ERROR)),
+        ("Lost in export", "Spans, events and metrics per second that did not reach the backend.", "cps",
+         _rate(semconv.METRIC_EXPORT_LOST, _SIGNAL, _LOSS_REASON)),
+        ("Since the last result", "Time since a result was last delivered. Grows without traffic, too.", "s",
+         _by(f"time() - {latest(semconv.METRIC_LAST_SUCCESS, _WHERE)}", *_WHERE)),
+        ("Responses by outcome", "Calls of monitored handlers per second, by outcome.", "reqps",
+         _rate(semconv.METRIC_RESPONSES, OUTCOME)),
+    ):  # fmt: skip
+        board.graph(title, text, unit, query, stacked=unit in ("reqps", "cps"), width=8)
+
+
+def _time(board: Board) -> None:
+    board.row("How long does it take?")
+    run = joined(PROCESS, f'{CRITERION}=""')
+    for title, text, instrument, matchers in (
+        ("Lag", "From the end of the response to its result: 50, 95 and 99 percent of the responses within so long.",
+         semconv.METRIC_LAG, PROCESS),
+        ("Duration of a run", "Of all evaluators of one response together: 50, 95 and 99 percent within so long.",
+         semconv.METRIC_DURATION, run),
+    ):  # fmt: skip
+        queries = (Query(quantile(instrument, of, matchers=matchers), f"{of * 100:g} %") for of in (0.5, 0.95, 0.99))
+        board.graph(title, text, "s", *queries)
+
+
+def _judges(board: Board, plan: MonitoringPlan) -> None:
+    board.row("Judges")
+    for title, text, unit, query in (
+        ("Calls of judges", "Judge calls per second, by outcome.", "reqps",
+         _rate(semconv.METRIC_JUDGE_CALLS, _JUDGE_MODEL, OUTCOME)),
+        ("Judge latency", "95 percent of the calls took at most so long, retries included.", "s",
+         _by(quantile(semconv.METRIC_JUDGE_DURATION, 0.95, (_JUDGE_MODEL,)), _JUDGE_MODEL)),
+        ("Tokens", "Tokens that judges used, a second, by kind.", "cps",
+         _rate(semconv.METRIC_JUDGE_TOKENS, _JUDGE_MODEL, _TOKENS)),
+        ("Spend an hour", "What judges cost in an hour at this pace, where prices are known.", "currencyUSD",
+         _by(f"3600 * {rate(semconv.METRIC_JUDGE_COST, (_JUDGE_MODEL,))}", _JUDGE_MODEL)),
+    ):  # fmt: skip
+        board.graph(title, text, unit, query, stacked=unit != "s")
+    text = "Circuit breaker of each judge's endpoint, the worst of all processes. Open: the judge is not called."
+    steps: Steps = ((None, "green"), (1, "yellow"), (2, "red"))
+    breaker = _latest(semconv.METRIC_JUDGE_BREAKER, _JUDGE)
+    board.value("Breaker", text, "none", breaker, steps=steps, texts=_BREAKER, width=12, height=6)
+    if plan.has_spend_limit:
+        text = "What is left for judges in the minute and the day, of the account with the least. At 0 none is called."
+        steps = ((None, "red"), (1e-9, "green"))
+        left = _latest(semconv.METRIC_JUDGE_BUDGET, _PERIOD, how="min")
+        board.value("Budget left", text, "currencyUSD", left, steps=steps, width=12, height=6)
+
+
+def _host(board: Board) -> None:
+    board.row("Is load shed?")
+    steps: Steps = ((None, "green"), (1, "yellow"), (2, "orange"), (3, "red"))
+    level, text = _latest(semconv.METRIC_SAMPLING_LEVEL, *_WHERE), "How far load shedding has reduced sampling."
+    board.value("Sampling level", text, "none", level, steps=steps, texts=_LEVELS, width=8, height=8)
+    for title, text, instrument in (
+        ("Drain time", "Estimated time until the queued responses are evaluated.", semconv.METRIC_QUEUE_DRAIN_TIME),
+        ("Event loop lag", "Greatest lateness of the host's event loops in a minute, where one is known.",
+         semconv.METRIC_LOOP_LAG),
+    ):  # fmt: skip
+        board.graph(title, text, "s", _latest(instrument, *_WHERE), width=8)
+
+
+# --- queries and texts ---
+
+
+def guarded(static: str) -> str:
+    """Text of a query that comes from names, with nothing in it that Grafana would replace."""
+    return static.replace("$", "\\x24").replace("[[", "\\x5b[")
+
+
+def of_planned(planned: PlannedCriterion) -> str:
+    """Matches the results of one criterion, of its own agents as far as they are chosen."""
+    return joined(OF_AGENT, guarded(promql.matchers_of(planned)))
+
+
+def of_names(names: Iterable[str]) -> str:
+    return joined(OF_AGENT, guarded(one_of(CRITERION, tuple(names))))
+
+
+def rate(instrument: Instrument, by: tuple[str, ...], matchers: str = PROCESS) -> str:
+    return f"sum by ({', '.join(by)}) (rate({instrument.prometheus_name}{{{matchers}}}[{EACH}]))"
+
+
+def latest(instrument: Instrument, by: tuple[str, ...], *, how: str = "max") -> str:
+    """A gauge as it stands, of the chosen processes; `how` says what becomes of several."""
+    return f"{how} by ({', '.join(by)}) ({instrument.prometheus_name}{{{PROCESS}}})"
+
+
+def quantile(instrument: Instrument, of: float, by: tuple[str, ...] = (), matchers: str = PROCESS) -> str:
+    labels = ", ".join(("le", *by))
+    counted = f"rate({instrument.prometheus_name}_bucket{{{matchers}}}[{EACH}])"
+    return f"histogram_quantile({of:g}, sum by ({labels}) ({counted}))"
+
+
+def share(outcomes: str, of_outcomes: str = ".*", *, window: str = EACH) -> str:
+    """The share of calls that ended in one of the outcomes, of those that ended in one of others; both patterns."""
+    name, outcome = semconv.METRIC_RESPONSES.prometheus_name, label_name(semconv.OUTCOME)
+    some, all_ = (
+        f'sum(increase({name}{{{OF_AGENT}, {outcome}=~"{pattern}"}}[{window}]))' for pattern in (outcomes, of_outcomes)
+    )
+    return f"({some} or 0 * {all_}) / ({all_} > 0)"
+
+
+def events(name: str, *stages: str) -> str:
+    """The events of a criterion's results, LogQL, with further stages."""
+    named = (f'event_name="{semconv.EVENT_RESULT}"', one_of(CRITERION, (name,)), _CHOSEN_AGENT)
+    return '{service_name=~"$service"} | ' + " | ".join(filter(None, (*named, *stages)))
+
+
+def failing(planned: PlannedCriterion) -> str:
+    """The events of results that fail; of a criterion without verdicts those in the lower half."""
+    worst = f'{LABEL}="{semconv.LABEL_FAIL}"' if planned.has_verdicts else f"{_NORMALIZED} < 0.5"
+    return events(planned.name, guarded(promql.agents_of(planned)), worst)
+
+
+def markdown(text: str) -> str:
+    """Text as it stands for a description, which Grafana reads as Markdown with variables."""
+    return "".join(
+        char if char.isalnum() or char in " ,.:;'-\n" or ord(char) > 127 else f"&#{ord(char)};" for char in text
+    )
+
+
+def criterion_title(planned: PlannedCriterion, plan: MonitoringPlan) -> str:
+    """A criterion's name; numbered where agents have different criteria of that name."""
+    same = [criterion for criterion in plan.criteria if criterion.name == planned.name]
+    return planned.name if len(same) == 1 else f"{planned.name} ({same.index(planned) + 1} of {len(same)})"
+
+
+def criterion_text(planned: PlannedCriterion) -> str:
+    criterion = planned.criterion
+    parts = [f"{criterion.description.rstrip('. ')}." if criterion.description.strip() else "", _scale(planned)]
+    if criterion.threshold is not None:
+        parts.append(f"Passes from {criterion.threshold:g} on.")
+    if planned.objective is not None:
+        parts.append(f"Objective: {planned.objective * 100:g} percent of the results pass.")
+    if planned.agents:
+        parts.append(f"For the agents {', '.join(planned.agents)}.")
+    elif planned.other_agents:
+        parts.append(f"For all agents but {', '.join(planned.other_agents)}.")
+    return markdown(" ".join(filter(None, parts)))
+
+
+def _scale(planned: PlannedCriterion) -> str:
+    criterion = planned.criterion
+    if criterion.minimum is not None and criterion.maximum is not None:
+        return f"Scored from {criterion.minimum:g}, worst, to {criterion.maximum:g}, best; shown from 0 to 1."
+    if criterion.scale == "likert5":
+        return "Scored from 1 to 5, 5 is best; shown from 0 to 1."
+    if criterion.scale == "numeric":
+        return "Scored by a number, more is better; shown from 0 to 1."
+    return "Passes or fails." if criterion.scale in BOOLEAN_SCALES else f"Scored on the scale {criterion.scale}."
