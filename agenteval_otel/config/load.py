@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import takewhile
 from typing import Any, NamedTuple
 
 from agenteval_otel.compat.agentdock import ENTRIES, SETTINGS_OF, marked
@@ -270,9 +271,7 @@ def _substitute(tree: Tree, environment: Mapping[str, str]) -> tuple[Tree, Probl
     return tree._replace(values=map_texts(tree.values, changed)), problems, frozenset(secrets)
 
 
-def _validated(
-    tree: Tree, problems: Problems, fields: Mapping[str, Any], secrets: frozenset[str]
-) -> Settings:
+def _validated(tree: Tree, problems: Problems, fields: Mapping[str, Any], secrets: frozenset[str]) -> Settings:
     known = sorted([*Settings.model_fields, "profiles"])  # `Settings` does not know profiles
     unknown = [key for key in tree.values if key not in known]
     problems = [*problems, *((key, f"unknown field{known_choices(key, known)}") for key in unknown)]
@@ -322,5 +321,6 @@ def hide(text: str, secrets: Iterable[str]) -> str:
             text = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", MASK, text)
         # Messages shorten long values: the beginning of a secret is masked as well.
         while len(secret) > _BEGINNING and (at := text.find(secret[:_BEGINNING])) >= 0:
-            text = text[:at] + MASK + text[at + len(os.path.commonprefix([text[at:], secret])) :]
+            same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(text[at:], secret, strict=False)))
+            text = text[:at] + MASK + text[at + same :]
     return mask_known(text, secrets)

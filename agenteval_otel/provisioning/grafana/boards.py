@@ -154,9 +154,7 @@ class Board:
         panel.filter_values(heatmap.FilterValueRange().le(1e-9)).cell_gap(1)
         self._add(panel, 12, sparse=True)
 
-    def tabular(
-        self, title: str, description: str, key: tuple[str, str], *queries: Query, width: int = 12
-    ) -> None:
+    def tabular(self, title: str, description: str, key: tuple[str, str], *queries: Query, width: int = 12) -> None:
         """One row for each value of a label (`key`: the label and its heading), one column for each query."""
         panel = _described(table.Panel(), title, description, "percentunit", _METRICS)
         names: dict[str, str] = {key[0]: key[1]}

@@ -48,7 +48,7 @@ _BREAKER = {"0": ("closed", "green"), "1": ("half open", "yellow"), "2": ("open"
 
 
 def files_of(plan: MonitoringPlan) -> GeneratedFiles:
-    """The overview, a dashboard for each name of a criterion, that of releases if there are criteria, and operations."""
+    """The overview, a dashboard for each name of a criterion, releases (if there are criteria), and operations."""
     files = dict(_overview(plan))
     for name in plan.names:
         files |= _criterion(plan, name)

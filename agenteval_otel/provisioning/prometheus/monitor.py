@@ -8,7 +8,6 @@ from typing import Final
 
 from agenteval_otel import semconv as names
 from agenteval_otel.provisioning.plan import MonitoringPlan
-from agenteval_otel.provisioning.promql import AGENT, CRITERION, LABEL, OUTCOME, increase, joined, label_name, one_of
 from agenteval_otel.provisioning.prometheus.rules import (
     DAY,
     HALF_HOUR,
@@ -23,6 +22,7 @@ from agenteval_otel.provisioning.prometheus.rules import (
     scenario,
     window,
 )
+from agenteval_otel.provisioning.promql import AGENT, CRITERION, LABEL, OUTCOME, increase, joined, label_name, one_of
 
 _LEAST_COUNT: Final = 10
 """Calls, failures or losses below which no share of them raises an alert."""
