@@ -29,7 +29,7 @@ _TOO_MANY = f"more than {MAX_VALUES} values"
 
 
 class _Error(yaml.MarkedYAMLError):
-    def __init__(self, problem: str, node: Node | yaml.Event) -> None:
+    def __init__(self, problem: str, node: Any) -> None:
         super().__init__(problem=problem, problem_mark=node.start_mark)
 
 

@@ -6,7 +6,9 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import takewhile
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
+
+from pydantic import BaseModel
 
 from agenteval_otel.compat.agentdock import ENTRIES, SETTINGS_OF, marked
 from agenteval_otel.components.explained import known_choices, suggestion
@@ -17,7 +19,6 @@ from agenteval_otel.runtime.masking import MASK, is_secret, mask_known, mask_tex
 
 _PREFIX = "AGENTEVAL_"
 _SETTINGS, _PROFILE = "AGENTEVAL_SETTINGS", "AGENTEVAL_PROFILE"
-_KNOWN = [*(_PREFIX + field.upper() for field in Settings.model_fields), _SETTINGS, _PROFILE]
 _REFERENCE = re.compile(r"\$\$\{|\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}|\$\{")
 _BEGINNING = 12
 
@@ -190,8 +191,10 @@ def _read_variables(environment: Mapping[str, str], base: Tree) -> tuple[Tree, l
         if not name.startswith(_PREFIX) or name in (_SETTINGS, _PROFILE) or not text:
             continue
         keys = name[len(_PREFIX) :].lower().split("__")
-        if keys[0] not in Settings.model_fields or not all(keys):
-            warnings.append(f"{name} names no setting{suggestion(name, _KNOWN)}")
+        if not _is_setting(keys):
+            nested = [f"{first}__{field}" for first in Settings.model_fields for field in _fields_below(first)]
+            known = [_PREFIX + setting.upper() for setting in [*Settings.model_fields, *nested]]
+            warnings.append(f"{name} names no setting{suggestion(name, [*known, _SETTINGS, _PROFILE])}")
             continue
         keys = _spelled(keys, base.values)
         path = ".".join(keys)
@@ -206,6 +209,23 @@ def _read_variables(environment: Mapping[str, str], base: Tree) -> tuple[Tree, l
         shown = MASK if any(map(is_secret, keys)) else mask_text(text)
         variables.append(Variable(name, path, shown))
     return Tree(values, origins), variables, warnings
+
+
+def _is_setting(keys: list[str]) -> bool:
+    first, *rest = keys
+    if first not in Settings.model_fields or not all(keys):
+        return False
+    if first == "agents":  # by name
+        return not rest or (len(rest) > 1 and rest[1] in _fields_below(first))
+    return not rest or rest[0] in _fields_below(first) or first in ("criteria", "dispatcher", "sampler")
+
+
+def _fields_below(setting: str) -> list[str]:
+    """The fields of a section or of an agent; none for values, lists, and parts that are chosen by `type`."""
+    annotation = Settings.model_fields[setting].annotation
+    models = [kind for kind in (annotation, *get_args(annotation)) if isinstance(kind, type)]
+    sections = [kind for kind in models if issubclass(kind, BaseModel) and "contract" not in kind.__dict__]
+    return [field for section in sections for field in section.model_fields]
 
 
 def _spelled(keys: list[str], base: Any) -> list[str]:

@@ -102,6 +102,7 @@ def _merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
     merged = {key: value for key, value in base.items() if key not in removed}
     for key, value in over.items():
         below = base.get(key)
-        both = isinstance(below, dict) and isinstance(value, dict)
-        merged[key] = _merged(below, value) if both else value
+        if isinstance(below, dict) and isinstance(value, dict):
+            value = _merged(below, value)
+        merged[key] = value
     return merged
