@@ -31,8 +31,8 @@ def files_of(plan: MonitoringPlan, *, webhook: str | None = None) -> GeneratedFi
     configured = {} if webhook is None else {"webhook_configs": [{"url": literal(webhook), "send_resolved": True}]}
     inhibitions = _inhibitions(alerts_of(plan))
     # One message per criterion of an agent, whatever alerts it has; alerts about a whole service come together.
-    page: dict[str, Any] = {"matchers": ['severity="page"'], "receiver": receiver, **_times(plan, 10.0, 60.0, 3_600.0)}
-    tree = {
+    page = {"matchers": ['severity="page"'], "receiver": receiver, **_times(plan, 10.0, 60.0, 3_600.0)}
+    tree: dict[str, Any] = {
         "route": {
             "receiver": receiver, "group_by": list(GROUP), **_times(plan, 30.0, 300.0, 86_400.0), "routes": [page],
         },
