@@ -34,9 +34,7 @@ class Following(Protocol):
     def bind(self, pipeline: Pipeline) -> None: ...
 
 
-class _Request(NamedTuple):
-    """The arguments of `configure`, for `reload`."""
-
+class _Request(NamedTuple):  # of `configure`, for `reload`
     path: str | os.PathLike[str] | None = None
     profile: str | None = None
     fields: Mapping[str, Any] = {}
@@ -363,7 +361,6 @@ def flush(timeout_s: float = 5.0) -> bool:
     True only if they are. Call it before a serverless function returns.
     """
     deadline = time.monotonic() + timeout_s
-    # Calls from before the last `configure` or `reload` finish in the pipeline in which they began.
     drained = drain(timeout_s)
     return default_pipeline().flush(_left(deadline)) and drained
 

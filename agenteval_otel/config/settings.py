@@ -7,16 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    SerializeAsAny,
-    ValidationInfo,
-    WithJsonSchema,
-    field_validator,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, ValidationInfo, field_validator, model_validator
+from pydantic.json_schema import WithJsonSchema
 
 from agenteval_otel.compat import load_evaluators
 from agenteval_otel.components.explained import ComponentError, FriendlyErrors, known_choices
@@ -119,7 +111,6 @@ def load_sampler(sample_rate: Any, sampler: Any) -> Any | None:
 
 
 def load_storage(values: Any) -> tuple[Any, ...]:
-    """Storage providers from one or several instances or mappings."""
     several = values if isinstance(values, list | tuple) else [values]
     return load_each(_load_provider, several, path="storage")
 

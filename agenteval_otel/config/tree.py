@@ -48,7 +48,6 @@ class EnvironmentText(str):
     shown: str
 
     def __new__(cls, value: str, shown: str) -> EnvironmentText:
-        """The value, and what messages show instead."""
         text = super().__new__(cls, value)
         text.shown = shown
         return text
@@ -63,7 +62,6 @@ def place_of(path: str) -> str:
 
 
 def path_of(path: str, key: str | int) -> str:
-    """The path of an entry of the mapping or list at `path`."""
     if isinstance(key, int):
         return f"{path}[{key}]"
     return f"{path}.{key}" if path else key

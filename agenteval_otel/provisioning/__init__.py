@@ -51,11 +51,7 @@ def options_of(target: str) -> dict[str, str]:
 
 
 def files_for(target: str, plan: MonitoringPlan, options: Mapping[str, Any] | None = None) -> GeneratedFiles:
-    """The files of a target, or of all, by their paths below the folder that the user chooses.
-
-    Raises:
-        ConfigurationError: A wrong option, or an extra that the target needs is not installed.
-    """
+    """The files of a target, or of all, by their paths below the folder that the user chooses."""
     files: dict[str, str] = {}
     for name in _members(target):
         folder, known = TARGETS[name].folder, TARGETS[name].options

@@ -20,11 +20,7 @@ webhook_configs: [{url: "http://127.0.0.1:9000/alerts"}]."""
 
 
 def files_of(plan: MonitoringPlan, *, webhook: str | None = None) -> GeneratedFiles:
-    """Alertmanager's configuration; without the webhook, the address that alerts are posted to, nothing is sent.
-
-    Raises:
-        ConfigurationError: The webhook is not an HTTP address.
-    """
+    """Alertmanager's configuration; without the webhook, an HTTP address to post alerts to, nothing is sent."""
     if webhook is not None and not _ADDRESS.match(webhook):
         raise ConfigurationError("must be an address that begins with http:// or https://", path="webhook")
     receiver = "nobody" if webhook is None else "webhook"

@@ -59,8 +59,7 @@ def write(folder: Path, files: GeneratedFiles, *, force: bool = False) -> list[s
     """Write what differs, each file whole or not at all; gives the paths that were written.
 
     Raises:
-        ConfigurationError: The folder cannot be written to, or a file there was not generated and `force` is not set;
-            then nothing was written.
+        ConfigurationError: A file was not generated and `force` is not set (nothing is written then), or an OSError.
     """
     changed = differing(folder, files)
     if not force:

@@ -25,8 +25,8 @@ _FEW = 5
 _VERDICTS = (semconv.LABEL_PASS, semconv.LABEL_FAIL)
 _BOTH = f'{LABEL}=~"{"|".join(_VERDICTS)}"'
 _SCORE = semconv.METRIC_SCORE.prometheus_name
+# Escaped in a string it passes once; Prometheus writes a rule's expression anew, and fails to read this in it.
 _REPLACEMENT = "\ufffd"
-"""Escaped in a string it passes once; Prometheus writes a rule's expression anew, and fails to read this in it."""
 
 
 def quoted(value: str) -> str:

@@ -13,11 +13,7 @@ _EXPORT_INTERVAL_S: Final = 60.0  # of the applications: nothing new happens bet
 
 
 def files_of(plan: MonitoringPlan) -> GeneratedFiles:
-    """The dashboards and what Grafana reads at its start, by path.
-
-    Raises:
-        ConfigurationError: The extra is missing.
-    """
+    """The dashboards and what Grafana reads at its start, by path; `ConfigurationError` without the extra."""
     try:
         from agenteval_otel.provisioning.grafana.dashboards import files_of as dashboards_of
     except ModuleNotFoundError as error:

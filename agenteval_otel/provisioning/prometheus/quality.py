@@ -64,22 +64,17 @@ def _constants(values: Mapping[PlannedCriterion, Any], series: str) -> str:
 
 
 class Burn(NamedTuple):
-    """A pair of windows in which the error budget may burn too fast.
-
-    Attributes:
-        factor: How many times the failures that the objective allows.
-        towards_all: Upper bound of the limit, between the allowed share (0) and everything (1): where many answers may
-            fail, the factor alone would ask for more failures than there are answers.
-        least: Minimum of verdicts in both windows, the long one's first.
-    """
+    """A pair of windows in which the error budget may burn too fast."""
 
     name: str
     severity: Literal["page", "ticket"]
     long: str
     short: str
-    factor: float
+    factor: float  # how many times the failures that the objective allows
+    # Upper bound of the limit, from the allowed share (0) to everything (1): where many answers may fail, the factor alone
+    # would ask for more failures than there are answers.
     towards_all: float
-    least: tuple[int, int]
+    least: tuple[int, int]  # verdicts in the long window, and in the short one
     for_s: float
 
     def limit(self, objective: float) -> float:
