@@ -299,16 +299,21 @@ def _by(expression: str, *labels: str) -> Query:
 
 
 def _rate(instrument: Instrument, *labels: str, matchers: str = PROCESS) -> Query:
-    return _by(rate(instrument, labels, matchers), *labels)
+    by = ", ".join(labels)
+    return _by(f"sum by ({by}) (rate({instrument.prometheus_name}{{{matchers}}}[{EACH}]))", *labels)
 
 
 def _latest(instrument: Instrument, *labels: str, how: str = "max") -> Query:
-    return _by(latest(instrument, labels, how=how), *labels)
+    """A gauge as it stands, of the chosen processes; `how` says what becomes of several."""
+    return _by(f"{how} by ({', '.join(labels)}) ({instrument.prometheus_name}{{{PROCESS}}})", *labels)
 
 
 def _queue(board: Board) -> None:
     board.row("Does it keep up?")
-    size, capacity = (latest(metric, _WHERE) for metric in (semconv.METRIC_QUEUE_BYTES, semconv.METRIC_QUEUE_MAX_BYTES))
+    size, capacity, success = (
+        _latest(metric, *_WHERE).expression
+        for metric in (semconv.METRIC_QUEUE_BYTES, semconv.METRIC_QUEUE_MAX_BYTES, semconv.METRIC_LAST_SUCCESS)
+    )
     lost = joined(PROCESS, f'{OUTCOME}=~"{LOST}"')
     for title, text, unit, query in (
         ("Queue, share in use",
@@ -322,7 +327,7 @@ def _queue(board: Board) -> None:
         ("Lost in export", "Spans, events and metrics per second that did not reach the backend.", "cps",
          _rate(semconv.METRIC_EXPORT_LOST, _SIGNAL, _LOSS_REASON)),
         ("Since the last result", "Time since a result was last delivered. Grows without traffic, too.", "s",
-         _by(f"time() - {latest(semconv.METRIC_LAST_SUCCESS, _WHERE)}", *_WHERE)),
+         _by(f"time() - {success}", *_WHERE)),
         ("Responses by outcome", "Calls of monitored handlers per second, by outcome.", "reqps",
          _rate(semconv.METRIC_RESPONSES, OUTCOME)),
     ):  # fmt: skip
@@ -352,7 +357,7 @@ def _judges(board: Board, plan: MonitoringPlan) -> None:
         ("Tokens", "Tokens that judges used, a second, by kind.", "cps",
          _rate(semconv.METRIC_JUDGE_TOKENS, _JUDGE_MODEL, _TOKENS)),
         ("Spend an hour", "What judges cost in an hour at this pace, where prices are known.", "currencyUSD",
-         _by(f"3600 * {rate(semconv.METRIC_JUDGE_COST, (_JUDGE_MODEL,))}", _JUDGE_MODEL)),
+         _by(f"3600 * {_rate(semconv.METRIC_JUDGE_COST, _JUDGE_MODEL).expression}", _JUDGE_MODEL)),
     ):  # fmt: skip
         board.graph(title, text, unit, query, stacked=unit != "s")
     text = "Circuit breaker of each judge's endpoint, the worst of all processes. Open: the judge is not called."
@@ -394,15 +399,6 @@ def of_planned(planned: PlannedCriterion) -> str:
 
 def of_names(names: Iterable[str]) -> str:
     return joined(OF_AGENT, guarded(one_of(CRITERION, tuple(names))))
-
-
-def rate(instrument: Instrument, by: tuple[str, ...], matchers: str = PROCESS) -> str:
-    return f"sum by ({', '.join(by)}) (rate({instrument.prometheus_name}{{{matchers}}}[{EACH}]))"
-
-
-def latest(instrument: Instrument, by: tuple[str, ...], *, how: str = "max") -> str:
-    """A gauge as it stands, of the chosen processes; `how` says what becomes of several."""
-    return f"{how} by ({', '.join(by)}) ({instrument.prometheus_name}{{{PROCESS}}})"
 
 
 def quantile(instrument: Instrument, of: float, by: tuple[str, ...] = (), matchers: str = PROCESS) -> str:

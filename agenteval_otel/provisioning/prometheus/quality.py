@@ -71,8 +71,8 @@ class Burn(NamedTuple):
     long: str
     short: str
     factor: float  # how many times the failures that the objective allows
-    # Upper bound of the limit, from the allowed share (0) to everything (1): where many answers may fail, the factor alone
-    # would ask for more failures than there are answers.
+    # Upper bound of the limit, from the allowed share (0) to everything (1): where many answers may fail, the factor
+    # alone would ask for more failures than there are answers.
     towards_all: float
     least: tuple[int, int]  # verdicts in the long window, and in the short one
     for_s: float
