@@ -10,9 +10,8 @@ from agenteval_otel.cli.figures import count_of, number_between, setting
 from agenteval_otel.config.load import load_settings
 from agenteval_otel.config.process import build_loaded
 from agenteval_otel.errors import ConfigurationError
-from agenteval_otel.provisioning import MonitoringPlan, PlannedCriterion
+from agenteval_otel.provisioning import ALL, TARGETS, MonitoringPlan, PlannedCriterion, files_for, options_of
 from agenteval_otel.provisioning.files import differing, left_over, write
-from agenteval_otel.provisioning.targets import ALL, TARGETS, files_for, options_of
 from agenteval_otel.runtime.masking import printable
 
 DESCRIPTION = (

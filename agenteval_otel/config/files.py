@@ -6,62 +6,57 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NoReturn
 
 import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from agenteval_otel.config.tree import MAX_DEPTH, MAX_VALUES, Items, Section
+from agenteval_otel.config.tree import MAX_DEPTH, MAX_VALUES, Tree, path_of, paths_of, place_of
 from agenteval_otel.errors import ConfigurationError
 
-_TAG = "tag:yaml.org,2002:"
+MAX_BYTES = 256 * 1024
+_WORDS = {
+    form: value for word, value in (("true", True), ("false", False), ("null", None))
+    for form in (word, word.title(), word.upper())
+} | {"~": None, "": None}  # fmt: skip
+_INT = re.compile(r"[-+]?[0-9]{1,4000}")
+_FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
+_LINE = re.compile(r" \(at line (\d+), column \d+\)")
+_LONG_KEY = re.compile(rf"(?<![\w-])(?:[\w-]++[ \t]*+\.[ \t]*+){{{2 * MAX_DEPTH}}}")
+_TOO_DEEP = f"nested deeper than {MAX_DEPTH} levels"
+_TOO_MANY = f"more than {MAX_VALUES} values"
 
 
 class _Error(yaml.MarkedYAMLError):
-    def __init__(self, problem: str, mark: Any) -> None:
-        super().__init__(problem=problem, problem_mark=mark)
+    def __init__(self, problem: str, node: Any) -> None:
+        super().__init__(problem=problem, problem_mark=node.start_mark)
 
 
 class _Loader(yaml.SafeLoader):
     yaml_implicit_resolvers: dict[str, Any] = {}
-    depth = values = 0
+    depth = nodes = 0
 
     def compose_node(self, parent: Node | None, index: Any) -> Node | None:
         event = self.peek_event()  # type: ignore[no-untyped-call]
         if (tag := getattr(event, "tag", None)) is not None:
-            raise _Error(f"tags are not allowed, found {tag[:40]!r}", event.start_mark)
-        self.depth, self.values = self.depth + 1, self.values + 1
-        if self.depth > 2 * MAX_DEPTH:  # `read_file` checks the exact limit
-            raise _Error(f"nested deeper than {MAX_DEPTH} levels", event.start_mark)
-        if self.values > MAX_VALUES:
-            raise _Error(f"more than {MAX_VALUES} values", event.start_mark)
+            raise _Error(f"tags are not allowed, found {tag[:40]!r}", event)
+        self.depth, self.nodes = self.depth + 1, self.nodes + 1
+        if self.depth > 2 * MAX_DEPTH:  # `_Converter` checks the exact limit
+            raise _Error(_TOO_DEEP, event)
+        if self.nodes > 2 * MAX_VALUES:
+            raise _Error(_TOO_MANY, event)
         node = super().compose_node(parent, index)
         self.depth -= 1
         return node
 
 
-for _kind, _pattern, _first in (
-    ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
-    ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
-    ("int", r"[-+]?[0-9]{1,4000}", "-+0123456789"),
-    ("float", r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?", "-+.0123456789"),
-    ("merge", r"<<", "<"),
-):
-    _Loader.add_implicit_resolver(_TAG + _kind, re.compile(rf"^(?:{_pattern})$"), list(_first))
-
-
-def load_yaml(text: str, name: str) -> Any:
-    """The document's value, as `Section`, `Items` and scalars with their lines; None when it is empty.
-
-    Raises:
-        ConfigurationError: Not YAML, a tag, a key twice or no text, or nested too deeply; with the line.
-    """
+def load_yaml(text: str, name: str) -> tuple[Any, dict[str, str]]:
+    """The document's value (None when it is empty), and its origins as in `Tree`; errors have the line."""
     try:
-        loader = _Loader(text)
-        node = loader.get_single_node()
-        return None if node is None else _Converter(name).value(node)
+        node = _Loader(text).get_single_node()
+        converter = _Converter(name)
+        return None if node is None else converter.value(node), converter.origins
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f"{name}:{mark.line + 1}" if mark is not None else name
@@ -71,109 +66,100 @@ def load_yaml(text: str, name: str) -> Any:
         raise ConfigurationError(f"not YAML: {str(error).splitlines()[0][:200]}", path=name) from None
 
 
-_OPEN = object()
-
-
 class _Converter:
-    """Nodes to values. An alias is the value of its anchor, not a copy."""
+    """Nodes to values; an alias is converted again for each use, and counted."""
 
     def __init__(self, name: str) -> None:
-        self._name = name
-        self._values: dict[Node, Any] = {}
+        self.origins: dict[str, str] = {}
+        self._name, self._count = name, 0
 
-    def value(self, node: Node) -> Any:
-        if node not in self._values:
-            self._values[node] = _OPEN
-            self._values[node] = self._convert(node)
-        if self._values[node] is _OPEN:
-            raise _Error("an alias is inside of its own anchor", node.start_mark)
-        return self._values[node]
-
-    def _convert(self, node: Node) -> Any:
-        if isinstance(node, MappingNode):
-            return self._section(node)
+    def value(self, node: Node, path: str = "", outer: tuple[Node, ...] = ()) -> Any:
+        self._count += 1
+        if node in outer:
+            raise _Error("an alias is inside of its own anchor", node)
+        if len(outer) > MAX_DEPTH:
+            raise _Error(_TOO_DEEP, node)
+        if self._count > MAX_VALUES:
+            raise _Error(_TOO_MANY, node)
         if isinstance(node, SequenceNode):
-            return Items(map(self.value, node.value), map(self._line, node.value))
-        text = str(node.value)
-        match node.tag.removeprefix(_TAG):
-            case "bool":
-                return text.lower() == "true"
-            case "null":
-                return None
-            case "int":
-                return int(text)
-            case "float":
-                number = float(text)
-                return number if math.isfinite(number) else text
-            case _:
-                return text
+            return [self._entry(item, item, path_of(path, i), (*outer, node)) for i, item in enumerate(node.value)]
+        return self._mapping(node, path, (*outer, node)) if isinstance(node, MappingNode) else _scalar(node)
 
-    def _section(self, node: MappingNode) -> Section:
-        section = Section()
-        merged: list[Node] = []
+    def _entry(self, where: Node, node: Node, path: str, outer: tuple[Node, ...]) -> Any:
+        self.origins[place_of(path)] = f"{self._name}:{where.start_mark.line + 1}"
+        return self.value(node, path, outer)
+
+    def _mapping(self, node: MappingNode, path: str, outer: tuple[Node, ...]) -> dict[str, Any]:
+        merged = [value for key, value in node.value if _is_merge(key)]
+        bases = [base for value in merged for base in (value.value if isinstance(value, SequenceNode) else [value])]
+        values: dict[str, Any] = {}
+        for base in reversed(bases):
+            if not isinstance(base, MappingNode):
+                raise _Error("'<<' takes mappings", base)
+            values |= self.value(base, path, outer)
+        lines: dict[str, int] = {}
         for key, value in node.value:
-            if key.tag == f"{_TAG}merge":
-                merged += value.value if isinstance(value, SequenceNode) else [value]
+            if _is_merge(key):
                 continue
-            if not isinstance(key, ScalarNode) or key.tag != f"{_TAG}str" or not key.value:
+            if not isinstance(key, ScalarNode) or not isinstance(_scalar(key), str) or not key.value:
                 hint = f"; write '{key.value}'" if isinstance(key, ScalarNode) and key.value else ""
-                raise _Error(f"a key must be text{hint}", key.start_mark)
-            if key.value in section:
-                first = section.origins[key.value].rpartition(":")[2]
-                raise _Error(f"the key {key.value[:40]!r} is here and in line {first}", key.start_mark)
-            section.put(key.value, self.value(value), self._line(key))
-        for base_node in merged:
-            base = self.value(base_node)
-            if not isinstance(base, Section):
-                raise _Error("'<<' takes mappings", base_node.start_mark)
-            for key in base.keys() - section.keys():
-                section.put(key, base[key], base.origins[key])
-        return section
-
-    def _line(self, node: Node) -> str:
-        return f"{self._name}:{node.start_mark.line + 1}"
+                raise _Error(f"a key must be text{hint}", key)
+            if key.value in lines:
+                raise _Error(f"the key {key.value[:40]!r} is here and in line {lines[key.value]}", key)
+            lines[key.value] = key.start_mark.line + 1
+            values[key.value] = self._entry(key, value, path_of(path, key.value), outer)
+        return values
 
 
-MAX_BYTES = 256 * 1024
-_LINE = re.compile(r" \(at line (\d+), column \d+\)")
-_LONG_KEY = re.compile(rf"(?<![\w-])(?:[\w-]++[ \t]*+\.[ \t]*+){{{2 * MAX_DEPTH}}}")
-_SURROGATE = re.compile("[\ud800-\udfff]")
+def _is_merge(key: Node) -> bool:
+    return isinstance(key, ScalarNode) and key.value == "<<" and key.style is None
 
 
-def read_file(path: str | os.PathLike[str]) -> Section:
+def _scalar(node: Node) -> Any:
+    text = str(node.value)
+    if not isinstance(node, ScalarNode) or node.style is not None:
+        return text
+    if text in _WORDS:
+        return _WORDS[text]
+    if _INT.fullmatch(text):
+        return int(text)
+    return float(text) if _FLOAT.fullmatch(text) and math.isfinite(float(text)) else text
+
+
+def read_file(path: str | os.PathLike[str]) -> Tree:
     """The file's mapping, each value with its origin (with the line, in YAML). Blocks for the file system.
 
     Raises:
-        ConfigurationError: Missing, not readable, too large, not of its format, empty, no mapping, or nested too
-            deeply; the path is the file with its line.
+        ConfigurationError: Not readable, or not what settings can be; the path is the file, with its line if known.
     """
     file = Path(path)
     loader = _LOADERS.get(file.suffix.lower())
     if loader is None:
         raise ConfigurationError(f"expected a file that ends in {', '.join(_LOADERS)}", path=str(file))
-    text = _text_of(file)
+    text, name = _text_of(file), file.name
     try:
-        document = loader(text, file.name)
+        values, origins = loader(text, name)
     except RecursionError:
-        raise ConfigurationError(f"nested deeper than {MAX_DEPTH} levels", path=file.name) from None
-    if document is None:
-        raise ConfigurationError("the file is empty; settings that change nothing are {}", path=file.name)
-    if not isinstance(document, Section):
-        raise ConfigurationError(f"expected a mapping of settings, found {_kind_of(document)}", path=file.name)
-    _check_size(document, file.name)
-    return document
+        raise ConfigurationError(_TOO_DEEP, path=name) from None
+    if values is None:
+        raise ConfigurationError("the file is empty; settings that change nothing are {}", path=name)
+    if not isinstance(values, dict):
+        kind = "a list" if isinstance(values, list) else f"{type(values).__name__} {str(values)[:40]!r}"
+        raise ConfigurationError(f"expected a mapping of settings, found {kind}", path=name)
+    try:
+        json.dumps(values, ensure_ascii=False).encode()
+    except ValueError:
+        message = "a text holds half of a character (a lone surrogate), or a number has thousands of digits"
+        raise ConfigurationError(message, path=name) from None
+    return Tree(values, origins)
 
 
 def _text_of(file: Path) -> str:
     try:
-        if file.exists() and not (file.is_file() or file.is_dir()):
-            raise ConfigurationError("expected a regular file", path=str(file))  # opening a pipe would wait
         with file.open("rb") as opened:
             content = opened.read(MAX_BYTES + 1)
     except OSError as error:
         raise ConfigurationError(f"cannot be read: {error.strerror or error}", path=str(file)) from None
-    except ValueError:  # a NUL in the path
-        raise ConfigurationError("is not a path", path=repr(file)) from None
     if len(content) > MAX_BYTES:
         raise ConfigurationError(f"too large, at most {MAX_BYTES} bytes are read", path=str(file))
     try:
@@ -183,30 +169,30 @@ def _text_of(file: Path) -> str:
         raise ConfigurationError("not UTF-8", path=f"{file.name}:{line}") from None
 
 
-def _load_toml(text: str, name: str) -> Any:
+def _load_toml(text: str, name: str) -> tuple[Any, dict[str, str]]:
     if _LONG_KEY.search(text):  # the parser takes a time that grows with the square of the length
-        raise ConfigurationError(f"nested deeper than {MAX_DEPTH} levels", path=name)
+        raise ConfigurationError(_TOO_DEEP, path=name)
     import tomllib
 
     try:
-        document = tomllib.loads(text)
+        values = tomllib.loads(text)
     except ValueError as error:
         line = _LINE.search(str(error))
         where = f"{name}:{line[1]}" if line else name
         raise ConfigurationError(f"not TOML: {_LINE.sub('', str(error))[:80]}", path=where) from None
-    return _with_origins(document, name, 0) if document else None
+    return _with_origins(values or None, name)
 
 
-def _load_json(text: str, name: str) -> Any:
+def _load_json(text: str, name: str) -> tuple[Any, dict[str, str]]:
     if not text.strip():
-        return None
+        return None, {}
     try:
-        document = json.loads(text, object_pairs_hook=_without_duplicates, parse_constant=_refuse)
+        values = json.loads(text, object_pairs_hook=_without_duplicates, parse_constant=_refuse)
     except json.JSONDecodeError as error:
         raise ConfigurationError(f"not JSON: {error.msg}", path=f"{name}:{error.lineno}") from None
     except ValueError as error:
         raise ConfigurationError(f"not JSON: {str(error)[:80]}", path=name) from None
-    return _with_origins(document, name, 0)
+    return _with_origins(values, name)
 
 
 _LOADERS = {".yaml": load_yaml, ".yml": load_yaml, ".toml": _load_toml, ".json": _load_json}
@@ -225,42 +211,23 @@ def _refuse(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is not a JSON number")
 
 
-def _with_origins(value: Any, name: str, depth: int) -> Any:
-    """The same value with the file's name as its origin; dates and times as text, as in YAML."""
-    if depth > 2 * MAX_DEPTH:
-        raise RecursionError
+def _with_origins(values: Any, name: str) -> tuple[Any, dict[str, str]]:
+    """The values with the file's name as their origin, within the limits."""
+    values = _checked(values, name, 0)
+    origins = {place_of(path): name for path in paths_of(values)}
+    if len(origins) > MAX_VALUES:
+        raise ConfigurationError(_TOO_MANY, path=name)
+    return values, origins
+
+
+def _checked(value: Any, name: str, depth: int) -> Any:
+    """The value, with dates and times as text, as in YAML."""
+    if depth > MAX_DEPTH:
+        raise ConfigurationError(_TOO_DEEP, path=name)
     if isinstance(value, dict):
-        section = Section()
-        for key, item in value.items():
-            if not key:
-                raise ConfigurationError("a key is empty", path=name)
-            section.put(key, _with_origins(item, name, depth + 1), name)
-        return section
+        if "" in value:
+            raise ConfigurationError("a key is empty", path=name)
+        return {key: _checked(item, name, depth + 1) for key, item in value.items()}
     if isinstance(value, list):
-        return Items([_with_origins(item, name, depth + 1) for item in value], [name] * len(value))
+        return [_checked(item, name, depth + 1) for item in value]
     return value if value is None or isinstance(value, bool | int | float | str) else str(value)
-
-
-def _check_size(document: Section, name: str) -> None:
-    """Limit depth and number of values, so that later code may walk the tree freely."""
-    level: list[Any] = [Items([document])]
-    values = 0
-    for _ in range(MAX_DEPTH + 2):
-        level = [inner for value in level for inner in _inside(value)]
-        values += len(level)
-        texts = [text for value in level for text in (value if isinstance(value, Section) else [value])]
-        if any(_SURROGATE.search(text) for text in texts if isinstance(text, str)):
-            raise ConfigurationError("a text holds half of a character (a lone surrogate)", path=name)
-        if values > MAX_VALUES:
-            raise ConfigurationError(f"more than {MAX_VALUES} values", path=name)
-        if not level:
-            return
-    raise ConfigurationError(f"nested deeper than {MAX_DEPTH} levels", path=name)
-
-
-def _inside(value: Any) -> Iterable[Any]:
-    return value.values() if isinstance(value, Section) else value if isinstance(value, Items) else ()
-
-
-def _kind_of(value: Any) -> str:
-    return "a list" if isinstance(value, Items) else f"{type(value).__name__} {str(value)[:40]!r}"

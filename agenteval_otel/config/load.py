@@ -1,7 +1,4 @@
-"""From a file, a profile, the environment and arguments to `Settings`; one error lists every problem.
-
-Precedence, lowest first: defaults, the file, its profile, variables ``AGENTEVAL_*``, arguments in code.
-"""
+"""`Settings` from defaults, a file, its profile, variables ``AGENTEVAL_*`` and arguments, in rising precedence."""
 
 from __future__ import annotations
 
@@ -9,26 +6,25 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import takewhile
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
+
+from pydantic import BaseModel
 
 from agenteval_otel.compat.agentdock import ENTRIES, SETTINGS_OF, marked
-from agenteval_otel.components.explained import known_choices
-from agenteval_otel.config.environment import PREFIX, PROFILE, SETTINGS, Variable, read_variables, substitute
-from agenteval_otel.config.parts import missing_sets
-from agenteval_otel.config.settings import Settings
-from agenteval_otel.config.tree import EXCLUSIVE, Items, Section, merge, origin_of, plain
+from agenteval_otel.components.explained import known_choices, suggestion
+from agenteval_otel.config.settings import Problems, Settings, missing_sets
+from agenteval_otel.config.tree import EXCLUSIVE, EnvironmentText, Tree, map_texts, merge, paths_of, place_of
 from agenteval_otel.errors import ConfigurationError
-from agenteval_otel.runtime.masking import MASK, mask_known
+from agenteval_otel.runtime.masking import MASK, is_secret, mask_known, mask_text
+
+_PREFIX = "AGENTEVAL_"
+_SETTINGS, _PROFILE = "AGENTEVAL_SETTINGS", "AGENTEVAL_PROFILE"
+_REFERENCE = re.compile(r"\$\$\{|\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}|\$\{")
+_BEGINNING = 12
 
 
 class Problem(NamedTuple):
-    """One problem in the settings.
-
-    Attributes:
-        origin: ``settings.yaml:12``, or a variable's name; None for arguments in code.
-        path: The setting, such as ``agents.support.sample_rate``.
-        message: The value, and what was expected.
-    """
+    """One problem in the settings; `origin` is ``settings.yaml:12``, a variable, or None for arguments in code."""
 
     origin: str | None
     path: str | None
@@ -54,28 +50,25 @@ class SettingsError(ConfigurationError):
         return ConfigurationError.of(problems)
 
 
-class Loaded(NamedTuple):
-    """Settings, and their sources.
+class Variable(NamedTuple):
+    """A variable of the environment that overrides a setting; `shown` is its value without secrets."""
 
-    Attributes:
-        settings: The settings.
-        tree: The merged tree, values from variables included.
-        file: The file's path; None without one.
-        profile: The profile in force.
-        profiles: The profiles of the file.
-        variables: The overrides in force.
-        warnings: Variables that name no setting, and a profile without a file.
-        secrets: Values that no message may show.
-    """
+    name: str
+    path: str
+    shown: str
+
+
+class Loaded(NamedTuple):
+    """Settings, and their sources: the merged tree with the values of variables, the file and its profiles."""
 
     settings: Settings
-    tree: Section
-    file: str | None
-    profile: str | None
-    profiles: tuple[str, ...]
-    variables: tuple[Variable, ...]
-    warnings: tuple[str, ...]
-    secrets: frozenset[str]
+    tree: Tree = Tree({}, {})
+    file: str | None = None
+    profile: str | None = None
+    profiles: tuple[str, ...] = ()
+    variables: tuple[Variable, ...] = ()
+    warnings: tuple[str, ...] = ()
+    secrets: frozenset[str] = frozenset()  # what no message may show
 
 
 def load_settings(
@@ -85,58 +78,46 @@ def load_settings(
     fields: Mapping[str, Any] | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> Loaded:
-    """Read and validate settings. Imports the plugins that they list; blocks for the file system.
+    """Read and validate settings; imports the plugins that they list, and blocks for the file system.
 
-    Args:
-        path: The file; by default the one that ``AGENTEVAL_SETTINGS`` names, if any.
-        profile: A profile of the file; by default the one that ``AGENTEVAL_PROFILE`` names, if any.
-        fields: Fields of `Settings` from code; they override everything else.
-        environment: The process's environment by default.
-
-    Raises:
-        SettingsError: With every problem.
+    File and profile are by default those that ``AGENTEVAL_SETTINGS`` and ``AGENTEVAL_PROFILE`` name, if any; `fields`
+    are fields of `Settings` from code. Raises `SettingsError` with every problem.
     """
     environment = os.environ if environment is None else environment
-    source = path if path is not None else environment.get(SETTINGS, "").strip() or None
-    chosen = profile or environment.get(PROFILE, "").strip() or None
-    warnings: tuple[str, ...] = ()
+    fields = fields or {}
+    source = path if path is not None else environment.get(_SETTINGS, "").strip() or None
+    chosen = profile or environment.get(_PROFILE, "").strip() or None
+    warnings: list[str] = []
     if source is None and chosen is not None and profile is None:
-        chosen, warnings = None, (f"{PROFILE} says {chosen!r}, but there is no settings file",)
-    tree = Section() if source is None else _read(source)
-    tree.take("$schema")  # for editors
-    if ENTRIES in tree:
+        warnings = [f"{_PROFILE} says {chosen!r}, but there is no settings file"]
+        chosen = None
+    tree = Tree({}, {}) if source is None else _read(source)
+    if ENTRIES in tree.values:
         tree, ignored = _in_our_form(tree)
-        warnings += tuple(
-            f"{name} of an AgentDock document goes into the results of `evaluate` only" for name in ignored
-        )
+        warnings += [f"{name} of an AgentDock document goes into the results of `evaluate` only" for name in ignored]
     profiles = _profiles_of(tree)
-    tree = _with_profile(tree, profiles, chosen, None if source is None else os.path.basename(source))
+    tree = _with_profile(tree, profiles, chosen)
     try:
-        overrides = read_variables(environment, tree)
+        overrides, variables, unknown = _read_variables(environment, tree)
     except ConfigurationError as error:
         raise located(error, tree) from None
-    tree = merge(tree, overrides.section)
-    for key in fields or {}:
-        tree.take(key)
-        tree.take(EXCLUSIVE.get(key, key))
-    substitution = substitute(tree, environment)
-    settings = _validated(substitution.tree, substitution.problems, fields or {}, substitution.secrets)
+    tree = merge(tree, overrides)
+    overridden = {*fields, *(EXCLUSIVE.get(key, key) for key in fields)}
+    tree = tree.with_values({key: value for key, value in tree.values.items() if key not in overridden})
+    tree, problems, secrets = _substitute(tree, environment)
+    settings = _validated(tree, problems, fields, secrets)
     return Loaded(
-        settings, substitution.tree, None if source is None else os.fspath(source), chosen, tuple(profiles),
-        overrides.variables, overrides.warnings + warnings, substitution.secrets,
+        settings, tree, None if source is None else os.fspath(source), chosen, tuple(profiles), tuple(variables),
+        (*unknown, *warnings), secrets,
     )  # fmt: skip
 
 
 def profile_names(path: str | os.PathLike[str]) -> tuple[str, ...]:
-    """The names of a file's profiles, in its order.
-
-    Raises:
-        SettingsError: The file or its profiles cannot be read.
-    """
+    """The names of a file's profiles, in its order; raises `SettingsError` if they cannot be read."""
     return tuple(_profiles_of(_read(path)))
 
 
-def _read(source: str | os.PathLike[str]) -> Section:
+def _read(source: str | os.PathLike[str]) -> Tree:
     from agenteval_otel.config.files import read_file  # loads PyYAML
 
     try:
@@ -145,58 +126,177 @@ def _read(source: str | os.PathLike[str]) -> Section:
         raise SettingsError(Problem(origin, None, message) for origin, message in error.problems) from None
 
 
-def _in_our_form(document: Section) -> tuple[Section, list[str]]:
+def _in_our_form(document: Tree) -> tuple[Tree, list[str]]:
     """An AgentDock run configuration as a settings tree, and the fields that settings have no use for."""
-    tree, ignored = Section(), []
-    for name, value in document.items():
-        origin, ours = document.origins[name], SETTINGS_OF.get(name, name)
+    values: dict[str, Any] = {}
+    origins: dict[str, str] = {}
+    ignored = []
+    for name, value in document.values.items():
+        ours = SETTINGS_OF.get(name, name)
         if ours is None:
             ignored.append(name)
-        elif ours == "criteria" and isinstance(value, list):
-            tree.put(ours, Section(), origin)
-            tree[ours].put("default", value, origin)
-        elif ours == "evaluators" and isinstance(value, Items):
-            tree.put(ours, Items([marked(entry) for entry in value], value.origins), origin)
         elif value is not None:
-            tree.put(ours, value, origin)
-    return tree, ignored
+            is_list = isinstance(value, list)
+            path = "criteria.default" if ours == "criteria" and is_list else ours
+            origins |= document.origins_below(name, path)
+            if path != ours:
+                value = {"default": value}
+            elif ours == "evaluators" and is_list:
+                value = [marked(entry) for entry in value]
+            values[ours] = value
+    return Tree(values, origins), ignored
 
 
-def _profiles_of(tree: Section) -> Section:
-    origin = tree.origins.get("profiles")
-    profiles = tree.take("profiles")
+def _profiles_of(tree: Tree) -> dict[str, Any]:
+    profiles = tree.values.get("profiles")
     if profiles is None:
-        return Section()
-    if not isinstance(profiles, Section):
-        message = f"expected a mapping of profiles by name, found {type(plain(profiles)).__name__}"
-        raise SettingsError([Problem(origin, "profiles", message)])
+        return {}
+    if not isinstance(profiles, dict):
+        message = f"expected a mapping of profiles by name, found {type(profiles).__name__}"
+        raise located(ConfigurationError(message, path="profiles"), tree)
     wrong = [
-        Problem(profiles.origins[name], f"profiles.{name}", "expected a mapping of settings")
-        for name, profile in profiles.items() if not isinstance(profile, Section)
+        (f"profiles.{name}", "expected a mapping of settings")
+        for name, profile in profiles.items() if not isinstance(profile, dict)
     ]  # fmt: skip
     if wrong:
-        raise SettingsError(wrong)
+        raise located(ConfigurationError.of(wrong), tree)
     return profiles
 
 
-def _with_profile(tree: Section, profiles: Section, chosen: str | None, file: str | None) -> Section:
+def _with_profile(tree: Tree, profiles: Mapping[str, Any], chosen: str | None) -> Tree:
+    """The tree with the profile on top, without what is not a setting: profiles, and a schema for editors."""
+    base = tree._replace(values={key: tree.values[key] for key in tree.values if key not in ("profiles", "$schema")})
     if chosen is None:
-        return tree
+        return base
+    path = f"profiles.{chosen}"
     if chosen not in profiles:
         message = f"no profile {chosen!r}{known_choices(chosen, sorted(profiles))}"
-        raise SettingsError([Problem(file, "profiles", message)])
+        raise located(ConfigurationError(message, path="profiles"), tree)
     if "profiles" in profiles[chosen]:
-        origin = profiles[chosen].origins["profiles"]
-        raise SettingsError([Problem(origin, f"profiles.{chosen}.profiles", "a profile holds no profiles")])
-    return merge(tree, profiles[chosen])
+        raise located(ConfigurationError("a profile holds no profiles", path=f"{path}.profiles"), tree)
+    return merge(base, Tree(profiles[chosen], tree.origins_below(path, "")))
 
 
-def _validated(
-    tree: Section, problems: list[tuple[str | None, str]], fields: Mapping[str, Any], secrets: frozenset[str]
-) -> Settings:
-    problems = [*problems, *_unknown_fields(tree)]
+def _read_variables(environment: Mapping[str, str], base: Tree) -> tuple[Tree, list[Variable], list[str]]:
+    """What to merge over the file's tree, the variables in force, and a warning for each that names no setting.
+
+    Such as ``AGENTEVAL_SAMPLE_RATE`` or ``AGENTEVAL_TELEMETRY__ENDPOINT``; empty ones are ignored. A value that begins
+    with ``[`` or ``{`` is YAML; if it is not, `ConfigurationError` names the variable.
+    """
+    values: dict[str, Any] = {}
+    origins: dict[str, str] = {}
+    variables, warnings = [], []
+    for name in sorted(environment):
+        text = environment[name].strip()
+        if not name.startswith(_PREFIX) or name in (_SETTINGS, _PROFILE) or not text:
+            continue
+        keys = name[len(_PREFIX) :].lower().split("__")
+        if not _is_setting(keys):
+            nested = [f"{first}__{field}" for first in Settings.model_fields for field in _fields_below(first)]
+            known = [_PREFIX + setting.upper() for setting in [*Settings.model_fields, *nested]]
+            warnings.append(f"{name} names no setting{suggestion(name, [*known, _SETTINGS, _PROFILE])}")
+            continue
+        keys = _spelled(keys, base.values)
+        path = ".".join(keys)
+        section = values
+        for depth, key in enumerate(keys[:-1], start=1):
+            if not isinstance(section.get(key), dict):
+                section[key] = {}
+            section = section[key]
+            origins[place_of(".".join(keys[:depth]))] = name
+        section[keys[-1]] = value = _value_of(text, name, path)
+        origins |= {place_of(inner): name for inner in (path, *paths_of(value, path))}
+        shown = MASK if any(map(is_secret, keys)) else mask_text(text)
+        variables.append(Variable(name, path, shown))
+    return Tree(values, origins), variables, warnings
+
+
+def _is_setting(keys: list[str]) -> bool:
+    first, *rest = keys
+    if first not in Settings.model_fields or not all(keys):
+        return False
+    if first == "agents":  # by name
+        return not rest or (len(rest) > 1 and rest[1] in _fields_below(first))
+    return not rest or rest[0] in _fields_below(first) or first in ("criteria", "dispatcher", "sampler")
+
+
+def _fields_below(setting: str) -> list[str]:
+    """The fields of a section or of an agent; none for values, lists, and parts that are chosen by `type`."""
+    annotation = Settings.model_fields[setting].annotation
+    models = [kind for kind in (annotation, *get_args(annotation)) if isinstance(kind, type)]
+    sections = [kind for kind in models if issubclass(kind, BaseModel) and "contract" not in kind.__dict__]
+    return [field for section in sections for field in section.model_fields]
+
+
+def _spelled(keys: list[str], base: Any) -> list[str]:
+    """The keys as the file writes them: its names, such as an agent's, match in any spelling."""
+    spelled = []
+    for key in keys:
+        known = base if isinstance(base, dict) else {}
+        spelled.append(next((name for name in known if re.sub(r"\W", "_", name).lower() == key), key))
+        base = known.get(spelled[-1])
+    return spelled
+
+
+def _value_of(text: str, name: str, path: str) -> Any:
+    def shielded(text: str, path: str) -> EnvironmentText:
+        return EnvironmentText(text, MASK if _has_secret(path) else mask_text(text))
+
+    if text[0] not in "[{":
+        return shielded(text, path)
+    from agenteval_otel.config.files import load_yaml
+
+    try:
+        return map_texts(load_yaml(text, name)[0], shielded, path)
+    except ConfigurationError as error:
+        message = "a list or mapping" if _has_secret(path) else error.problems[0][1]
+        raise ConfigurationError(f"expected YAML: {message}", path=name) from None
+
+
+def _has_secret(path: str) -> bool:
+    return any(is_secret(part) for part in re.split(r"\.|\[\d+\]", path))
+
+
+def _substitute(tree: Tree, environment: Mapping[str, str]) -> tuple[Tree, Problems, frozenset[str]]:
+    """Resolve ``${NAME}`` and ``${NAME:-default}`` in every text; ``$${`` is a literal ``${``.
+
+    Every other ``$`` stays: patterns end in it. Also returns the problems, and the values that no message may show.
+    """
+    problems: Problems = []
+    secrets: set[str] = set()
+
+    def resolved(match: re.Match[str], path: str) -> str:
+        name, default = match.groups()
+        if match[0] == "$${":
+            return "${"
+        if name is None:
+            problems.append((path, "expected ${NAME} or ${NAME:-default}; write $${ for a plain ${"))
+            return match[0]
+        value = environment.get(name)
+        if default is not None and not value:
+            return str(default)
+        if value is None:
+            hint = f"set it, or give a default: ${{{name}:-...}}"
+            problems.append((path, f"the environment variable {name} is not set; {hint}"))
+            return match[0]
+        secrets.add(value)
+        return value
+
+    def changed(text: str, path: str) -> str:
+        if "${" not in text or isinstance(text, EnvironmentText):
+            return text
+        result = _REFERENCE.sub(lambda match: resolved(match, path), text)
+        return result if result == text.replace("$${", "${") else EnvironmentText(result, text)
+
+    return tree._replace(values=map_texts(tree.values, changed)), problems, frozenset(secrets)
+
+
+def _validated(tree: Tree, problems: Problems, fields: Mapping[str, Any], secrets: frozenset[str]) -> Settings:
+    known = sorted([*Settings.model_fields, "profiles"])  # `Settings` does not know profiles
+    unknown = [key for key in tree.values if key not in known]
+    problems = [*problems, *((key, f"unknown field{known_choices(key, known)}") for key in unknown)]
     paths = {path for path, _ in problems}
-    known_fields = {key: value for key, value in plain(tree).items() if key in Settings.model_fields}
+    known_fields = {key: value for key, value in tree.values.items() if key not in unknown}
     try:
         settings = Settings(**{**known_fields, **fields})
     except ConfigurationError as error:
@@ -208,31 +308,23 @@ def _validated(
     return settings
 
 
-def _unknown_fields(tree: Section) -> list[tuple[str | None, str]]:
-    """`Settings` would report these too, but does not know profiles."""
-    fields = sorted([*Settings.model_fields, "profiles"])
-    return [
-        (key, f"unknown field{known_choices(key, fields)}")
-        for key in tree if key not in Settings.model_fields
-    ]  # fmt: skip
-
-
-def _missing_sets(tree: Section) -> list[tuple[str | None, str]]:
+def _missing_sets(tree: Tree) -> Problems:
     """`Settings` checks these only when the rest is valid; the error should list everything."""
-    criteria, agents = tree.get("criteria", Section()), tree.get("agents", Section())
-    if not isinstance(criteria, Section) or not isinstance(agents, Section):
+    criteria, agents = tree.values.get("criteria", {}), tree.values.get("agents", {})
+    if not isinstance(criteria, dict) or not isinstance(agents, dict):
         return []
-    return missing_sets(
-        {name: agent.get("criteria") for name, agent in agents.items() if isinstance(agent, Section)}, criteria
-    )
+    chosen = {name: agent.get("criteria") for name, agent in agents.items() if isinstance(agent, dict)}
+    return missing_sets(chosen, criteria)
 
 
-def located(error: ConfigurationError, tree: Section, *, secrets: Iterable[str] = ()) -> SettingsError:
+def located(error: ConfigurationError, tree: Tree, *, secrets: Iterable[str] = ()) -> SettingsError:
     """The error with the origin of each problem, and without the secrets."""
-    problems = [
-        Problem(_origin(tree, path), path and hide(path, secrets), hide(message, secrets))
-        for path, message in error.problems
-    ]
+    problems = []
+    for path, message in error.problems:
+        origin = tree.origin_of(path)
+        if origin is not None and origin.startswith(_PREFIX):
+            origin = f"variable {origin}"
+        problems.append(Problem(origin, path and hide(path, secrets), hide(message, secrets)))
     return SettingsError(sorted(problems, key=_line_of))
 
 
@@ -241,29 +333,14 @@ def _line_of(problem: Problem) -> int:
     return int(line) if line.isdecimal() else 0
 
 
-def _origin(tree: Section, path: str | None) -> str | None:
-    origin = origin_of(tree, path)
-    return f"variable {origin}" if origin is not None and origin.startswith(PREFIX) else origin
-
-
 def hide(text: str, secrets: Iterable[str]) -> str:
     """The text without the secrets; short ones are masked only as whole words."""
     secrets = [secret for secret in secrets if secret.strip()]
     for secret in secrets:
         if len(secret) < 4:
             text = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", MASK, text)
-        text = _without_beginnings(text, secret)
+        # Messages shorten long values: the beginning of a secret is masked as well.
+        while len(secret) > _BEGINNING and (at := text.find(secret[:_BEGINNING])) >= 0:
+            same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(text[at:], secret, strict=False)))
+            text = text[:at] + MASK + text[at + same :]
     return mask_known(text, secrets)
-
-
-def _without_beginnings(text: str, secret: str) -> str:
-    """Messages shorten long values: the beginning of a secret is masked as well."""
-    at = text.find(secret[:_BEGINNING]) if len(secret) > _BEGINNING else -1
-    while at >= 0:
-        same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(text[at:], secret, strict=False)))
-        text = text[:at] + MASK + text[at + same :]
-        at = text.find(secret[:_BEGINNING], at)
-    return text
-
-
-_BEGINNING = 12

@@ -1,22 +1,22 @@
-"""`configure`, `reload`, and the other verbs of the process's pipeline. Wrong settings change nothing."""
+"""The current pipeline of the process, and its verbs: `configure`, `reload`, `disable`, `flush` and others."""
 
 from __future__ import annotations
 
 import os
 import threading
 import time
+import weakref
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any, Final, NamedTuple
+from contextlib import contextmanager, suppress
+from typing import Any, Final, NamedTuple, Protocol
 
-from agenteval_otel.config.current import SWITCH, current_pipeline, following, set_current_pipeline
 from agenteval_otel.config.load import Loaded, load_settings, located
-from agenteval_otel.config.parts import load_sampler
-from agenteval_otel.config.settings import AgentSettings, Settings
+from agenteval_otel.config.settings import AgentSettings, Settings, load_sampler
 from agenteval_otel.engine.handler import HandlerOptions
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.objectives import ObjectiveSettings
 from agenteval_otel.pipeline import Pipeline, handle_sigterm
+from agenteval_otel.pipeline.exit import living
 from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.runtime.log import log
 from agenteval_otel.runtime.memory import MEMORY
@@ -27,6 +27,41 @@ from agenteval_otel.storage.base import FanOutStorage
 from agenteval_otel.telemetry import Accounting
 from agenteval_otel.telemetry.target import telemetry_switched_off
 
+
+class Following(Protocol):
+    """A handler that uses the process's pipeline."""
+
+    def bind(self, pipeline: Pipeline) -> None: ...
+
+
+class _Request(NamedTuple):  # of `configure`, for `reload`
+    path: str | os.PathLike[str] | None = None
+    profile: str | None = None
+    fields: Mapping[str, Any] = {}
+
+
+class _State:
+    """The last configuration, guarded by the lock; and the kill switch.
+
+    The switch is set by plain assignments, without lock or I/O: safe in a signal handler, on any thread.
+    """
+
+    def __init__(self) -> None:
+        self.reset_lock()
+        self.request: _Request | None = None
+        self.settings: Settings | None = None
+        self.is_off = False
+        self.switched_off: weakref.WeakSet[Pipeline] = weakref.WeakSet()
+
+    def reset_lock(self) -> None:
+        # A forked child must not wait for a thread of its parent.
+        self.lock, self.is_busy, self.reload_again = threading.RLock(), False, False
+
+
+_STATE = _State()
+reset_in_child(_STATE.reset_lock)
+_CURRENT: dict[str, Pipeline] = {}
+_FOLLOWING: weakref.WeakSet[Following] = weakref.WeakSet()
 _DRAIN_S = 30.0
 _LOOK_AGAIN_S = 0.002
 _RETIRED: list[Pipeline] = []
@@ -36,11 +71,34 @@ _CLOSED: list[Any] = []
 _CLOSING: Final = Worker("agenteval-close", max_waiting=_MAX_CLOSED, idle_s=0.0)
 
 
+def current_pipeline() -> Pipeline | None:
+    """The process's pipeline, if there is one already."""
+    return _CURRENT.get("pipeline")
+
+
+def set_current_pipeline(pipeline: Pipeline | None, *, replace: bool = True) -> Pipeline | None:
+    """Set the process's pipeline (None: built when it is needed); returns the one before.
+
+    Without `replace` the first of several threads wins, and its pipeline is returned.
+    """
+    if pipeline is None:
+        return _CURRENT.pop("pipeline", None)
+    if not replace:
+        return _CURRENT.setdefault("pipeline", pipeline)
+    before = _CURRENT.get("pipeline")
+    _CURRENT["pipeline"] = pipeline  # never absent in between: another thread would build one
+    return before
+
+
+def follow(handler: Following) -> None:
+    """Have `configure` and `reload` move this handler for as long as it exists."""
+    _FOLLOWING.add(handler)
+
+
 def build(settings: Settings, *, accounting: Accounting | None = None) -> Pipeline:
     """The pipeline of the settings; starts no thread and opens no connection.
 
-    Raises:
-        ConfigurationError: No handler could use them.
+    Raises `ConfigurationError` if no handler could use them.
     """
     chosen = load_sampler(settings.sample_rate, settings.sampler)
     pipeline = Pipeline(
@@ -48,7 +106,7 @@ def build(settings: Settings, *, accounting: Accounting | None = None) -> Pipeli
         evaluators=settings.evaluators, storage=settings.storage, telemetry=settings.telemetry,
         dispatcher=settings.dispatcher, agent_span_end=settings.agent_span_end,
         shutdown_timeout_s=settings.shutdown_timeout_s,
-        enabled=settings.enabled and not SWITCH.off, agent_span=settings.agent_span, accounting=accounting,
+        enabled=settings.enabled and not _STATE.is_off, agent_span=settings.agent_span, accounting=accounting,
         criteria=settings.criteria_of(), redactors=settings.redactors, load_shedding=settings.load_shedding,
         aggregation=settings.aggregation, ground_truth=settings.ground_truth, escalation=settings.escalation,
         sampling=settings.sampling,
@@ -70,11 +128,7 @@ def build(settings: Settings, *, accounting: Accounting | None = None) -> Pipeli
 
 
 def build_loaded(loaded: Loaded) -> Pipeline:
-    """`build` of settings that were read from a file and variables.
-
-    Raises:
-        SettingsError: As `build`, with the origin of each problem.
-    """
+    """`build` of settings that were read from a file and variables; its errors have origins."""
     try:
         return build(loaded.settings)
     except ConfigurationError as error:
@@ -87,18 +141,19 @@ def _defaults(settings: Settings, name: str, agent: AgentSettings) -> HandlerOpt
 
 
 def swap(pipeline: Pipeline) -> Pipeline | None:
-    """Make it the process's pipeline and move every handler that follows, or none; returns the one before.
-
-    Raises:
-        Exception: A handler's own arguments do not fit; then nothing has changed.
-    """
+    """Make it the process's pipeline and move every handler that follows, or none; returns the one before."""
     before = set_current_pipeline(pipeline)
-    failures = _bind_all(pipeline)
-    if failures:
+    handlers = list(_FOLLOWING)
+    try:
+        for handler in handlers:
+            handler.bind(pipeline)
+    except Exception:
         set_current_pipeline(before)
         if before is not None:
-            _bind_all(before)
-        raise failures[0]
+            for handler in handlers:
+                with suppress(Exception):
+                    handler.bind(before)
+        raise
     if before is not None:
         pipeline.objectives.take_over(before.objectives)
         if before.dispatcher is pipeline.dispatcher:  # the same Settings again: it continues
@@ -125,16 +180,6 @@ def drain(timeout_s: float) -> bool:
     return True
 
 
-def _bind_all(pipeline: Pipeline) -> list[Exception]:
-    failures: list[Exception] = []
-    for handler in following():
-        try:
-            handler.bind(pipeline)
-        except Exception as error:
-            failures.append(error)
-    return failures
-
-
 def close_unused_storage(before: Pipeline) -> None:
     """Close the replaced pipeline's storage that is not used any more, after its last results; on a worker thread."""
     running = current_pipeline()
@@ -142,7 +187,8 @@ def close_unused_storage(before: Pipeline) -> None:
     unused = [provider for provider in before.providers if id(provider) not in used]
     if not unused:
         return
-    reopened = [provider for provider in _CLOSED if id(provider) not in used and not _contains(unused, provider)]
+    used |= {id(provider) for provider in unused}
+    reopened = [provider for provider in _CLOSED if id(provider) not in used]
     emitting = [provider for provider in unused if getattr(provider, "emitter", None) is not None]
     _CLOSED[:] = [*reopened, *emitting][-_MAX_CLOSED:]
 
@@ -151,35 +197,6 @@ def close_unused_storage(before: Pipeline) -> None:
         FanOutStorage([*reopened, *unused], before.storage_failed).close_within(_DRAIN_S)
 
     _CLOSING.submit(close)  # refused where the process is ending, which closes everything
-
-
-def _contains(providers: list[Any], provider: Any) -> bool:
-    return any(provider is other for other in providers)
-
-
-class _Request(NamedTuple):
-    """The arguments of `configure`, for `reload`."""
-
-    path: str | os.PathLike[str] | None = None
-    profile: str | None = None
-    fields: Mapping[str, Any] = {}
-
-
-class _State:
-    """The last configuration; guarded by the lock."""
-
-    def __init__(self) -> None:
-        self.reset_lock()
-        self.request: _Request | None = None
-        self.settings: Settings | None = None
-
-    def reset_lock(self) -> None:
-        # A forked child must not wait for a thread of its parent.
-        self.lock, self.is_busy, self.reload_again = threading.RLock(), False, False
-
-
-_STATE = _State()
-reset_in_child(_STATE.reset_lock)
 
 
 def configure(
@@ -205,21 +222,14 @@ def configure(
         raise ConfigurationError(f"expected the path of a file or Settings, found {type(settings).__name__}")
     request = settings if isinstance(settings, Settings) else _Request(settings, profile, fields)
     if in_own_process():  # the application's module is imported again, only for its evaluators
-        return _settings_of(request)[0]
+        return _load(request).settings
     with _assembling() as free:
         if not free:
             raise ConfigurationError("configure is under way on this thread")
-        chosen, loaded = _settings_of(request)
-        _close_after(_apply(chosen, loaded))
-        _STATE.request, _STATE.settings = request if isinstance(request, _Request) else None, chosen
-        return chosen
-
-
-def _settings_of(request: Settings | _Request) -> tuple[Settings, Loaded | None]:
-    if isinstance(request, Settings):
-        return request, None
-    loaded = _load(request)
-    return loaded.settings, loaded
+        loaded = _load(request)
+        _apply(loaded)
+        _STATE.request, _STATE.settings = request if isinstance(request, _Request) else None, loaded.settings
+        return loaded.settings
 
 
 def reload() -> bool:
@@ -251,9 +261,9 @@ def _reload_once() -> bool:
         if before is not None and running is not None and settings == before.model_copy(
             update={"enabled": settings.enabled}
         ):  # fmt: skip
-            running.enabled = settings.enabled and not SWITCH.off
+            running.enabled = settings.enabled and not _STATE.is_off
         else:
-            _close_after(_apply(settings, loaded))
+            _apply(loaded._replace(settings=settings))
         _STATE.settings = settings
         return True
     except Exception as error:
@@ -269,28 +279,23 @@ def forget() -> None:
     _STATE.request = _STATE.settings = None
 
 
-def _load(request: _Request) -> Loaded:
+def _load(request: Settings | _Request) -> Loaded:
+    if isinstance(request, Settings):
+        return Loaded(request)
     loaded = load_settings(request.path, profile=request.profile, fields=request.fields)
     for warning in loaded.warnings:
         log.warning("unknown_variable", part=warning.partition(" ")[0], problem=warning)
     return loaded
 
 
-def _apply(settings: Settings, loaded: Loaded | None) -> Pipeline | None:
-    """Build, then swap; returns the pipeline from before."""
+def _apply(loaded: Loaded) -> None:
+    """Build, swap, and close what is not used any more."""
     before = current_pipeline()
     try:
-        replaced = swap(build(settings, accounting=None if before is None else before.accounting))
-        handle_sigterm(settings.handle_sigterm)
-        return replaced
+        replaced = swap(build(loaded.settings, accounting=None if before is None else before.accounting))
+        handle_sigterm(loaded.settings.handle_sigterm)
     except ConfigurationError as error:
-        if loaded is None:
-            raise
         raise located(error, loaded.tree, secrets=loaded.secrets) from None
-
-
-def _close_after(replaced: Pipeline | None) -> None:
-    # Only connections, files and their threads: storage that is still used opens again.
     if replaced is not None:
         close_unused_storage(replaced)
 
@@ -298,21 +303,20 @@ def _close_after(replaced: Pipeline | None) -> None:
 def _keeping(settings: Settings, before: Settings) -> Settings:
     """The new settings with the equal parts of the old ones, which have connections, limits and budgets."""
     kept: dict[str, Any] = {
-        "sampler": before.sampler if settings.sampler == before.sampler else settings.sampler,
-        "telemetry": before.telemetry if settings.telemetry == before.telemetry else settings.telemetry,
-        "storage": tuple(_same(provider, before.storage) for provider in settings.storage),
-        "evaluators": tuple(_same(evaluator, before.evaluators) for evaluator in settings.evaluators),
-        "ground_truth": before.ground_truth if settings.ground_truth == before.ground_truth else settings.ground_truth,
-        "agents": {
-            name: before.agents[name] if before.agents.get(name) == agent else agent
-            for name, agent in settings.agents.items()
-        },
+        name: getattr(before, name) for name in ("sampler", "telemetry", "ground_truth")
+        if getattr(settings, name) == getattr(before, name)
     }  # fmt: skip
+    for name in ("storage", "evaluators"):
+        old = getattr(before, name)
+        kept[name] = tuple(
+            next((known for known in old if type(known) is type(part) and known == part), part)
+            for part in getattr(settings, name)
+        )
+    kept["agents"] = {
+        name: before.agents[name] if before.agents.get(name) == agent else agent
+        for name, agent in settings.agents.items()
+    }
     return settings.model_copy(update=kept)
-
-
-def _same(part: Any, before: tuple[Any, ...]) -> Any:
-    return next((old for old in before if type(old) is type(part) and old == part), part)
 
 
 @contextmanager
@@ -329,13 +333,34 @@ def _assembling() -> Iterator[bool]:
             _STATE.is_busy = False
 
 
+def disable() -> None:
+    """Evaluate nothing from now on, in every pipeline of the process; calls count as ``disabled``.
+
+    Queued calls are still evaluated. In force until `enable`, also after `configure` and `reload`. Safe in a signal
+    handler.
+    """
+    _STATE.is_off = True
+    for pipeline in living():
+        if isinstance(pipeline, Pipeline) and pipeline.enabled:
+            _STATE.switched_off.add(pipeline)
+            pipeline.enabled = False
+
+
+def enable() -> None:
+    """Undo `disable`; also overrides ``enabled: false`` of the settings until the next `configure` or `reload`."""
+    _STATE.is_off = False
+    for pipeline in [*_STATE.switched_off, current_pipeline()]:
+        if pipeline is not None:
+            pipeline.enabled = True
+    _STATE.switched_off.clear()
+
+
 def flush(timeout_s: float = 5.0) -> bool:
     """Wait until all queued calls are evaluated, saved and exported; blocks for at most `timeout_s`.
 
     True only if they are. Call it before a serverless function returns.
     """
     deadline = time.monotonic() + timeout_s
-    # Calls from before the last `configure` or `reload` finish in the pipeline in which they began.
     drained = drain(timeout_s)
     return default_pipeline().flush(_left(deadline)) and drained
 
@@ -362,8 +387,7 @@ def accounting() -> dict[str, int]:
 def default_pipeline() -> Pipeline:
     """The process's pipeline: the configured one, else one from ``AGENTEVAL_SETTINGS`` and the other variables.
 
-    Raises:
-        ConfigurationError: The variables, or the file that they name, are wrong.
+    Raises `ConfigurationError` if they are wrong.
     """
     pipeline = current_pipeline()
     if pipeline is not None:

@@ -1,8 +1,4 @@
-"""The JSON Schema of settings files, for editors: every field, and every type of part that is registered.
-
-It has the documented form: snake_case names, one form for each field. Numbers, switches and choices may also be
-references ``${VARIABLE}``. Fields that a file cannot express, such as functions, are left out.
-"""
+"""The JSON Schema of settings files, for editors: every field that a file can express, and every registered type."""
 
 from __future__ import annotations
 
@@ -19,10 +15,9 @@ from agenteval_otel.config.settings import AgentSettings, Settings
 from agenteval_otel.sampling import Sampler
 from agenteval_otel.storage import EvaluationStorageProvider
 
-_DIALECT = "https://json-schema.org/draft/2020-12/schema"
-_CONTRACT = "x-contract"
-_UNWRITABLE = "x-unwritable"
+_CONTRACT, _UNWRITABLE = "x-contract", "x-unwritable"
 _VARIABLE = {"type": "string", "pattern": r"\$\{[A-Za-z_]", "description": "A reference to a variable: ${NAME}."}
+_LITERAL = frozenset({"default", "enum", "const", "required", "description"})
 _SECTION = re.compile(r"^(?:Attributes|Args|Raises|Returns|Yields|Example|Examples):\s*$", re.MULTILINE)
 _ENTRY = re.compile(r"^ {4}(\w[\w, ]*): (.*(?:\n {8,}.*)*)", re.MULTILINE)
 
@@ -31,13 +26,12 @@ def json_schema() -> dict[str, Any]:
     """The schema, draft 2020-12, with all registered types: import plugins first to include theirs."""
     schema = _Schema()
     root = schema.model(Settings)
-    root["properties"]["storage"] = _described(
-        {"anyOf": [{"type": "array", "items": schema.choice(EvaluationStorageProvider)},
-                   schema.choice(EvaluationStorageProvider)]}, root["properties"]["storage"]
-    )  # fmt: skip
     agent = schema.model(AgentSettings)
+    storage, sampler = schema.choice(EvaluationStorageProvider), schema.choice(Sampler)
+    several = {"anyOf": [{"type": "array", "items": storage}, storage]}
+    root["properties"]["storage"] = _described(several, root["properties"]["storage"])
     for properties in (root["properties"], agent["properties"]):
-        properties["sampler"] = _described(schema.choice(Sampler, "null"), properties["sampler"])
+        properties["sampler"] = _described({"anyOf": [sampler, {"type": "null"}]}, properties["sampler"])
     schema.definitions["AgentSettings"] = agent
     schema.definitions["profile"] = {**root, "description": "What differs from the file in this profile."}
     profiles = {
@@ -49,9 +43,8 @@ def json_schema() -> dict[str, Any]:
     schema.complete()
     definitions = {name: _with_references(definition) for name, definition in sorted(schema.definitions.items())}
     return {
-        "$schema": _DIALECT, "title": "Settings of agenteval-otel",
-        **_with_references({**root, "properties": properties}),
-        "$defs": {**definitions, "variable": _VARIABLE},
+        "$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Settings of agenteval-otel",
+        **_with_references({**root, "properties": properties}), "$defs": {**definitions, "variable": _VARIABLE},
     }  # fmt: skip
 
 
@@ -62,12 +55,10 @@ def writable_fields(model: type[BaseModel]) -> dict[str, dict[str, Any]]:
 
 def writable_types(contract: type[Component]) -> dict[str, type[Component]]:
     """The registered types of a contract that a file can express."""
-    return {name: kind for name, kind in sorted(contract.registry.items()) if _is_writable(kind)}
-
-
-def _is_writable(model: type[Component]) -> bool:
-    required = {name for name, field in model.model_fields.items() if field.is_required()}
-    return required <= set(writable_fields(model))
+    return {
+        name: model for name, model in sorted(contract.registry.items())
+        if writable_fields(model).keys() >= {key for key, field in model.model_fields.items() if field.is_required()}
+    }  # fmt: skip
 
 
 class _Generator(GenerateJsonSchema):
@@ -82,7 +73,9 @@ class _Generator(GenerateJsonSchema):
         properties = {
             name: {**field_schema, **({"description": texts[name]} if name in texts else {})}
             for name, field_schema in described.get("properties", {}).items()
-            if _UNWRITABLE not in str(field_schema) and not _is_for_code(model, name)
+            # Fields that are left out of dumps and take anything are objects of the program.
+            if _UNWRITABLE not in str(field_schema)
+            and not (model.model_fields[name].exclude is True and model.model_fields[name].annotation is Any)
         }
         required = [name for name in described.get("required", ()) if name in properties]
         described |= {"description": summary_of(model), "properties": properties, "required": required}
@@ -114,11 +107,10 @@ class _Schema:
         schema.setdefault("properties", {})
         return dict(self._with_choices(schema))
 
-    def choice(self, contract: type[Component], *others: str) -> dict[str, Any]:
+    def choice(self, contract: type[Component]) -> dict[str, Any]:
         """A reference to the choice of a contract's types."""
         self._wanted.setdefault(contract.contract, contract)
-        reference = {"$ref": f"#/$defs/{contract.contract}"}
-        return {"anyOf": [reference, *({"type": other} for other in others)]} if others else reference
+        return {"$ref": f"#/$defs/{contract.contract}"}
 
     def complete(self) -> None:
         """Define every choice that is referred to; they may refer to others."""
@@ -149,17 +141,10 @@ class _Schema:
         if not isinstance(schema, Mapping):
             return schema
         if _CONTRACT in schema:
-            return _described(self.choice(_contract_of(schema[_CONTRACT])), schema)
+            parts = Component.__subclasses__()
+            contract = next(part for part in parts if part.__dict__.get("contract") == schema[_CONTRACT])
+            return _described(self.choice(contract), schema)
         return {key: self._with_choices(value) for key, value in schema.items() if key != "discriminator"}
-
-
-def _contract_of(name: str) -> type[Component]:
-    return next(part for part in Component.__subclasses__() if part.__dict__.get("contract") == name)
-
-
-def _is_for_code(model: type[BaseModel], name: str) -> bool:
-    field = model.model_fields[name]
-    return field.exclude is True and field.annotation is Any
 
 
 def _described(schema: dict[str, Any], like: Mapping[str, Any]) -> dict[str, Any]:
@@ -182,9 +167,6 @@ def _with_references(schema: Any, key: str = "") -> Any:
         return inner
     outer = {name: inner.pop(name) for name in ("description", "default") if name in inner}
     return {"anyOf": [inner, {"$ref": "#/$defs/variable"}], **outer}
-
-
-_LITERAL = frozenset({"default", "enum", "const", "required", "description"})
 
 
 def summary_of(model: type[BaseModel]) -> str:

@@ -3,62 +3,165 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    SerializeAsAny,
-    ValidationInfo,
-    WithJsonSchema,
-    field_validator,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, ValidationInfo, field_validator, model_validator
+from pydantic.json_schema import WithJsonSchema
 
 from agenteval_otel.compat import load_evaluators
-from agenteval_otel.components.explained import ComponentError, FriendlyErrors
-from agenteval_otel.components.loading import import_plugins, resolve
-from agenteval_otel.config.parts import (
-    CriteriaSet,
-    check_names,
-    load_sampler,
-    load_set,
-    load_storage,
-    missing_sets,
-    unfit_escalations,
-)
+from agenteval_otel.components.explained import ComponentError, FriendlyErrors, known_choices
+from agenteval_otel.components.loading import import_plugins, load_each, resolve
+from agenteval_otel.engine.stages import check_escalation
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Evaluator, ResponseHealth
 from agenteval_otel.ground_truth import GroundTruthStore
 from agenteval_otel.ground_truth.base import load_store
+from agenteval_otel.models import EvaluationCriteria
 from agenteval_otel.objectives import BreachSettings, Callback, load_callback
 from agenteval_otel.pipeline import Dispatcher, PoolDispatcher
 from agenteval_otel.pipeline.load_shedding import LoadSheddingSettings
 from agenteval_otel.redaction import Redactor, default_redactors
 from agenteval_otel.redaction.redactor import load_redactors
 from agenteval_otel.runtime.masking import mask
+from agenteval_otel.sampling import RatioSampler, Sampler
+from agenteval_otel.sampling.base import expect_before_results
 from agenteval_otel.sampling.escalation import Escalation, load_escalation
 from agenteval_otel.sampling.trace import SamplingSettings
 from agenteval_otel.scoring import Aggregation, WeightedMean, check_criteria
-from agenteval_otel.storage import OtlpStorageProvider
+from agenteval_otel.semconv import wrong_criterion_name
+from agenteval_otel.storage import EvaluationStorageProvider, OtlpStorageProvider
 
 _SWITCH = {"0": False, "false": False, "no": False, "off": False, "1": True, "true": True, "yes": True, "on": True}
 # A file can only name a function.
 _Callback = Annotated[Callback, WithJsonSchema({"type": "string", "pattern": "^[^:]+:[^:]+$"})]
+Problems = list[tuple[str | None, str]]
 
 
 def _enabled_by(text: str) -> bool:
-    """The kill switch from the variable ``AGENTEVAL_ENABLED``; on by default.
-
-    Raises:
-        ConfigurationError: Neither yes nor no.
-    """
+    """The kill switch from the variable ``AGENTEVAL_ENABLED``; on by default."""
     enabled = _SWITCH.get(text.strip().lower() or "true")
     if enabled is None:
         raise ConfigurationError(f"expected true or false, found {text[:40]!r}", path="AGENTEVAL_ENABLED")
     return enabled
+
+
+class Criterion(EvaluationCriteria, metaclass=FriendlyErrors):
+    """A criterion in a criteria set: the fields that are set replace those of the evaluator.
+
+    Attributes:
+        name: The criterion's name, as its evaluator declares it.
+        description: What the criterion means, for reports.
+        scale: ``binary``, ``pass/fail``, ``likert5``, ``numeric``, or a custom word.
+        weight: Share in the overall score; 0 leaves the criterion out.
+        threshold: Raw score from which (inclusive) the label is ``pass``.
+        objective: Share of passing results that the criterion should hold; alerts come from it.
+        minimum: Lower end of a declared range of raw scores; needs `maximum`.
+        maximum: Upper end of a declared range.
+    """
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False, loc_by_alias=False)
+
+    weight: float | None = Field(default=None, ge=0)
+    objective: float | None = Field(default=None, ge=0, le=1)
+
+    @field_validator("name")
+    @classmethod
+    def _is_a_slug(cls, value: str) -> str:
+        if (wrong := wrong_criterion_name(value)) is not None:
+            raise ValueError(wrong)
+        return value
+
+
+CriteriaSet = tuple[Criterion, ...]
+
+
+def _load_set(values: Any) -> CriteriaSet:
+    """A set from criteria and mappings, each criterion once."""
+    criteria = load_each(_load_criterion, values, path="criteria")
+    check_criteria(criteria, path="criteria")
+    return criteria
+
+
+def _load_criterion(value: Any, path: str) -> Criterion:
+    if isinstance(value, Criterion):
+        return value
+    if isinstance(value, EvaluationCriteria):
+        value = value.model_dump(exclude_unset=True)
+    if not isinstance(value, Mapping):
+        raise ConfigurationError(f"expected a mapping with 'name', found {type(value).__name__}", path=path)
+    try:
+        return Criterion(**value)
+    except ConfigurationError as failure:
+        raise failure.with_prefix(path) from None
+
+
+def load_sampler(sample_rate: Any, sampler: Any) -> Any | None:
+    """The sampler of a rate, or a sampler from an instance or mapping; None without either."""
+    if sample_rate is not None and sampler is not None:
+        raise ConfigurationError("give sample_rate or sampler, not both", path="sampler")
+    if sample_rate is not None:
+        if isinstance(sample_rate, bool) or not isinstance(sample_rate, int | float) or not 0 <= sample_rate <= 1:
+            raise ConfigurationError(f"expected a number from 0 to 1, found {sample_rate!r}", path="sample_rate")
+        return RatioSampler(ratio=sample_rate)
+    if sampler is None or (callable(getattr(sampler, "decide", None)) and not isinstance(sampler, Sampler)):
+        return sampler
+    return expect_before_results(resolve(Sampler, sampler, path="sampler"), path="sampler")
+
+
+def load_storage(values: Any) -> tuple[Any, ...]:
+    several = values if isinstance(values, list | tuple) else [values]
+    return load_each(_load_provider, several, path="storage")
+
+
+def _load_provider(value: Any, path: str) -> Any:
+    inherited = EvaluationStorageProvider.save_result
+    if isinstance(value, EvaluationStorageProvider) and type(value).save_result is inherited:
+        raise ConfigurationError(f"{type(value).__name__} has no method save_result of its own", path=path)
+    is_provider = callable(getattr(value, "save_result", None))
+    return value if is_provider else resolve(EvaluationStorageProvider, value, path=path)
+
+
+def missing_sets(chosen: Mapping[str, Any], known: Iterable[str]) -> Problems:
+    """A problem for each agent that names an unknown criteria set."""
+    names = sorted(known)
+    return [
+        (f"agents.{agent}.criteria", f"no criteria set {name!r}{known_choices(name, names)}")
+        for agent, name in chosen.items() if isinstance(name, str) and name not in names
+    ]  # fmt: skip
+
+
+def _load_evaluators(values: Any) -> tuple[Evaluator, ...] | None:
+    return None if values is None else load_each(_with_slugs, load_evaluators(values), path="evaluators")
+
+
+def _with_slugs(evaluator: Evaluator, path: str) -> Evaluator:
+    for criterion in evaluator.criteria():
+        if (wrong := wrong_criterion_name(criterion.name)) is not None:
+            raise ConfigurationError(f"criterion name {criterion.name[:80]!r} {wrong}", path=path)
+    return evaluator
+
+
+def _load_telemetry(value: Any) -> Any:
+    return OtlpStorageProvider.load(value, path="telemetry") if isinstance(value, Mapping) else value
+
+
+_LOADERS: dict[str, Callable[[Any], Any]] = {
+    "aggregation": partial(resolve, Aggregation, path="aggregation"),
+    "dispatcher": partial(resolve, Dispatcher, path="dispatcher"),
+    "escalation": load_escalation, "evaluators": _load_evaluators, "ground_truth": load_store,
+    "on_breach": partial(load_callback, path="on_breach"), "on_recovery": partial(load_callback, path="on_recovery"),
+    "redactors": partial(load_redactors, path="redactors"), "sampler": partial(load_sampler, None),
+    "telemetry": _load_telemetry,
+}  # fmt: skip
+
+
+def _within(load: Callable[..., Any], *args: Any, **fields: Any) -> Any:
+    try:
+        return load(*args, **fields)
+    except ConfigurationError as failure:
+        raise ComponentError(failure) from None
 
 
 class _Explained(BaseModel, metaclass=FriendlyErrors):
@@ -73,21 +176,10 @@ class _Explained(BaseModel, metaclass=FriendlyErrors):
             raise ValueError("expected a number from 0 to 1")
         return value
 
-    @field_validator("evaluators", mode="before", check_fields=False)
+    @field_validator(*_LOADERS, mode="before", check_fields=False)
     @classmethod
-    def _load_evaluators(cls, value: Any) -> Any:
-        return _within(check_names, _within(load_evaluators, value))
-
-    @field_validator("sampler", mode="before", check_fields=False)
-    @classmethod
-    def _load_sampler(cls, value: Any) -> Any:
-        return _within(load_sampler, None, value)
-
-    @field_validator("escalation", mode="wrap", check_fields=False)
-    @classmethod
-    def _load_escalation(cls, value: Any, handler: Callable[[Any], Any]) -> Any:
-        # By hand: a union's own error lists all forms.
-        return handler(_within(load_escalation, value))
+    def _load_part(cls, value: Any, info: ValidationInfo) -> Any:
+        return _within(_LOADERS[str(info.field_name)], value)
 
     @model_validator(mode="after")
     def _one_way_to_sample(self) -> Any:
@@ -127,11 +219,6 @@ class AgentSettings(_Explained):
     sampler: Any = None
     escalation: Escalation | Literal[False] | None = None
 
-    @field_validator("evaluators", mode="wrap")
-    @classmethod
-    def _may_be_left_out(cls, value: Any, handler: Any) -> Any:
-        return None if value is None else handler(value)
-
     @field_validator("criteria", mode="wrap")
     @classmethod
     def _name_or_set(cls, value: Any, handler: Callable[[Any], Any]) -> Any:
@@ -140,7 +227,7 @@ class AgentSettings(_Explained):
             return value
         if not isinstance(value, list | tuple):
             raise ValueError("expected the name of a criteria set, or a list of criteria")
-        return _within(load_set, value)
+        return _within(_load_set, value)
 
 
 class Settings(_Explained):
@@ -221,23 +308,11 @@ class Settings(_Explained):
         _within(import_plugins, value)
         return value
 
-    @field_validator("aggregation", mode="before")
-    @classmethod
-    def _load_aggregation(cls, value: Any) -> Any:
-        return _within(resolve, Aggregation, value, path="aggregation")
-
     @field_validator("criteria", mode="after")
     @classmethod
     def _each_criterion_once(cls, value: dict[str, CriteriaSet]) -> Any:
         for name, criteria in value.items():
             _within(check_criteria, criteria, path=f"criteria.{name}")
-        return value
-
-    @field_validator("telemetry", mode="before")
-    @classmethod
-    def _load_telemetry(cls, value: Any) -> Any:
-        if isinstance(value, Mapping):
-            return _within(OtlpStorageProvider.load, value, path="telemetry")
         return value
 
     @field_validator("storage", mode="before")
@@ -247,33 +322,34 @@ class Settings(_Explained):
         telemetry = info.data.get("telemetry")
         return _within(load_storage, [_with_defaults(entry, telemetry) for entry in several])
 
-    @field_validator("ground_truth", mode="before")
-    @classmethod
-    def _load_ground_truth(cls, value: Any) -> Any:
-        return _within(load_store, value)
-
-    @field_validator("redactors", mode="before")
-    @classmethod
-    def _load_redactors(cls, value: Any) -> Any:
-        return _within(load_redactors, value, path="redactors")
-
-    @field_validator("dispatcher", mode="before")
-    @classmethod
-    def _load_dispatcher(cls, value: Any) -> Any:
-        return _within(resolve, Dispatcher, value, path="dispatcher")
-
-    @field_validator("on_breach", "on_recovery", mode="before")
-    @classmethod
-    def _load_callback(cls, value: Any, info: ValidationInfo) -> Any:
-        return _within(load_callback, value, path=info.field_name)
-
     @model_validator(mode="after")
-    def _sets_are_there(self) -> Any:
+    def _names_are_known(self) -> Any:
         chosen = {name: agent.criteria for name, agent in self.agents.items()}
-        problems = [*missing_sets(chosen, self.criteria), *unfit_escalations(self, self.agents)]
+        problems = [*missing_sets(chosen, self.criteria), *self._unfit_escalations()]
         if problems:
             raise ComponentError(ConfigurationError.of(problems), of_model=True)
         return self
+
+    def _unfit_escalations(self) -> Problems:
+        """A problem for each rule and each name that could never match.
+
+        The settings' escalation applies to all agents without their own: any of them may score a criterion, and
+        handlers may bring evaluators that call a model. An agent's escalation applies to the agent's evaluators.
+        """
+        heirs = [agent for agent in self.agents.values() if agent.escalation is None]
+        every = [*self.evaluators, *(evaluator for agent in heirs for evaluator in agent.evaluators or ())]
+        problems: Problems = []
+        for escalation, evaluators, path in (
+            (self.escalation, every, "escalation"),
+            *((agent.escalation, self.evaluators if agent.evaluators is None else agent.evaluators,
+               f"agents.{name}.escalation") for name, agent in self.agents.items()),
+        ):  # fmt: skip
+            if isinstance(escalation, Escalation):
+                try:
+                    check_escalation(escalation, evaluators, path=path, complete=path != "escalation")
+                except ConfigurationError as failure:
+                    problems += failure.problems
+        return problems
 
     def criteria_of(self, agent: str | None = None) -> CriteriaSet:
         """The criteria set of an agent; the set named ``default`` without an agent, or if the agent has none."""
@@ -281,13 +357,6 @@ class Settings(_Explained):
         if entry is None or entry.criteria is None:
             return self.criteria.get("default", ())
         return self.criteria[entry.criteria] if isinstance(entry.criteria, str) else entry.criteria
-
-
-def _within(load: Callable[..., Any], *args: Any, **fields: Any) -> Any:
-    try:
-        return load(*args, **fields)
-    except ConfigurationError as failure:
-        raise ComponentError(failure) from None
 
 
 def _with_defaults(entry: Any, telemetry: OtlpStorageProvider | None) -> Any:

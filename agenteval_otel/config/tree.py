@@ -1,41 +1,45 @@
-"""The tree of a settings file before it becomes `Settings`: plain values, each with its origin."""
+"""The tree of a settings file before it becomes `Settings`: plain values, and the origin of each by its path."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 MAX_DEPTH = 32
 MAX_VALUES = 10_000
 EXCLUSIVE = {"sample_rate": "sampler", "sampler": "sample_rate"}
 """Setting one removes the other from the layer below."""
+_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_LAST_PART = re.compile(r"(?:^|\.|\[)[^.\[]*\Z")
 
 
-class Section(dict[str, Any]):
-    """A mapping, and the origin of each key: ``settings.yaml:12``, or the variable."""
+class Tree(NamedTuple):
+    """A mapping, and origins (``settings.yaml:12``, or a variable) by `place_of` their paths."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.origins: dict[str, str] = {}
+    values: dict[str, Any]
+    origins: Mapping[str, str]
 
-    def put(self, key: str, value: Any, origin: str) -> None:
-        """Set a key."""
-        self[key] = value
-        self.origins[key] = origin
+    def with_values(self, values: dict[str, Any]) -> Tree:
+        """Other values, with the origins of those that are left."""
+        places = map(place_of, paths_of(values))
+        return Tree(values, {place: self.origins[place] for place in places if place in self.origins})
 
-    def take(self, key: str) -> Any:
-        """Remove a key and return its value; None if it is missing."""
-        self.origins.pop(key, None)
-        return self.pop(key, None)
+    def origins_below(self, path: str, new_path: str) -> dict[str, str]:
+        """The origins of what is at and below a path, as those of another path."""
+        start = place_of(path)
+        rests = {place[len(start) :]: origin for place, origin in self.origins.items() if place.startswith(start)}
+        return {
+            f"{new_path}{rest}".removeprefix("."): origin
+            for rest, origin in rests.items() if rest[:1] in ("", ".", "[")
+        }  # fmt: skip
 
-
-class Items(list[Any]):
-    """A list, and the origin of each item."""
-
-    def __init__(self, values: Iterable[Any] = (), origins: Iterable[str] = ()) -> None:
-        super().__init__(values)
-        self.origins = list(origins)
+    def origin_of(self, path: str | None) -> str | None:
+        """The origin of the value at a path, or of the innermost known value around it."""
+        place = place_of(path or "")
+        while place and place not in self.origins:
+            place = _LAST_PART.sub("", place)
+        return self.origins.get(place)
 
 
 class EnvironmentText(str):
@@ -44,7 +48,6 @@ class EnvironmentText(str):
     shown: str
 
     def __new__(cls, value: str, shown: str) -> EnvironmentText:
-        """The value, and what messages show instead."""
         text = super().__new__(cls, value)
         text.shown = shown
         return text
@@ -53,64 +56,51 @@ class EnvironmentText(str):
         return repr(self.shown)
 
 
-def plain(value: Any) -> Any:
-    """The value in ordinary mappings and lists."""
-    if isinstance(value, Section):
-        return {key: plain(item) for key, item in value.items()}
-    if isinstance(value, Items):
-        return [plain(item) for item in value]
-    return value
+def place_of(path: str) -> str:
+    """A path in the form that camelCase and snake_case share."""
+    return _CAMEL.sub("_", path).lower()
 
 
-def merge(base: Section, over: Section) -> Section:
+def path_of(path: str, key: str | int) -> str:
+    if isinstance(key, int):
+        return f"{path}[{key}]"
+    return f"{path}.{key}" if path else key
+
+
+def paths_of(value: Any, path: str = "") -> Iterator[str]:
+    """The paths of everything inside of a value that is at `path`."""
+    entries = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in entries:
+        inner = path_of(path, key)
+        yield inner
+        yield from paths_of(item, inner)
+
+
+def map_texts(value: Any, change: Callable[[str, str], str], path: str = "") -> Any:
+    """The value with `change(text, path)` in place of each text."""
+    if isinstance(value, dict):
+        return {key: map_texts(item, change, path_of(path, key)) for key, item in value.items()}
+    if isinstance(value, list):
+        return [map_texts(item, change, path_of(path, index)) for index, item in enumerate(value)]
+    return change(value, path) if isinstance(value, str) else value
+
+
+def merge(base: Tree, over: Tree) -> Tree:
     """The base with `over` on top: mappings merge key by key; lists and everything else are replaced.
 
     A mapping with another ``type`` replaces the whole; a `sample_rate` replaces a `sampler` below it, and vice versa.
     """
+    return Tree({}, {**base.origins, **over.origins}).with_values(_merged(base.values, over.values))
+
+
+def _merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
     if "type" in over and over["type"] != base.get("type"):
         return over
     removed = {EXCLUSIVE[key] for key in over if key in EXCLUSIVE and EXCLUSIVE[key] not in over}
-    merged = Section()
-    for key, value in base.items():
-        if key not in removed:
-            merged.put(key, value, base.origins[key])
+    merged = {key: value for key, value in base.items() if key not in removed}
     for key, value in over.items():
         below = base.get(key)
-        if isinstance(below, Section) and isinstance(value, Section):
-            value = merge(below, value)
-        merged.put(key, value, over.origins[key])
+        if isinstance(below, dict) and isinstance(value, dict):
+            value = _merged(below, value)
+        merged[key] = value
     return merged
-
-
-_INDEX = re.compile(r"\[(\d+)\]")
-_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
-
-
-def origin_of(tree: Any, path: str | None) -> str | None:
-    """The origin of the value at a path, or of the innermost known value around it."""
-    origin, here, rest = None, tree, path or ""
-    while rest:
-        index = _INDEX.match(rest)
-        if index is not None and isinstance(here, Items) and int(index[1]) < len(here):
-            origin, here, rest = here.origins[int(index[1])], here[int(index[1])], rest[index.end() :]
-        elif isinstance(here, Section) and (key := _key_at(here, rest)) is not None:
-            origin, here, rest = here.origins[key], here[key], rest[len(_spelling(key, rest)) :]
-        else:
-            break
-        rest = rest.removeprefix(".")
-    return origin
-
-
-def _key_at(section: Section, rest: str) -> str | None:
-    """The longest key with which the path continues: keys may contain dots."""
-    fitting = [key for key in section if key and _continues(_spelling(key, rest), rest)]
-    return max(fitting, key=len, default=None)
-
-
-def _spelling(key: str, rest: str) -> str:
-    # Paths have the documented names, files may have their camelCase.
-    return key if _continues(key, rest) else _CAMEL.sub("_", key).lower()
-
-
-def _continues(key: str, rest: str) -> bool:
-    return rest.startswith(key) and rest[len(key) : len(key) + 1] in ("", ".", "[")

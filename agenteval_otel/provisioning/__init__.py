@@ -1,11 +1,65 @@
-"""Provisioning: Prometheus rules, Alertmanager routes, Grafana dashboards and Collectors from the user's settings.
+"""Prometheus rules, Alertmanager routes, Grafana dashboards and Collectors from the user's settings.
 
-`MonitoringPlan` is read from what runs; each target is a module or folder of its own whose `files_of` gives the texts.
-Nothing here runs in the process that is monitored, and nothing is imported until a target is asked for.
+``provision prometheus`` writes the same files as ``provision all``, its own.
 """
 
 from __future__ import annotations
 
+import importlib
+from collections.abc import Collection, Mapping
+from typing import Any, NamedTuple
+
+from agenteval_otel.provisioning.files import GeneratedFiles
 from agenteval_otel.provisioning.plan import MonitoringPlan, PlannedCriterion
 
-__all__ = ["MonitoringPlan", "PlannedCriterion"]
+__all__ = ["ALL", "TARGETS", "MonitoringPlan", "PlannedCriterion", "Target", "files_for", "options_of"]
+
+ALL = "all"
+
+
+class Target(NamedTuple):
+    """Something that can be provisioned, by ``files_of(plan, **options)`` of the module of its name, imported late.
+
+    Attributes:
+        folder: Where its files are, below the folder that the user chooses; empty for that folder itself.
+        options: Options of ``files_of`` besides the plan, each with its meaning.
+    """
+
+    summary: str
+    folder: str
+    options: Mapping[str, str] = {}
+
+
+TARGETS: Mapping[str, Target] = {
+    "grafana": Target("dashboards and data sources for Grafana", "grafana/"),
+    "prometheus": Target(
+        "recording rules, alerts and their promtool tests", "prometheus/",
+        {"runbooks": "where the runbooks are read, such as https://wiki.example.com/runbooks"},
+    ),
+    "alertmanager": Target(
+        "routes and inhibitions for those alerts", "alertmanager/",
+        {"webhook": "where alerts are posted, such as http://127.0.0.1:9000/alerts; no notifications without it"},
+    ),
+    "collector": Target(
+        "Collectors, and what stands around them: Jaeger, Tempo, Loki, Prometheus, compose, Kubernetes", "",
+    ),
+}  # fmt: skip
+
+
+def options_of(target: str) -> dict[str, str]:
+    return {name: meaning for member in _members(target) for name, meaning in TARGETS[member].options.items()}
+
+
+def files_for(target: str, plan: MonitoringPlan, options: Mapping[str, Any] | None = None) -> GeneratedFiles:
+    """The files of a target, or of all, by their paths below the folder that the user chooses."""
+    files: dict[str, str] = {}
+    for name in _members(target):
+        folder, known = TARGETS[name].folder, TARGETS[name].options
+        chosen = {option: value for option, value in (options or {}).items() if option in known and value is not None}
+        texts = importlib.import_module(f"agenteval_otel.provisioning.{name}").files_of(plan, **chosen)
+        files |= {folder + path: text for path, text in texts.items()}
+    return files
+
+
+def _members(target: str) -> Collection[str]:
+    return TARGETS if target == ALL else (target,)

@@ -13,9 +13,6 @@ from agenteval_otel.provisioning.prometheus.rules import GROUP, literal
 
 _ADDRESS: Final = re.compile(r"https?://[^\s/]+\S*\Z")
 _VANISHED: Final = "AgentevalTelemetryVanished"
-_MIN_S: Final = 1.0
-"""No time is scaled below this, so that a live test does not repeat its messages all the time."""
-
 _HEAD: Final = """Receivers of the alerts. `{receiver}` gets all of them; for others add receivers
 (email_configs, slack_configs, pagerduty_configs, ...) and name them in the routes."""
 _HEAD_WITHOUT_WEBHOOK: Final = """Nothing is sent yet: pass `--webhook URL`, or configure this receiver, such as
@@ -23,46 +20,38 @@ webhook_configs: [{url: "http://127.0.0.1:9000/alerts"}]."""
 
 
 def files_of(plan: MonitoringPlan, *, webhook: str | None = None) -> GeneratedFiles:
-    """Alertmanager's configuration; without the webhook, the address that alerts are posted to, nothing is sent.
-
-    Raises:
-        ConfigurationError: The webhook is not an HTTP address.
-    """
+    """Alertmanager's configuration; without the webhook, an HTTP address to post alerts to, nothing is sent."""
     if webhook is not None and not _ADDRESS.match(webhook):
         raise ConfigurationError("must be an address that begins with http:// or https://", path="webhook")
     receiver = "nobody" if webhook is None else "webhook"
     configured = {} if webhook is None else {"webhook_configs": [{"url": literal(webhook), "send_resolved": True}]}
     inhibitions = _inhibitions(alerts_of(plan))
-    tree = {
-        "route": _route(plan, receiver),
+    # One message per criterion of an agent, whatever alerts it has; alerts about a whole service come together.
+    page = {"matchers": ['severity="page"'], "receiver": receiver, **_times(plan, 10.0, 60.0, 3_600.0)}
+    tree: dict[str, Any] = {
+        "route": {
+            "receiver": receiver, "group_by": list(GROUP), **_times(plan, 30.0, 300.0, 86_400.0), "routes": [page],
+        },
         **({"inhibit_rules": inhibitions} if inhibitions else {}),
         "receivers": [{"name": receiver, **configured}],
-    }
+    }  # fmt: skip
     head = _HEAD.format(receiver=receiver) + ("" if webhook else f"\n{_HEAD_WITHOUT_WEBHOOK}")
     return {"alertmanager.yml": yaml_text(tree, command="alertmanager", head=head)}
 
 
-def _route(plan: MonitoringPlan, receiver: str) -> dict[str, Any]:
-    def times(*, wait_s: float, interval_s: float, repeat_s: float) -> dict[str, str]:
-        seconds = {"group_wait": wait_s, "group_interval": interval_s, "repeat_interval": repeat_s}
-        return {name: plan.duration(seconds_of, at_least_s=_MIN_S) for name, seconds_of in seconds.items()}
-
-    # One message per criterion of an agent, whatever alerts it has; alerts about a whole service come together.
-    return {
-        "receiver": receiver, "group_by": list(GROUP), **times(wait_s=30.0, interval_s=300.0, repeat_s=86_400.0),
-        "routes": [{
-            "matchers": ['severity="page"'], "receiver": receiver,
-            **times(wait_s=10.0, interval_s=60.0, repeat_s=3_600.0),
-        }],
-    }  # fmt: skip
+def _times(plan: MonitoringPlan, wait_s: float, interval_s: float, repeat_s: float) -> dict[str, str]:
+    # Not scaled below a second, so that a live test does not repeat its messages all the time.
+    seconds = {"group_wait": wait_s, "group_interval": interval_s, "repeat_interval": repeat_s}
+    return {name: plan.duration(value, at_least_s=1.0) for name, value in seconds.items()}
 
 
 def _inhibitions(alerts: list[Alert]) -> list[dict[str, Any]]:
     """Alerts that are muted while another fires: a repetition of it, or its consequence."""
     names = sorted({alert.name for alert in alerts})
-    wanted: tuple[tuple[str, list[str], tuple[str, ...]], ...] = (
+    quality = dict.fromkeys(alert.name for alert in alerts if alert.is_quality)
+    wanted = (
         ("AgentevalObjectiveBurnFast", ["AgentevalObjectiveBurnSlow"], GROUP),
-        ("AgentevalMonitorBlind", list(dict.fromkeys(alert.name for alert in alerts if alert.is_quality)), GROUP[:2]),
+        ("AgentevalMonitorBlind", [*quality], GROUP[:2]),
         (_VANISHED, [name for name in names if name != _VANISHED], GROUP[:1]),
     )
     return [

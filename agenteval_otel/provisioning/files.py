@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -60,8 +59,7 @@ def write(folder: Path, files: GeneratedFiles, *, force: bool = False) -> list[s
     """Write what differs, each file whole or not at all; gives the paths that were written.
 
     Raises:
-        ConfigurationError: The folder cannot be written to, or a file there was not generated and `force` is not set;
-            then nothing was written.
+        ConfigurationError: A file was not generated and `force` is not set (nothing is written then), or an OSError.
     """
     changed = differing(folder, files)
     if not force:
@@ -84,16 +82,14 @@ def _read(path: Path) -> str | None:
 
 
 def _replace(path: Path, text: str) -> None:
+    scratch = path.with_name(f".{path.name}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, beside = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=path.suffix)
+        scratch.write_text(text, encoding="utf-8", newline="\n")
         try:
-            with os.fdopen(descriptor, "w", encoding="utf-8", newline="\n") as file:
-                file.write(text)
-            os.chmod(beside, 0o644)  # read by Prometheus, Grafana and others, which run as other users
-            os.replace(beside, path)
-        except BaseException:
-            os.unlink(beside)
+            scratch.replace(path)
+        except OSError:
+            scratch.unlink()
             raise
     except OSError as error:
         raise ConfigurationError(f"cannot be written: {error.strerror}", path=str(path)) from error

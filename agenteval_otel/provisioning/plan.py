@@ -1,12 +1,6 @@
-"""MonitoringPlan: the criteria and judges of a configuration, as rules, dashboards and Collectors need them.
-
-It is read from a pipeline, so the criteria are those that will be in the telemetry, for exactly the agents that have
-them.
-"""
+"""The criteria and judges of a pipeline, as rules, dashboards and Collectors need them."""
 
 from __future__ import annotations
-
-from collections.abc import Iterable
 
 from agenteval_otel.engine.model_parts import judges_of
 from agenteval_otel.evaluators import Evaluator
@@ -40,7 +34,7 @@ class PlannedCriterion(Value):
 
     @property
     def objective(self) -> float | None:
-        """The share of results that should pass, 0 to 1; None where none is set."""
+        """The share of results that should pass, 0 to 1."""
         return self.criterion.objective
 
     @property
@@ -56,29 +50,22 @@ class PlannedCriterion(Value):
 
     @property
     def is_alerted(self) -> bool:
-        """Whether its objective can be missed: an objective of a billionth at least, and verdicts to compare with it.
-
-        Of an objective of 1 a single failure is a miss: there is no budget to burn, it has an alert of its own.
-        """
+        """Whether its objective can be missed: at least a billionth, and verdicts to compare with it."""
         return (self.objective or 0.0) >= _LEAST_OBJECTIVE and self.has_verdicts
 
     @property
     def alerted_threshold(self) -> float | None:
-        """The threshold that its mean is compared with: where no objective already says how many may fail.
-
-        A threshold of 0 cannot be missed, and with 1 any failure would pull the mean below it.
-        """
+        """The threshold that its mean is compared with: where no objective already says how many may fail."""
         threshold = None if self.is_alerted else self.threshold
+        # A threshold of 0 cannot be missed, and with 1 any failure would pull the mean below it.
         return threshold if threshold is not None and 0.0 < threshold < 1.0 else None
 
 
 class MonitoringPlan(Value):
-    """Everything that is generated comes from this and from nothing else.
+    """Everything that is generated comes from this and from nothing else; all in alphabetical order.
 
     Attributes:
-        criteria: By name, then by agents.
         agents: The agents that the settings name and do not switch off.
-        judge_models: The models of all judges, in alphabetical order.
         has_spend_limit: Whether any judge has a limit of what its calls may cost.
         seen_share: The share of an agent's evaluated answers that an evaluator looks at in any case, above 0 to 1: less
             than 1 where all evaluators of an agent have a sampling ratio of their own. Of several agents the least.
@@ -102,11 +89,18 @@ class MonitoringPlan(Value):
         for agent in (_EVERY_OTHER, *agents):
             runner = pipeline.handler(agent).runner
             evaluators += runner.evaluators
-            rates.append(max((_rate(evaluator) for evaluator in runner.evaluators), default=1.0))
+            own_rates = [evaluator.sample_rate for evaluator in runner.evaluators]
+            rates.append(max((1.0 if rate is None else rate for rate in own_rates), default=1.0))
             judged_names = {item.name for part in runner.evaluators if part.calls_model for item in part.criteria()}
             for criterion in runner.criteria:
                 agents_of.setdefault(criterion, {})[agent] = criterion.name in judged_names
-        planned = [_planned(criterion, of_agents, agents) for criterion, of_agents in agents_of.items()]
+        planned = [
+            PlannedCriterion(
+                criterion=criterion, agents=() if _EVERY_OTHER in users else tuple(users),
+                other_agents=tuple(agent for agent in agents if agent not in users) if _EVERY_OTHER in users else (),
+                calls_model=any(users.values()),
+            ) for criterion, users in agents_of.items()
+        ]  # fmt: skip
         judges = [judge for _, judge in judges_of(tuple(evaluators))]
         return cls(
             criteria=tuple(sorted(planned, key=lambda item: (item.name, item.agents))), agents=tuple(agents),
@@ -125,26 +119,9 @@ class MonitoringPlan(Value):
         return tuple(dict.fromkeys(criterion.name for criterion in self.criteria if criterion.has_verdicts))
 
     def duration(self, seconds: float, *, at_least_s: float = 0.001) -> str:
-        """A duration of PromQL and of Prometheus's files, scaled: ``6h``, ``90s``, ``250ms``.
-
-        Args:
-            seconds: The duration in production.
-            at_least_s: What it is never scaled below.
-        """
+        """A duration of PromQL and of Prometheus's files, scaled, but never below a minimum: ``6h``, ``250ms``."""
         milliseconds = round(max(at_least_s, seconds * self.time_scale) * 1_000)
         for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000)):
             if milliseconds % size == 0:
                 return f"{milliseconds // size}{unit}"
         return f"{milliseconds}ms"
-
-
-def _rate(evaluator: Evaluator) -> float:
-    return 1.0 if evaluator.sample_rate is None else evaluator.sample_rate
-
-
-def _planned(criterion: EvaluationCriteria, of_agents: dict[str, bool], agents: Iterable[str]) -> PlannedCriterion:
-    calls_model = any(of_agents.values())
-    if _EVERY_OTHER not in of_agents:
-        return PlannedCriterion(criterion=criterion, agents=tuple(of_agents), calls_model=calls_model)
-    others = tuple(agent for agent in agents if agent not in of_agents)
-    return PlannedCriterion(criterion=criterion, other_agents=others, calls_model=calls_model)

@@ -1,14 +1,10 @@
-"""PromQL in pieces: names of our metrics, escaped selectors, weighted pass rates and means with their intervals.
-
-Rules and dashboards write their expressions with these, so both mean the same by "pass rate". Nothing here comes from
-an answer, but names of agents and criteria are anybody's: every value is escaped.
-"""
+"""PromQL of rules and dashboards: escaped selectors, weighted pass rates and means with their intervals."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from agenteval_otel import semconv
 from agenteval_otel.provisioning.plan import PlannedCriterion
@@ -24,8 +20,13 @@ AGENT = label_name(semconv.AGENT_NAME)
 LABEL = label_name(semconv.SCORE_LABEL)
 MODEL = label_name(semconv.REQUEST_MODEL)
 OUTCOME = label_name(semconv.OUTCOME)
+_Z = 1.96
+_FEW = 5
+_VERDICTS = (semconv.LABEL_PASS, semconv.LABEL_FAIL)
+_BOTH = f'{LABEL}=~"{"|".join(_VERDICTS)}"'
+_SCORE = semconv.METRIC_SCORE.prometheus_name
+# Escaped in a string it passes once; Prometheus writes a rule's expression anew, and fails to read this in it.
 _REPLACEMENT = "\ufffd"
-"""Escaped in a string it passes once; Prometheus writes a rule's expression anew, and fails to read this in it."""
 
 
 def quoted(value: str) -> str:
@@ -45,9 +46,9 @@ def one_of(label: str, values: tuple[str, ...], *, sign: str = "=~") -> str:
     return f"{label}{sign}{quoted('|'.join(map(matching, values)))}"
 
 
-def selector(planned: PlannedCriterion, *more: str) -> str:
-    """What selects the series of one planned criterion, for its agents: ``{...}`` with further matchers."""
-    return "{" + joined(one_of(CRITERION, (planned.name,)), agents_of(planned), *more) + "}"
+def matchers_of(planned: PlannedCriterion) -> str:
+    """What selects the series of a planned criterion, for its agents."""
+    return joined(one_of(CRITERION, (planned.name,)), agents_of(planned))
 
 
 def agents_of(planned: PlannedCriterion) -> str:
@@ -57,14 +58,14 @@ def agents_of(planned: PlannedCriterion) -> str:
     return one_of(AGENT, planned.other_agents, sign="!~") if planned.other_agents else ""
 
 
-# --- queries of rules and dashboards ---
-# Arguments: `matchers`, the content of a selector's braces (may be empty); `window`, a duration or one of Grafana's
-# variables (`$__range`, `$__rate_interval`); `by`, the labels to keep. Without traffic they return no series: neither
-# NaN nor a 0 that was not measured.
+# Queries take `matchers`, the content of a selector's braces (may be empty), `window`, a duration or one of Grafana's
+# variables (`$__range`, `$__rate_interval`), and `by`, the labels to keep. Without traffic they return no series.
 
 
-def increase(instrument: semconv.Instrument, matchers: str, window: str, by: Sequence[str] = ()) -> str:
-    return _sum(f"increase({instrument.prometheus_name}{{{matchers}}}[{window}])", by)
+def increase(metric: semconv.Instrument | str, matchers: str, window: str, by: Sequence[str] = ()) -> str:
+    name = metric if isinstance(metric, str) else metric.prometheus_name
+    labels = f" by ({', '.join(by)}) " if by else ""
+    return f"sum{labels}(increase({name}{{{matchers}}}[{window}]))"
 
 
 def verdict_count(matchers: str, window: str, by: Sequence[str] = (), *, label: str | None = None) -> str:
@@ -74,11 +75,9 @@ def verdict_count(matchers: str, window: str, by: Sequence[str] = (), *, label: 
 
 
 def effective_count(matchers: str, window: str, by: Sequence[str] = ()) -> str:
-    """Kish's effective number: how many evenly weighted results carry the same information; empty without weights.
-
-    A few results that stand for many others count as a few, however many others stand for one.
-    """
-    weight, squares = _grown(semconv.METRIC_WEIGHT, semconv.METRIC_WEIGHT_SQUARED)(matchers, window, by)
+    """Kish's effective number: how many evenly weighted results carry the same information; empty without weights."""
+    weight = increase(semconv.METRIC_WEIGHT, matchers, window, by)
+    squares = increase(semconv.METRIC_WEIGHT_SQUARED, matchers, window, by)
     return f"{weight} ^ 2 / ({squares} > 0)"
 
 
@@ -87,13 +86,17 @@ def effective_verdicts(matchers: str, window: str, by: Sequence[str] = ()) -> st
     return f"{effective_count(joined(matchers, _BOTH), window, by)} or {verdict_count(matchers, window, by)}"
 
 
-def pass_rate(matchers: str, window: str, by: Sequence[str] = ()) -> str:
+def pass_rate(matchers: str, window: str, by: Sequence[str] = (), *, label: str = semconv.LABEL_PASS) -> str:
     """The share of passing results, 0 to 1: weighted (Hajek's estimate), without weights by plain counts."""
-    return _share(semconv.LABEL_PASS, matchers, window, by)
+    of_label, of_both = joined(matchers, f'{LABEL}="{label}"'), joined(matchers, _BOTH)
+    return " or ".join(
+        f"{increase(metric, of_label, window, by)} / ({increase(metric, of_both, window, by)} > 0)"
+        for metric in (semconv.METRIC_WEIGHT, semconv.METRIC_RESULTS)
+    )
 
 
 def fail_share(matchers: str, window: str, by: Sequence[str] = ()) -> str:
-    return _share(semconv.LABEL_FAIL, matchers, window, by)
+    return pass_rate(matchers, window, by, label=semconv.LABEL_FAIL)
 
 
 def pass_rate_bound(matchers: str, window: str, by: Sequence[str] = (), *, upper: bool) -> str:
@@ -103,19 +106,17 @@ def pass_rate_bound(matchers: str, window: str, by: Sequence[str] = (), *, upper
     (F^2 P2 + P^2 F2)/(P+F)^4, and the effective number n = m(1-m)/variance. Where fewer than five results are on the
     rarer side that variance is a guess, and n is Kish's (P+F)^2/(P2+F2). As `agenteval_otel.scoring.intervals` has it.
     """
-
-    def grown(instrument: semconv.Instrument, label: str) -> str:
-        return increase(instrument, joined(matchers, f'{LABEL}="{label}"'), window, by)
-
-    p, f = (grown(semconv.METRIC_WEIGHT, label) for label in _VERDICTS)
-    p2, f2 = (grown(semconv.METRIC_WEIGHT_SQUARED, label) for label in _VERDICTS)
+    p, f, p2, f2, passed, failed = (
+        increase(metric, joined(matchers, f'{LABEL}="{label}"'), window, by)
+        for metric in (semconv.METRIC_WEIGHT, semconv.METRIC_WEIGHT_SQUARED, semconv.METRIC_RESULTS)
+        for label in _VERDICTS
+    )
     both, squares, spread = f"({p} + {f})", f"({p2} + {f2} > 0)", f"({f} ^ 2 * {p2} + {p} ^ 2 * {f2} > 0)"
     exact = _wilson(f"{p} ^ 2 * {f} * {both} / {spread}", f"({p} * {f}) ^ 2 / {spread}",
                     f"{p} * {f} * {both} ^ 2 / {spread}", upper=upper)  # fmt: skip
     kish = _wilson(f"{p} * {both} / {squares}", f"{p} * {f} / {squares}", f"{both} ^ 2 / {squares}", upper=upper)
-    passed, failed = (verdict_count(matchers, window, by, label=label) for label in _VERDICTS)
-    plain = _wilson(passed, f"{passed} * {failed} / ({passed} + {failed} > 0)", f"({passed} + {failed} > 0)",
-                    upper=upper)  # fmt: skip
+    all_ = f"({passed} + {failed} > 0)"
+    plain = _wilson(passed, f"{passed} * {failed} / {all_}", all_, upper=upper)
     enough = " and ".join(f"{count} * {both} / {squares} >= {_FEW}" for count in (p, f))
     return f"({exact} and {enough}) or {kish} or {plain}"
 
@@ -125,13 +126,14 @@ def weighted_mean(matchers: str, window: str, by: Sequence[str] = ()) -> str:
 
     The sums know criterion and agent: `matchers` and `by` must not name a model or a label.
     """
-    scored, weight = _grown(semconv.METRIC_WEIGHTED_SCORE, semconv.METRIC_WEIGHT)(matchers, window, by)
+    scored = increase(semconv.METRIC_WEIGHTED_SCORE, matchers, window, by)
+    weight = increase(semconv.METRIC_WEIGHT, matchers, window, by)
     return f"{scored} / ({weight} > 0) or {plain_mean(matchers, window, by)}"
 
 
 def plain_mean(matchers: str, window: str, by: Sequence[str] = ()) -> str:
     """The unweighted mean by the histogram, which knows the models; the weighted sums do not."""
-    return f"{_sum(f'increase({_SCORE}_sum{{{matchers}}}[{window}])', by)} / ({score_count(matchers, window, by)} > 0)"
+    return f"{increase(f'{_SCORE}_sum', matchers, window, by)} / ({score_count(matchers, window, by)} > 0)"
 
 
 def mean_half_width(matchers: str, window: str, by: Sequence[str] = ()) -> str:
@@ -139,9 +141,11 @@ def mean_half_width(matchers: str, window: str, by: Sequence[str] = ()) -> str:
 
     Without weights its maximum for scores from 0 to 1: with the variance m(1-m).
     """
-    sums = _grown(semconv.METRIC_WEIGHTED_SCORE, semconv.METRIC_WEIGHT, semconv.METRIC_WEIGHT_SQUARED,
-                  semconv.METRIC_WEIGHTED_SCORE_W2, semconv.METRIC_WEIGHTED_SCORE_SQUARED_W2)  # fmt: skip
-    wy, w, w2, w2y, w2y2 = sums(matchers, window, by)
+    wy, w, w2, w2y, w2y2 = (
+        increase(metric, matchers, window, by)
+        for metric in (semconv.METRIC_WEIGHTED_SCORE, semconv.METRIC_WEIGHT, semconv.METRIC_WEIGHT_SQUARED,
+                       semconv.METRIC_WEIGHTED_SCORE_W2, semconv.METRIC_WEIGHTED_SCORE_SQUARED_W2)
+    )  # fmt: skip
     mean = f"({wy} / ({w} > 0))"
     weighted = f"{_Z} * sqrt(clamp_min({w2y2} - 2 * {mean} * {w2y} + {mean} ^ 2 * {w2}, 0)) / ({w} > 0)"
     plain = f"({plain_mean(matchers, window, by)})"
@@ -150,35 +154,11 @@ def mean_half_width(matchers: str, window: str, by: Sequence[str] = ()) -> str:
 
 
 def score_count(matchers: str, window: str, by: Sequence[str] = ()) -> str:
-    return _sum(f"increase({_SCORE}_count{{{matchers}}}[{window}])", by)
+    return increase(f"{_SCORE}_count", matchers, window, by)
 
 
 def joined(*matchers: str) -> str:
     return ", ".join(filter(None, matchers))
-
-
-_Z = 1.96
-_FEW = 5
-_VERDICTS = (semconv.LABEL_PASS, semconv.LABEL_FAIL)
-_BOTH = f'{LABEL}=~"{"|".join(_VERDICTS)}"'
-_SCORE = semconv.METRIC_SCORE.prometheus_name
-
-
-def _sum(what: str, by: Sequence[str]) -> str:
-    return f"sum by ({', '.join(by)}) ({what})" if by else f"sum({what})"
-
-
-def _grown(*instruments: semconv.Instrument) -> Callable[[str, str, Sequence[str]], list[str]]:
-    return lambda matchers, window, by: [increase(instrument, matchers, window, by) for instrument in instruments]
-
-
-def _share(label: str, matchers: str, window: str, by: Sequence[str]) -> str:
-    of_label = joined(matchers, f'{LABEL}="{label}"')
-    shares = (
-        f"{increase(metric, of_label, window, by)} / ({increase(metric, joined(matchers, _BOTH), window, by)} > 0)"
-        for metric in (semconv.METRIC_WEIGHT, semconv.METRIC_RESULTS)
-    )
-    return " or ".join(shares)
 
 
 def _wilson(rate_times_n: str, spread_times_n: str, n: str, *, upper: bool) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agenteval_otel.cli import main
-from agenteval_otel.provisioning.targets import ALL, TARGETS, options_of
+from agenteval_otel.provisioning import ALL, TARGETS, options_of
 from tests.config.support import said
 
 SETTINGS = """\

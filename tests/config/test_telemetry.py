@@ -29,7 +29,7 @@ def bare(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(log, "_last", {})
-    monkeypatch.setattr("agenteval_otel.config.current._FOLLOWING", weakref.WeakSet())
+    monkeypatch.setattr("agenteval_otel.config.process._FOLLOWING", weakref.WeakSet())
 
 
 @pytest.fixture

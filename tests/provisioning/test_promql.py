@@ -44,11 +44,11 @@ def test_a_string_stays_on_its_line_and_within_its_quotes(text: str) -> None:
 def test_selectors_name_the_agents_of_the_criterion() -> None:
     """Some agents, one agent, every agent but some, every agent."""
     name = f'{CRITERION}="c"'
-    assert promql.selector(criterion("c", agents=("a.b", "c"))) == f'{{{name}, {AGENT}=~"a\\\\.b|c"}}'
-    assert promql.selector(criterion("c", agents=("a.b",))) == f'{{{name}, {AGENT}="a.b"}}'
-    assert promql.selector(criterion("c", other_agents=("a", "b"))) == f'{{{name}, {AGENT}!~"a|b"}}'
-    assert promql.selector(criterion("c", other_agents=("a",)), 'job="j"') == f'{{{name}, {AGENT}!="a", job="j"}}'
-    assert promql.selector(criterion("c")) == f"{{{name}}}"
+    assert promql.matchers_of(criterion("c", agents=("a.b", "c"))) == f'{name}, {AGENT}=~"a\\\\.b|c"'
+    assert promql.matchers_of(criterion("c", agents=("a.b",))) == f'{name}, {AGENT}="a.b"'
+    assert promql.matchers_of(criterion("c", other_agents=("a", "b"))) == f'{name}, {AGENT}!~"a|b"'
+    assert promql.matchers_of(criterion("c", other_agents=("a",))) == f'{name}, {AGENT}!="a"'
+    assert promql.matchers_of(criterion("c")) == name
 
 
 def test_empty_matchers_are_left_out() -> None:

@@ -8,9 +8,8 @@ import pytest
 
 from agenteval_otel.config.load import load_settings
 from agenteval_otel.config.process import build_loaded
-from agenteval_otel.provisioning import MonitoringPlan
+from agenteval_otel.provisioning import ALL, MonitoringPlan, files_for
 from agenteval_otel.provisioning.files import MARK, GeneratedFiles, differing
-from agenteval_otel.provisioning.targets import ALL, files_for
 
 SHIPPED = Path(__file__).resolve().parents[2] / "collector-config"
 SETTINGS = SHIPPED / "agenteval.yaml"

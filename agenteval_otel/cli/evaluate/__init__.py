@@ -20,7 +20,7 @@ from agenteval_otel.components.explained import known_choices, suggestion
 from agenteval_otel.config.files import read_file
 from agenteval_otel.config.load import load_settings, located
 from agenteval_otel.config.process import build_loaded
-from agenteval_otel.config.tree import Section, plain
+from agenteval_otel.config.tree import Tree
 from agenteval_otel.engine.config import EvaluationRunConfig
 from agenteval_otel.engine.offline import run_evaluations
 from agenteval_otel.errors import ConfigurationError, EvaluationError
@@ -209,10 +209,10 @@ def _configuration(arguments: argparse.Namespace) -> tuple[EvaluationRunConfig, 
             if getattr(arguments, option) is not None:
                 raise ConfigurationError("only applies to settings files, not to run configurations",
                                          path=f"--{option}")  # fmt: skip
-        tree.take("$schema")
+        tree.values.pop("$schema", None)
         overrides = {name: value for name, value in chosen.items() if value}
         try:
-            config = EvaluationRunConfig.model_validate({**plain(tree), **overrides})
+            config = EvaluationRunConfig.model_validate({**tree.values, **overrides})
         except ConfigurationError as error:
             raise located(error, tree) from None
         named = config.criteria
@@ -221,7 +221,7 @@ def _configuration(arguments: argparse.Namespace) -> tuple[EvaluationRunConfig, 
     return config, [f"{name}{suggestion(name, scored)}" for name in names if name not in scored]
 
 
-def _run_configuration(path: str | None) -> Section | None:
+def _run_configuration(path: str | None) -> Tree | None:
     """The file's mapping, where it is a run configuration and not a settings file."""
     if path is None:
         return None
@@ -231,7 +231,7 @@ def _run_configuration(path: str | None) -> Section | None:
         tree = read_file(path)
     except ConfigurationError:
         return None  # `load_settings` reports it together with everything else that is wrong
-    return tree if any(name in tree for name in _RUN_CONFIGURATION) else None
+    return tree if any(name in tree.values for name in _RUN_CONFIGURATION) else None
 
 
 def _from_settings(arguments: argparse.Namespace) -> tuple[dict[str, Any], Sequence[EvaluationCriteria]]:

@@ -1,9 +1,4 @@
-"""Collectors from the settings, and what stands around them: Jaeger, Tempo, Loki, Prometheus, Compose, Kubernetes.
-
-The files beside this module are the texts, comments and all, as the user reads them; parts that several have in common
-stand once, in ``parts``. What a plan decides is filled in: which criteria tail sampling looks at, how long it waits,
-how long a series stays.
-"""
+"""Collectors, and what stands around them: the texts in ``files``, with what a plan decides filled in."""
 
 from __future__ import annotations
 
@@ -56,16 +51,17 @@ _PLACEHOLDER: Final = re.compile(r"@([a-z_]+)@")
 
 
 def files_of(plan: MonitoringPlan) -> GeneratedFiles:
-    """The Collectors' configurations and those of what stands around them, by path.
-
-    ``prometheus/prometheus.yml`` is the Prometheus beside a Collector on one machine, ``prometheus-compose.yml`` that
-    of ``compose.yaml``.
-    """
+    """The Collectors' configurations and those of what stands around them, by path."""
     values = {
         "metric_expiration": _duration(3600.0, plan, at_least_s=300.0),
         "decision_wait": _duration(60.0 if plan.judge_models else 15.0, plan, at_least_s=1.0),
     }
-    lines = {f"without_content_of_{record}": _without_content(record) for record in ("span", "spanevent", "log")}
+    # Statements of the transform processor; `$$` is the Collector's `$`.
+    lines = {
+        f"without_content_of_{record}": "".join(
+            f'- delete_matching_keys({record}.attributes, "^{pattern}$$")\n' for pattern in CONTENT
+        ) for record in ("span", "spanevent", "log")
+    }  # fmt: skip
     lines["failing"] = _failing(plan)
     prometheus = _whole("prometheus.yml", {})
     return {path: _filled(_whole(f"{name}.yaml", lines), values) for name, path in _PLACES.items()} | {
@@ -74,22 +70,15 @@ def files_of(plan: MonitoringPlan) -> GeneratedFiles:
     }
 
 
-def _without_content(record: str) -> str:
-    """Statements of the transform processor; ``$$`` is the Collector's ``$``."""
-    return "".join(f'- delete_matching_keys({record}.attributes, "^{pattern}$$")\n' for pattern in CONTENT)
-
-
 def _failing(plan: MonitoringPlan) -> str:
     """One policy of tail sampling for each criterion that can fail, or a comment where none can."""
-    names = dict.fromkeys(criterion.name for criterion in plan.criteria if criterion.has_verdicts)
-    if not names:
-        return "# (No configured criterion has a threshold: nothing fails.)\n"
-    return "".join(
+    policies = [
         f"- name: fails-{name}\n"
         "  type: string_attribute\n"
         f"  string_attribute: {{ key: {semconv.criterion_label(name)}, values: [{semconv.LABEL_FAIL}] }}\n"
-        for name in names
-    )
+        for name in plan.names_with_verdicts
+    ]
+    return "".join(policies) or "# (No configured criterion has a threshold: nothing fails.)\n"
 
 
 def _duration(seconds: float, plan: MonitoringPlan, *, at_least_s: float) -> str:
@@ -103,12 +92,12 @@ def _filled(text: str, values: Mapping[str, str]) -> str:
 
 def _whole(name: str, lines: Mapping[str, str]) -> str:
     """A text with what its lines ``#+ ...`` name: lines that a plan decides, parts, other texts."""
+
+    def part(name: str) -> str:
+        if name in lines:
+            return lines[name]
+        shared = f"parts/{name}.yaml"
+        return _whole(shared if _FILES.joinpath(shared).is_file() else f"{name}.yaml", lines)
+
     text = _FILES.joinpath(name).read_text(encoding="utf-8")
-    return _INCLUDED.sub(lambda match: indent(_part(match[2], lines), match[1]), text)
-
-
-def _part(name: str, lines: Mapping[str, str]) -> str:
-    if name in lines:
-        return lines[name]
-    shared = f"parts/{name}.yaml"
-    return _whole(shared if _FILES.joinpath(shared).is_file() else f"{name}.yaml", lines)
+    return _INCLUDED.sub(lambda match: indent(part(match[2]), match[1]), text)

@@ -1,9 +1,4 @@
-"""Grafana: dashboards and data sources for exactly the criteria that are configured.
-
-The dashboards are built with Grafana's own schema library, the extra ``grafana``; it is imported here only, when files
-are wanted. What Grafana reads at its start are the texts in ``files``: Grafana replaces ``$NAME`` in them by variables
-of its environment, so its own placeholders have two dollars.
-"""
+"""Grafana: dashboards (built with its schema library, an extra that is imported late) and data sources."""
 
 from __future__ import annotations
 
@@ -14,21 +9,13 @@ from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.provisioning.files import GeneratedFiles
 from agenteval_otel.provisioning.plan import MonitoringPlan
 
-_EXPORT_INTERVAL_S: Final = 60.0
-"""Of the applications: nothing new happens between two exports."""
+_EXPORT_INTERVAL_S: Final = 60.0  # of the applications: nothing new happens between two exports
 
 
 def files_of(plan: MonitoringPlan) -> GeneratedFiles:
-    """The dashboards and what Grafana reads at its start, by path.
-
-    Raises:
-        ConfigurationError: The extra is missing.
-    """
+    """The dashboards and what Grafana reads at its start, by path; `ConfigurationError` without the extra."""
     try:
-        from agenteval_otel.provisioning.grafana.criterion import files_of as of_criteria
-        from agenteval_otel.provisioning.grafana.operations import files_of as of_operations
-        from agenteval_otel.provisioning.grafana.overview import files_of as of_overview
-        from agenteval_otel.provisioning.grafana.releases import files_of as of_releases
+        from agenteval_otel.provisioning.grafana.dashboards import files_of as dashboards_of
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "grafana_foundation_sdk":
             raise
@@ -38,7 +25,7 @@ def files_of(plan: MonitoringPlan) -> GeneratedFiles:
         for name in ("datasources", "dashboards")
     )
     return {
-        **of_overview(plan), **of_criteria(plan), **of_operations(plan), **of_releases(plan),
+        **dashboards_of(plan),
         "provisioning/datasources/agenteval.yaml":
             datasources.replace("@interval@", f'"{plan.duration(_EXPORT_INTERVAL_S)}"'),
         "provisioning/dashboards/agenteval.yaml": dashboards,

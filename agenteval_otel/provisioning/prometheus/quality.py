@@ -1,7 +1,6 @@
 """Recording rules and alerts about quality: objectives that are missed, and means below their thresholds.
 
 The multi-window burn rate of service objectives, with factors that can fire where 1 to 50 of 100 answers may fail.
-Alerts read recorded series only, so each figure of an alert can be drawn as the alert saw it.
 """
 
 from __future__ import annotations
@@ -21,23 +20,20 @@ from agenteval_otel.provisioning.prometheus.rules import (
     Alert,
     Scenario,
     Series,
+    changing_counter,
     counter,
     figure,
     gauge,
     recorded,
     registered,
-    scenarios_of,
+    scenario,
     window,
-)  # fmt: skip
+)
 from agenteval_otel.provisioning.promql import AGENT, CRITERION, LABEL
 
-_FAIL_SHARE: Final = "evaluation_fail:ratio"
-_VERDICTS: Final = "evaluation_verdicts:effective"
-_MEAN: Final = "evaluation_score:mean"
-_HALF_WIDTH: Final = "evaluation_score:half_width"
-_COUNT: Final = "evaluation_score:effective"
-_OBJECTIVE: Final = "evaluation_objective"
-_THRESHOLD: Final = "evaluation_threshold"
+_FAIL_SHARE, _VERDICTS = "evaluation_fail:ratio", "evaluation_verdicts:effective"
+_MEAN, _HALF_WIDTH, _COUNT = "evaluation_score:mean", "evaluation_score:half_width", "evaluation_score:effective"
+_OBJECTIVE, _THRESHOLD = "evaluation_objective", "evaluation_threshold"
 
 
 def recording_rules(plan: MonitoringPlan) -> list[dict[str, Any]]:
@@ -63,27 +59,22 @@ def recording_rules(plan: MonitoringPlan) -> list[dict[str, Any]]:
 def _constants(values: Mapping[PlannedCriterion, Any], series: str) -> str:
     """A constant for each criterion of each agent that has results, with the labels of the series."""
     return "\nor\n".join(
-        f"{figure(value)} + 0 * {series}{promql.selector(criterion)}" for criterion, value in values.items()
+        f"{figure(value)} + 0 * {series}{{{promql.matchers_of(criterion)}}}" for criterion, value in values.items()
     )
 
 
 class Burn(NamedTuple):
-    """One pair of windows in which the error budget may burn too fast.
-
-    Attributes:
-        factor: How many times the failures that the objective allows.
-        towards_all: Upper bound of the limit, between the allowed share (0) and everything (1): where many answers may
-            fail, the factor alone would ask for more failures than there are answers.
-        least: Minimum of verdicts in both windows, the long one's first.
-    """
+    """A pair of windows in which the error budget may burn too fast."""
 
     name: str
     severity: Literal["page", "ticket"]
     long: str
     short: str
-    factor: float
+    factor: float  # how many times the failures that the objective allows
+    # Upper bound of the limit, from the allowed share (0) to everything (1): where many answers may fail, the factor
+    # alone would ask for more failures than there are answers.
     towards_all: float
-    least: tuple[int, int]
+    least: tuple[int, int]  # verdicts in the long window, and in the short one
     for_s: float
 
     def limit(self, objective: float) -> float:
@@ -109,45 +100,45 @@ _MIN_SCORES: Final = 30
 _FEW_FAILURES = 5
 _ERRORS = 3.3
 
-_CRITERION = f"{{{{ $labels.{CRITERION} }}}}"
-_AGENT = f"{{{{ $labels.{AGENT} }}}}"
+_CRITERION, _AGENT = (f"{{{{ $labels.{label} }}}}" for label in (CRITERION, AGENT))
 _WHO = f"{_CRITERION} of {_AGENT} ({{{{ $labels.job }}}})"
 _VALUE = "{{ $value | humanize }}"
 _SHARE = "{{ $value | humanizePercentage }}"
 
+# Of the scenarios: how close to a limit they go, and verdicts a step where that is enough for every minimum.
+_NEAR: Final = 0.03
+_PLENTY: Final = 12.0
+_OTHER: Final = {CRITERION: "another criterion", AGENT: "any agent"}
+
 
 @registered
-def _objectives(plan: MonitoringPlan) -> list[Alert]:
+def _objectives(plan: MonitoringPlan) -> Iterator[Alert]:
     """For each objective that is set anywhere: burning fast, burning slowly, or any failure where none is allowed."""
-    alerted = [criterion for criterion in plan.criteria if criterion.is_alerted]
-    alerts: list[Alert] = []
-    for objective in sorted({criterion.objective for criterion in alerted if criterion.objective}):
-        example = _labels_of(next(criterion for criterion in alerted if criterion.objective == objective))
+    examples = {item.objective: item for item in reversed(plan.criteria) if item.is_alerted}
+    for objective in sorted(objective for objective in examples if objective is not None):
+        labels = _labels_of(examples[objective])
         if objective >= 1.0:
-            alerts.append(_failure(plan, example))
+            yield _failure(plan, labels)
         else:
-            alerts += [_burning(_FAST, objective, _burn_scenarios(example, objective)), _burning(_SLOW, objective, ())]
-    return alerts
+            yield _burning(_FAST, objective, _burn_scenarios(labels, objective))
+            yield _burning(_SLOW, objective, ())
 
 
 def _burning(burn: Burn, objective: float, scenarios: tuple[Scenario, ...]) -> Alert:
-    limit = burn.limit(objective)
-    times = limit / (1.0 - objective)
-    least_long, least_short = burn.verdicts(objective)
+    limit, allowed = burn.limit(objective), 1.0 - objective
+    conditions = [
+        *(f"{recorded(_FAIL_SHARE, size)} > {figure(limit)}" for size in (burn.long, burn.short)),
+        *(f"{recorded(_VERDICTS, size)} >= {least}"
+          for size, least in zip((burn.long, burn.short), burn.verdicts(objective), strict=True)),
+        f"{recorded(_OBJECTIVE)} == {figure(objective)}",
+    ]  # fmt: skip
     return Alert(
         name=burn.name, for_s=burn.for_s, severity=burn.severity, labels={"objective": figure(objective)},
-        is_quality=True, scenarios=scenarios,
-        expression=f"{recorded(_FAIL_SHARE, burn.long)} > {figure(limit)}\n"
-                   f"and {recorded(_FAIL_SHARE, burn.short)} > {figure(limit)}\n"
-                   f"and {recorded(_VERDICTS, burn.long)} >= {least_long}\n"
-                   f"and {recorded(_VERDICTS, burn.short)} >= {least_short}\n"
-                   f"and {recorded(_OBJECTIVE)} == {figure(objective)}",
-        summary=f"{_SHARE} of the answers fail {_WHO}; its objective allows {_percent(1.0 - objective)}",
-        description=(
-            f"In the last {burn.long} {_SHARE} of the answers failed the criterion {_CRITERION} of the agent {_AGENT}. "
-            f"There and in the last {burn.short} it is more than {_percent(limit)}, {times:.3g} times what the "
-            f"objective of {figure(objective)} allows."
-        ),
+        is_quality=True, scenarios=scenarios, expression="\nand ".join(conditions),
+        summary=f"{_SHARE} of the answers fail {_WHO}; its objective allows {_percent(allowed)}",
+        description=f"In the last {burn.long} {_SHARE} of the answers failed the criterion {_CRITERION} of the agent "
+                    f"{_AGENT}. There and in the last {burn.short} it is more than {_percent(limit)}, "
+                    f"{limit / allowed:.3g} times what the objective of {figure(objective)} allows.",
     )  # fmt: skip
 
 
@@ -161,75 +152,57 @@ def _failure(plan: MonitoringPlan, example: Mapping[str, str]) -> Alert:
     size = window(plan, "1h")
     new = f"({failures} > 0 unless present_over_time({failures}[{window(plan, '1d')}] offset {size}))"
 
-    def failed(values: str) -> Series:
-        return gauge(names.METRIC_RESULTS, values, {**example, LABEL: names.LABEL_FAIL})
-
-    def all_pass() -> Series:
-        return counter(names.METRIC_RESULTS, {**example, LABEL: names.LABEL_PASS}, (_PLENTY, STEPS))
+    def failing(job: str, fires: str, values: str) -> Scenario:
+        passes = counter(names.METRIC_RESULTS, {**example, LABEL: names.LABEL_PASS}, _PLENTY)
+        return scenario(job, fires, passes, gauge(names.METRIC_RESULTS, values, {**example, LABEL: names.LABEL_FAIL}))
 
     return Alert(
         name=name, for_s=0.0, severity="ticket", labels={"objective": "1"}, is_quality=True,
         expression=f"sum by ({', '.join(GROUP)}) (increase({failures}[{size}]) > 0 or {new})\n"
                    f"and {recorded(_OBJECTIVE)} == 1",
         summary=f"An answer failed {_WHO}; its objective lets none fail",
-        description=(
-            f"In the last hour about {_VALUE} answers of the agent {_AGENT} failed the criterion {_CRITERION}, whose "
-            "objective is 1: all have to pass."
-        ),
-        scenarios=scenarios_of(
-            name,
-            ("failed two hours ago", False, (all_pass(), failed(f"0x{STEPS - 2 * HOUR} 1x{2 * HOUR - 1}"))),
-            ("failed half an hour ago", True, (all_pass(), failed(f"0x{STEPS - HALF_HOUR} 1x{HALF_HOUR - 1}"))),
-            ("all pass", False, (all_pass(), failed(f"0x{STEPS}"))),
-            ("comes back", False, (all_pass(), failed(f"5x{STEPS - 3 * HOUR} _x{2 * HOUR} 5x{HOUR}"))),
-            ("begins with a failure", True, (all_pass(), failed(f"_x{STEPS - HALF_HOUR} 1x{HALF_HOUR}"))),
+        description=f"In the last hour about {_VALUE} answers of the agent {_AGENT} failed the criterion {_CRITERION}, "
+                    "whose objective is 1: all have to pass.",
+        scenarios=(
+            failing("failed two hours ago", "", f"0x{STEPS - 2 * HOUR} 1x{2 * HOUR - 1}"),
+            failing("failed half an hour ago", name, f"0x{STEPS - HALF_HOUR} 1x{HALF_HOUR - 1}"),
+            failing("all pass", "", f"0x{STEPS}"),
+            failing("comes back", "", f"5x{STEPS - 3 * HOUR} _x{2 * HOUR} 5x{HOUR}"),
+            failing("begins with a failure", name, f"_x{STEPS - HALF_HOUR} 1x{HALF_HOUR}"),
         ),
     )  # fmt: skip
 
 
 @registered
-def _thresholds(plan: MonitoringPlan) -> list[Alert]:
+def _thresholds(plan: MonitoringPlan) -> Iterator[Alert]:
     """For each threshold without an objective: the mean lies below it, and its 95 % interval too."""
-    first = {item.alerted_threshold: item for item in reversed(plan.criteria)}
+    name, first = "AgentevalMeanBelowThreshold", {item.alerted_threshold: item for item in reversed(plan.criteria)}
     mean, half, count = (recorded(what, "1h") for what in (_MEAN, _HALF_WIDTH, _COUNT))
-    return [
-        Alert(
-            name=_BELOW_THRESHOLD, for_s=600.0, severity="ticket", labels={"threshold": figure(threshold)},
-            is_quality=True, scenarios=_mean_scenarios(_labels_of(first[threshold]), threshold),
+    for threshold in sorted(threshold for threshold in first if threshold is not None):
+        yield Alert(
+            name=name, for_s=600.0, severity="ticket", labels={"threshold": figure(threshold)},
+            is_quality=True, scenarios=_mean_scenarios(name, _labels_of(first[threshold]), threshold),
             expression=f"{mean}\nand {mean} + {half} < {figure(threshold)}\nand {count} >= {_MIN_SCORES}\n"
                        f"and {recorded(_THRESHOLD)} == {figure(threshold)}",
             summary=f"Mean score {_VALUE} in {_WHO}, below the threshold of {threshold:.4g}",
-            description=(
-                f"The mean of the last hour's normalized scores of the criterion {_CRITERION} of the agent {_AGENT} is "
-                f"{_VALUE}. Its whole 95 % interval lies below {threshold:.4g}, the lowest score that passes: the "
-                "typical answer fails."
-            ),
-        )
-        for threshold in sorted(threshold for threshold in first if threshold is not None)
-    ]  # fmt: skip
-
-
-_BELOW_THRESHOLD: Final = "AgentevalMeanBelowThreshold"
-
-# --- scenarios ---
-
-_NEAR: Final = 0.03  # how close to a limit they go
-_OTHER: Final = {CRITERION: "another criterion", AGENT: "any agent"}
-_PLENTY: Final = 12.0  # verdicts a step where that is enough for every minimum
+            description=f"The mean of the last hour's normalized scores of the criterion {_CRITERION} of the agent "
+                        f"{_AGENT} is {_VALUE}. Its whole 95 % interval lies below {threshold:.4g}, the lowest score "
+                        "that passes: the typical answer fails.",
+        )  # fmt: skip
 
 
 def _labels_of(planned: PlannedCriterion) -> dict[str, str]:
     return {CRITERION: planned.name, AGENT: planned.agents[0] if planned.agents else "any agent"}
 
 
-def _verdicts(labels: Mapping[str, str], *pieces: tuple[float, float, int]) -> tuple[Series, Series]:
+def _verdicts(labels: Mapping[str, str], *pieces: tuple[float, float, int]) -> tuple[Series, ...]:
     """Both counters: pieces of a share that fails, verdicts per step, and steps."""
-    return (
-        counter(names.METRIC_RESULTS, {**labels, LABEL: names.LABEL_FAIL},
-                *((share * per_step, steps) for share, per_step, steps in pieces)),
-        counter(names.METRIC_RESULTS, {**labels, LABEL: names.LABEL_PASS},
-                *(((1.0 - share) * per_step, steps) for share, per_step, steps in pieces)),
-    )  # fmt: skip
+    failed = [(share * per_step, steps) for share, per_step, steps in pieces]
+    passed = [((1.0 - share) * per_step, steps) for share, per_step, steps in pieces]
+    return tuple(
+        changing_counter(names.METRIC_RESULTS, {**labels, LABEL: label}, *growth)
+        for label, growth in ((names.LABEL_FAIL, failed), (names.LABEL_PASS, passed))
+    )
 
 
 def _weights(labels: Mapping[str, str], fails: float, worth: float) -> tuple[Series, ...]:
@@ -237,42 +210,39 @@ def _weights(labels: Mapping[str, str], fails: float, worth: float) -> tuple[Ser
     sums = ((names.METRIC_WEIGHT, 40.0), (names.METRIC_WEIGHT_SQUARED, 40.0**2 / worth))
     shares = ((names.LABEL_FAIL, fails), (names.LABEL_PASS, 1.0 - fails))
     return tuple(
-        counter(name, {**labels, LABEL: label}, (growth * share, STEPS)) for name, growth in sums
-        for label, share in shares
-    )  # fmt: skip
+        counter(name, {**labels, LABEL: label}, growth * share) for name, growth in sums for label, share in shares
+    )
 
 
 def _burn_scenarios(labels: Mapping[str, str], objective: float) -> tuple[Scenario, ...]:
     fast, slow = _FAST.limit(objective), _SLOW.limit(objective)
     near, outage = _NEAR * (fast - slow), (1.0 + fast) / 2
     plenty = max(_PLENTY, *(2.0 * burn.verdicts(objective)[0] / (6 * HOUR) for burn in BURNS))
+    both = f"{_FAST.name} {_SLOW.name}"
 
-    def scenario(job: str, series: tuple[Series, ...], *burns: Burn) -> Scenario:
-        return Scenario(job, series, frozenset(burn.name for burn in burns))
+    def steady(share: float) -> tuple[Series, ...]:
+        return _verdicts(labels, (share, plenty, STEPS))
 
-    def steady(share: float, per_step: float = plenty) -> tuple[Series, Series]:
-        return _verdicts(labels, (share, per_step, STEPS))
-
-    def over(share: float, steps: int) -> tuple[Series, Series]:
-        return _verdicts(labels, (outage, plenty, STEPS - steps), (share, plenty, steps))
+    def changing(before: float, share: float, steps: int) -> tuple[Series, ...]:
+        return _verdicts(labels, (before, plenty, STEPS - steps), (share, plenty, steps))
 
     return (
-        scenario("all is well", steady(0.0)),
-        scenario("as the objective allows", steady(1.0 - objective)),
-        scenario("below the slow limit", steady(slow - near)),
-        scenario("above the slow limit", steady(slow + near), _SLOW),
-        scenario("below the fast limit", steady(fast - near), _SLOW),
-        scenario("above the fast limit", steady(fast + near), *BURNS),
-        scenario("nothing passes", steady(1.0), *BURNS),
-        scenario("an outage, over for half an hour", over(fast - near, HALF_HOUR), _SLOW),
-        scenario("an outage, over for two hours", over(slow - near, 2 * HOUR)),
-        scenario("failures for an hour",
-                 _verdicts(labels, (1.0 - objective, plenty, STEPS - HOUR), (fast + near, plenty, HOUR))),
-        scenario("failures are sampled more", (*steady(outage), *_weights(labels, (1.0 - objective) / 2, plenty))),
-        scenario("passes are sampled more",
-                 (*steady((1.0 - objective) / 2), *_weights(labels, outage, plenty)), *BURNS),
-        scenario("a few stand for all", (*steady(outage), *_weights(labels, outage, 0.6))),
-        scenario("a criterion without an objective", _verdicts(_OTHER, (1.0, _PLENTY, STEPS))),
+        scenario("all is well", "", *steady(0.0)),
+        scenario("as the objective allows", "", *steady(1.0 - objective)),
+        scenario("below the slow limit", "", *steady(slow - near)),
+        scenario("above the slow limit", _SLOW.name, *steady(slow + near)),
+        scenario("below the fast limit", _SLOW.name, *steady(fast - near)),
+        scenario("above the fast limit", both, *steady(fast + near)),
+        scenario("nothing passes", both, *steady(1.0)),
+        scenario("an outage, over for half an hour", _SLOW.name, *changing(outage, fast - near, HALF_HOUR)),
+        scenario("an outage, over for two hours", "", *changing(outage, slow - near, 2 * HOUR)),
+        scenario("failures for an hour", "", *changing(1.0 - objective, fast + near, HOUR)),
+        scenario("failures are sampled more", "",
+                 *steady(outage), *_weights(labels, (1.0 - objective) / 2, plenty)),
+        scenario("passes are sampled more", both,
+                 *steady((1.0 - objective) / 2), *_weights(labels, outage, plenty)),
+        scenario("a few stand for all", "", *steady(outage), *_weights(labels, outage, 0.6)),
+        scenario("a criterion without an objective", "", *_verdicts(_OTHER, (1.0, _PLENTY, STEPS))),
         *_count_scenarios(labels, objective),
     )  # fmt: skip
 
@@ -286,21 +256,21 @@ def _count_scenarios(labels: Mapping[str, str], objective: float) -> Iterator[Sc
     ):  # fmt: skip
         fast = per_half_hour >= least_30m and 12 * per_half_hour >= least_6h
         slow = 4 * per_half_hour >= least_2h and 48 * per_half_hour >= least_1d
-        fires = frozenset(burn.name for burn, is_met in zip(BURNS, (fast, slow), strict=True) if is_met)
-        yield Scenario(job, _verdicts(labels, (outage, per_half_hour / HALF_HOUR, STEPS)), fires)
+        fires = " ".join(burn.name for burn, is_met in zip(BURNS, (fast, slow), strict=True) if is_met)
+        yield scenario(job, fires, *_verdicts(labels, (outage, per_half_hour / HALF_HOUR, STEPS)))
     burst = _verdicts(labels, (0.0, 0.0, STEPS - HOUR), (outage, 0.9 * least_6h / HOUR, HOUR))
-    yield Scenario("too few in six hours", burst)
+    yield scenario("too few in six hours", "", *burst)
 
 
-def _mean_scenarios(labels: Mapping[str, str], threshold: float) -> tuple[Scenario, ...]:
+def _mean_scenarios(name: str, labels: Mapping[str, str], threshold: float) -> tuple[Scenario, ...]:
     score = names.METRIC_SCORE.prometheus_name
     near_below, near_above = threshold * (1 - _NEAR), threshold * (1 + _NEAR)
 
     def plain(mean: float, per_hour: float = _PLENTY * HOUR, labels: Mapping[str, str] = labels) -> tuple[Series, ...]:
-        count = counter(f"{score}_count", labels, (per_hour / HOUR, STEPS))
-        return count, counter(f"{score}_sum", labels, (mean * per_hour / HOUR, STEPS))
+        count = counter(f"{score}_count", labels, per_hour / HOUR)
+        return count, counter(f"{score}_sum", labels, mean * per_hour / HOUR)
 
-    def weighted(mean: float, *, plain_mean: float, worth: float = _PLENTY) -> tuple[Series, ...]:
+    def weighted(mean: float, plain_mean: float, worth: float = _PLENTY) -> tuple[Series, ...]:
         # All scores are the same, so that their mean is certain.
         weight, squared = 2 * _PLENTY, (2 * _PLENTY) ** 2 / worth
         sums = (
@@ -308,16 +278,15 @@ def _mean_scenarios(labels: Mapping[str, str], threshold: float) -> tuple[Scenar
             (names.METRIC_WEIGHTED_SCORE_SQUARED_W2, squared * mean * mean), (names.METRIC_WEIGHT, weight),
             (names.METRIC_WEIGHT_SQUARED, squared),
         )  # fmt: skip
-        return *plain(plain_mean), *(counter(metric, labels, (growth, STEPS)) for metric, growth in sums)
+        return *plain(plain_mean), *(counter(metric, labels, growth) for metric, growth in sums)
 
-    return scenarios_of(
-        _BELOW_THRESHOLD,
-        ("above the threshold", False, plain((1.0 + threshold) / 2)),
-        ("the interval holds the threshold", False, plain(near_below, _MIN_SCORES + 2)),
-        ("too few scores", False, plain(0.0, _MIN_SCORES - 2)),
-        ("just enough scores", True, plain(0.0, _MIN_SCORES + 2)),
-        ("weighted, just below", True, weighted(near_below, plain_mean=1.0)),
-        ("weighted, just above", False, weighted(near_above, plain_mean=0.0)),
-        ("a criterion without a threshold", False, plain(0.0, labels=_OTHER)),
-        ("a few stand for all", False, weighted(0.0, plain_mean=0.0, worth=0.9 * _MIN_SCORES / HOUR)),
-    )  # fmt: skip
+    return (
+        scenario("above the threshold", "", *plain((1.0 + threshold) / 2)),
+        scenario("the interval holds the threshold", "", *plain(near_below, _MIN_SCORES + 2)),
+        scenario("too few scores", "", *plain(0.0, _MIN_SCORES - 2)),
+        scenario("just enough scores", name, *plain(0.0, _MIN_SCORES + 2)),
+        scenario("weighted, just below", name, *weighted(near_below, plain_mean=1.0)),
+        scenario("weighted, just above", "", *weighted(near_above, plain_mean=0.0)),
+        scenario("a criterion without a threshold", "", *plain(0.0, labels=_OTHER)),
+        scenario("a few stand for all", "", *weighted(0.0, plain_mean=0.0, worth=0.9 * _MIN_SCORES / HOUR)),
+    )

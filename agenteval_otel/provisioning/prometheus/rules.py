@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, Literal, NamedTuple
 
 from agenteval_otel.provisioning.plan import MonitoringPlan
@@ -13,12 +13,8 @@ from agenteval_otel.semconv import Instrument
 GROUP: Final = ("job", AGENT, CRITERION)
 """The labels of an alert about quality: a criterion of an agent of a service, over all its instances."""
 
-WINDOWS_S: Final = {"30m": 1_800.0, "1h": 3_600.0, "2h": 7_200.0, "6h": 21_600.0, "1d": 86_400.0}
+_WINDOWS_S: Final = {"30m": 1_800.0, "1h": 3_600.0, "2h": 7_200.0, "6h": 21_600.0, "1d": 86_400.0}
 """Windows by their name in recorded series, which the time scale does not change."""
-
-_INTERVAL_S: Final = 60.0
-_MIN_INTERVAL_S: Final = 1.0
-_MIN_WINDOW_S: Final = 2.0  # a counter's increase needs two samples
 
 # Scenarios last 26 hours, for the longest window and the waiting time; the rest is in steps.
 STEP_S: Final = 600
@@ -27,7 +23,7 @@ HALF_HOUR, HOUR, DAY = 3, 6, 144
 
 
 class Series(NamedTuple):
-    """A series of a scenario: a metric's name, its labels besides ``job``, and its values in promtool's notation."""
+    """A series of a scenario; its labels besides ``job``, and its values in promtool's notation."""
 
     name: str
     labels: Mapping[str, str]
@@ -39,20 +35,25 @@ class Scenario(NamedTuple):
 
     job: str
     series: tuple[Series, ...]
-    fires: frozenset[str] = frozenset()
+    fires: frozenset[str]
+
+
+def scenario(job: str, fires: str, *series: Series) -> Scenario:
+    """A scenario at whose end these alerts fire, separated by spaces."""
+    return Scenario(job, series, frozenset(fires.split()))
 
 
 class Alert(NamedTuple):
     """One alerting rule: everything about it but its runbook, which is ``docs/runbooks/{page}``.
 
     Attributes:
-        name: Its name, ``Agenteval`` first; several rules may share it if their labels differ.
+        name: ``Agenteval`` first; several rules may share it if their labels differ.
         expression: PromQL; while it returns a series, the alert is pending or fires.
         for_s: How long the expression must hold, before the time scale.
         severity: ``page`` wakes the person on call, ``ticket`` waits for the morning.
         summary: One line, a template of Prometheus.
         description: What is measured and what it means, a template.
-        scenarios: Its tests; where another alert has them too, they are empty.
+        scenarios: Its tests; empty where another alert has them too.
         labels: Further labels, the same for everything that the rule returns.
         is_quality: It is about the answers; others are about the monitoring itself.
     """
@@ -104,12 +105,12 @@ class Alert(NamedTuple):
         }  # fmt: skip
 
 
-AlertFactory = Callable[[MonitoringPlan], list[Alert]]
+AlertFactory = Callable[[MonitoringPlan], Iterator[Alert]]
 _FACTORIES: Final[list[AlertFactory]] = []
 
 
 def registered(factory: AlertFactory) -> AlertFactory:
-    """Register a function that returns an alert's rules for a plan; none where the plan does not need it."""
+    """Register a function that yields an alert's rules for a plan; none where the plan does not need it."""
     _FACTORIES.append(factory)
     return factory
 
@@ -125,13 +126,7 @@ def recorded(what: str, name: str = "") -> str:
 
 
 def window(plan: MonitoringPlan, name: str) -> str:
-    return plan.duration(WINDOWS_S[name], at_least_s=_MIN_WINDOW_S)
-
-
-def group(plan: MonitoringPlan, name: str, rules: list[dict[str, Any]]) -> dict[str, Any]:
-    """A file with one group of rules, or none where there are no rules."""
-    interval = plan.duration(_INTERVAL_S, at_least_s=_MIN_INTERVAL_S)
-    return {"groups": [{"name": name, "interval": interval, "rules": rules}] if rules else []}
+    return plan.duration(_WINDOWS_S[name], at_least_s=2.0)  # a counter's increase needs two samples
 
 
 def figure(value: float) -> str:
@@ -144,30 +139,23 @@ def literal(text: str) -> str:
     return text.replace("{{", '{{ "{{" }}')
 
 
-# --- scenarios ---
-
-
-def scenarios_of(alert: str, *rows: tuple[str, bool, Series | tuple[Series, ...]]) -> tuple[Scenario, ...]:
-    """The scenarios of one alert, each with what happens, whether the alert fires, and the series."""
-    return tuple(
-        Scenario(job, (series,) if isinstance(series, Series) else series, frozenset({alert} if fires else ()))
-        for job, fires, series in rows
-    )
-
-
 def gauge(instrument: Instrument, values: str, labels: Mapping[str, str] = {}) -> Series:
     return Series(instrument.prometheus_name, labels, values)
 
 
-def counter(instrument: Instrument | str, labels: Mapping[str, str], *pieces: tuple[float, int]) -> Series:
-    """A counter that grows by so much a step for so many steps, piece by piece; then it stays the same."""
-    name = instrument if isinstance(instrument, str) else instrument.prometheus_name
+def counter(metric: Instrument | str, labels: Mapping[str, str], growth: float, steps: int = STEPS) -> Series:
+    """A counter that grows by so much a step for so many steps; then it stays the same."""
+    return changing_counter(metric, labels, (growth, steps))
+
+
+def changing_counter(metric: Instrument | str, labels: Mapping[str, str], *pieces: tuple[float, int]) -> Series:
+    """A `counter` of several pieces: growth a step, and steps."""
     value, values = 0.0, ["0"]
     for growth, steps in (*pieces, (0.0, STEPS - sum(steps for _, steps in pieces))):
         if steps:
             values.append(f"{value + growth:.12g}+{growth:.12g}x{steps - 1}")
             value += growth * steps
-    return Series(name, labels, " ".join(values))
+    return Series(metric if isinstance(metric, str) else metric.prometheus_name, labels, " ".join(values))
 
 
 def _braces(labels: Mapping[str, str]) -> str:
