@@ -1,54 +1,142 @@
-"""Messages: one message of a conversation, in any client's form, as a `Turn`: role, text, tool calls, results.
+"""Messages: the fields of detached values, and messages of a conversation, in any client's form, as turns.
 
-Reasoning, images, audio and files are not text of an answer; they are skipped.
+Reasoning, images, audio and files are not text of an answer; they are skipped. No code of the host runs here.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import json
 from dataclasses import dataclass
 from typing import Any, Final
 
-from agenteval_otel.capture.fields import (
-    Tokens,
-    field,
-    first,
-    first_value,
-    items,
-    kind_of,
-    last_items,
-    real_id,
-    short,
-    usage_of,
-)
-from agenteval_otel.capture.text import CAP_CHARS, cap, to_text
+from agenteval_otel.capture.detached import Detached
+from agenteval_otel.capture.text import CAP_CHARS, cap, clean, to_text
+
+MAX_ITEMS: Final = 1_000
+"""How many messages, parts, tool calls or choices of one object are looked at."""
+_SHORT_CHARS: Final = 512
+_MADE_UP: Final = ("lc_", "run-", "__")
+"""How ids begin that a client makes up where it does not know the provider's."""
+
+Tokens = tuple[int | None, int | None]
+"""Input and output tokens."""
+_INPUT: Final = ("input_tokens", "prompt_tokens", "inputTokens", "promptTokens", "request_tokens")
+_OUTPUT: Final = ("output_tokens", "completion_tokens", "outputTokens", "completionTokens", "response_tokens")
+_CACHED: Final = ("cache_read_input_tokens", "cache_creation_input_tokens")
 
 Result = tuple[str | None, Any]
 """The id of a tool call, and its result."""
-
 TEXT_KEYS: Final = ("content", "text", "output", "output_text", "answer", "response", "message", "result")
 """Names of fields that hold an answer's text."""
 _TEXTS: Final = frozenset({"", "text", "output_text", "input_text", "refusal", "text-delta"})
-_CALLS: Final = frozenset(
-    {"tool_use", "function_call", "tool_call", "tool-call", "server_tool_use", "custom_tool_call"}
-)
-_RESULTS: Final = frozenset(
-    {"tool_result", "function_call_output", "tool-return", "tool-result", "custom_tool_call_output"}
-)
+_ITEMS: Final = frozenset({"function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output"})
+_CALLS: Final = frozenset({
+    "tool_use", "function_call", "tool_call", "tool-call", "server_tool_use", "custom_tool_call",
+})  # fmt: skip
+_RESULTS: Final = frozenset({
+    "tool_result", "function_call_output", "tool-return", "tool-result", "custom_tool_call_output",
+})  # fmt: skip
 _OTHERS: Final = frozenset({
     "thinking", "redacted_thinking", "reasoning", "image", "image_url", "input_image", "input_audio", "input_file",
     "file", "document", "audio", "video", "web_search_call", "file_search_call", "computer_call",
     "code_interpreter_call", "web_search_tool_result", "compaction",
 })  # fmt: skip
-_ITEMS: Final = frozenset(
-    {"function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output"}
-)  # fmt: skip
-_KNOWN_PARTS: Final = _TEXTS | _CALLS | _RESULTS | _OTHERS
+_KNOWN_PARTS: Final = (_TEXTS | _CALLS | _RESULTS | _OTHERS) - {""}
 _ROLES: Final = {
     "user": "user", "human": "user", "HumanMessageChunk": "user", "assistant": "assistant", "ai": "assistant",
     "model": "assistant", "AIMessageChunk": "assistant", "system": "system", "developer": "system",
     "SystemMessageChunk": "system", "tool": "tool", "function": "tool", "ToolMessageChunk": "tool",
 }  # fmt: skip
+
+
+def field(value: Any, name: str) -> Any:
+    """A field of a dictionary or of a detached object; None where there is none."""
+    if type(value) is Detached:
+        return value.fields.get(name)
+    return value.get(name) if type(value) is dict else None
+
+
+def first_value(value: Any, *names: str) -> Any:
+    """The first of these fields that is there, whatever it is."""
+    for name in names:
+        if (content := field(value, name)) is not None:
+            return content
+    return None
+
+
+def first(value: Any, *names: str) -> str | None:
+    """The first of these fields that is text, cleaned and short: an id, a model's name, a reason."""
+    for name in names:
+        if text := short(field(value, name)):
+            return text
+    return None
+
+
+def short(value: Any) -> str | None:
+    """Text that is an identifier, cleaned and at most 512 characters long; None for anything else."""
+    return clean(value, _SHORT_CHARS) if isinstance(value, str) else None
+
+
+def real_id(id: str | None) -> str | None:
+    """A response's id; None for one that the client made up."""
+    return None if id is not None and id.startswith(_MADE_UP) else id
+
+
+def kind_of(value: Any, name: str = "type") -> str:
+    """The word by which an object tells its kind; empty where it does not."""
+    kind = field(value, name)
+    return kind if isinstance(kind, str) else ""
+
+
+def items(value: Any) -> list[Any]:
+    """The first items of a list or tuple; empty for anything else."""
+    return list(value[:MAX_ITEMS]) if isinstance(value, list | tuple) else []
+
+
+def last_items(value: Any) -> list[Any]:
+    """The last items of a list or tuple; empty for anything else."""
+    return list(value[-MAX_ITEMS:]) if isinstance(value, list | tuple) else []
+
+
+def is_data(value: Any) -> bool:
+    """Whether a value is a dictionary, or was an object of plain data: a model, a data class, a row."""
+    return type(value) is dict or (type(value) is Detached and value.is_data)
+
+
+def json_object(text: Any) -> Any:
+    """The object or array that a text is the JSON of; None for every other text, and for one above the cap."""
+    if not isinstance(text, str) or len(text) > CAP_CHARS or text.lstrip()[:1] not in ("{", "["):
+        return None
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def usage_of(value: Any) -> Tokens | None:
+    """Input and output tokens of a usage object; None where it has neither.
+
+    Where tokens of a cache are counted beside the input (``cache_read_input_tokens`` next to ``input_tokens``) they are
+    added to it, as the GenAI conventions ask.
+    """
+    tokens_in, tokens_out = _count(value, _INPUT), _count(value, _OUTPUT)
+    if tokens_in is not None and _count(value, ("input_tokens",)) is not None:
+        tokens_in += sum(_count(value, (name,)) or 0 for name in _CACHED)
+    return None if tokens_in is None and tokens_out is None else (tokens_in, tokens_out)
+
+
+def _count(value: Any, names: tuple[str, ...]) -> int | None:
+    counts = (field(value, name) for name in names)
+    return next((count for count in counts if type(count) is int and count >= 0), None)
+
+
+def add_tokens(tokens: Tokens | None, other: Tokens | None) -> Tokens | None:
+    """The sum; a count that only one side knows is that side's."""
+    if tokens is None or other is None:
+        return tokens or other
+    inputs, outputs = ([count for count in pair if count is not None] for pair in zip(tokens, other, strict=True))
+    return sum(inputs) if inputs else None, sum(outputs) if outputs else None
 
 
 @dataclass(slots=True)
@@ -64,12 +152,7 @@ class Call:
 
 @dataclass(slots=True)
 class Turn:
-    """What one message says.
-
-    Attributes:
-        key: What tells the message from others of its conversation; None where nothing does.
-        text: None where the message has no text at all.
-    """
+    """What one message says; `key` tells it from others of its conversation."""
 
     role: str
     text: str | None = None
@@ -108,12 +191,10 @@ def _part_kind(part: Any) -> str:
 
 
 def part_calls(content: Any) -> list[Call]:
-    """The tool calls among the parts."""
-    return _calls_in([part for part in items(content) if _part_kind(part) in _CALLS])
+    return calls_in([part for part in items(content) if _part_kind(part) in _CALLS])
 
 
 def part_results(content: Any) -> list[Result]:
-    """The results of tool calls among the parts."""
     return [result_of(part) for part in items(content) if _part_kind(part) in _RESULTS]
 
 
@@ -128,7 +209,7 @@ def call_of(value: Any) -> Call | None:
     return Call(id, name, arguments, result=first_value(value, "result", "output"))
 
 
-def _calls_in(values: list[Any]) -> list[Call]:
+def calls_in(values: list[Any]) -> list[Call]:
     return [call for value in values if (call := call_of(value)) is not None]
 
 
@@ -142,7 +223,7 @@ def result_of(part: Any) -> Result:
 def is_content(value: Any) -> bool:
     """Whether a list is the content of one message: parts of known kinds, not only text."""
     kinds = [_part_kind(part) for part in items(value)]
-    return bool(kinds) and all(kind and kind in _KNOWN_PARTS for kind in kinds)
+    return bool(kinds) and _KNOWN_PARTS.issuperset(kinds)
 
 
 def text_field(value: Any) -> str | None:
@@ -213,8 +294,8 @@ def _turn(message: Any, role: str) -> Turn:
         id = first(message, "tool_call_id", "call_id", "toolCallId")
         turn.results = [(id, content if turn.text is None else turn.text)] if id else part_results(content)
         return turn
-    turn.calls = _calls_in([*items(field(message, "tool_calls")), *items(field(message, "invalid_tool_calls"))])
-    turn.calls = turn.calls or part_calls(content) or _calls_in([field(message, "function_call")])
+    turn.calls = calls_in([*items(field(message, "tool_calls")), *items(field(message, "invalid_tool_calls"))])
+    turn.calls = turn.calls or part_calls(content) or calls_in([field(message, "function_call")])
     turn.results = part_results(content)
     if role == "user" and turn.results and turn.text is None:
         turn.role = "tool"
@@ -242,7 +323,7 @@ def _is_item(value: Any) -> bool:
 
 
 def _item_turns(value: Any) -> list[Turn]:
-    """An item of the Responses API that stands among messages: a call, or the output of one."""
+    """The turn of an item of the Responses API: a call, or the output of one."""
     if kind_of(value).endswith("_output"):
         return [Turn("tool", content_text(field(value, "output")), results=[result_of(value)])]
     calls = part_calls([value])
@@ -258,10 +339,10 @@ def _agent_turns(message: Any) -> list[Turn]:
     """A request or a response of pydantic-ai, whose parts are each a message's worth."""
     parts = items(field(message, "parts"))
     if kind_of(message, "kind") == "response":
-        texts = [field(part, "content") for part in parts if kind_of(part, "part_kind") == "text"]
-        texts = [text for text in texts if isinstance(text, str)]
+        contents = (field(part, "content") for part in parts if kind_of(part, "part_kind") == "text")
+        texts = [text for text in contents if isinstance(text, str)]
         turn = Turn("assistant", "".join(texts) if texts else None, model=first(message, "model_name"))
-        turn.calls = _calls_in([part for part in parts if kind_of(part, "part_kind") == "tool-call"])
+        turn.calls = calls_in([part for part in parts if kind_of(part, "part_kind") == "tool-call"])
         turn.usage = usage_of(field(message, "usage"))
         turn.response_id = turn.key = first(message, "provider_response_id", "vendor_id")
         turn.finish_reason = first(message, "finish_reason")

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from agenteval_otel.capture.detached import read_also
-from agenteval_otel.capture.fields import MAX_ITEMS, Tokens, add_tokens, items, json_object
-from agenteval_otel.capture.messages import Call, Result, Turn, call_of
+from agenteval_otel.capture.messages import MAX_ITEMS, Call, Result, Tokens, Turn, add_tokens, json_object
 from agenteval_otel.capture.text import CAP_CHARS, PlainCopy, clean
 
 _MAX_PIECES: Final = 4 * CAP_CHARS
@@ -49,8 +48,7 @@ class Calls:
         """Append a piece of a call's arguments; the first one names the call."""
         call = self._by_id.get(id) if id else self._by_place.get(place)
         if call is None:
-            call = Call(id, name or "")
-            self._begin(call, place)
+            call = self._begin(Call(id, name or ""), place)
         self._by_place[place] = call
         call.name = call.name or name or ""
         if not isinstance(piece, str):
@@ -75,44 +73,28 @@ class Calls:
         """The calls as fields of `ToolCall`, plain and bounded all together; None where there is none."""
         return plain_calls(self._all, PlainCopy())
 
-    def _begin(self, call: Call, place: Any) -> None:
-        if len(self._all) >= MAX_ITEMS:
-            return
-        self._all.append(call)
-        if call.id:
-            self._by_id[call.id] = call
-        if place is not None:
-            self._by_place[place] = call
+    def _begin(self, call: Call, place: Any) -> Call:
+        if len(self._all) < MAX_ITEMS:
+            self._all.append(call)
+            if call.id:
+                self._by_id[call.id] = call
+            if place is not None:
+                self._by_place[place] = call
+        return call
 
 
 def plain_calls(calls: list[Call], copy: PlainCopy) -> list[dict[str, Any]] | None:
     """Calls as fields of `ToolCall`; None where no call has a name."""
-    plain = [
-        {
-            "id": call.id,
-            "name": clean(call.name, 256),
-            "arguments": copy.take(_arguments(call)),
-            "result": copy.take(call.result),
-        }
-        for call in calls
-        if call.name
-    ]
+    plain = []
+    for call in calls:
+        if call.name:
+            arguments = "".join(call.pieces) if call.pieces else call.arguments
+            read = json_object(arguments)
+            plain.append({
+                "id": call.id, "name": clean(call.name, 256),
+                "arguments": copy.take(arguments if read is None else read), "result": copy.take(call.result),
+            })  # fmt: skip
     return plain or None
-
-
-def _arguments(call: Call) -> Any:
-    arguments = "".join(call.pieces) if call.pieces else call.arguments
-    read = json_object(arguments)
-    return arguments if read is None else read
-
-
-def read_calls(value: Any) -> list[dict[str, Any]] | None:
-    """A list of tool calls of any form that `call_of` reads, as fields of `ToolCall`; None where there is none."""
-    calls = Calls()
-    for item in items(value):
-        if (call := call_of(item)) is not None:
-            calls.add(call)
-    return calls.finished()
 
 
 @dataclass(slots=True, eq=False)
@@ -132,7 +114,6 @@ class Reading:
     """What is known of an answer so far; formats add to it.
 
     Attributes:
-        calls: Its tool calls.
         history: The messages that came before the answer, where the answer brought its whole conversation.
         usage_total: The usage of the whole run, where the run itself reports it.
         depth: How deep the value that is being read lies in others.
@@ -195,7 +176,6 @@ class Reading:
             self._echoes.append(text)
 
     def use_echoes(self) -> None:
-        """Use the echoes as the answer where there is nothing else."""
         if self._echoes and self.empty:
             self.extend(self.open_turn(), "".join(self._echoes))
 
@@ -233,21 +213,13 @@ class Reading:
         self.calls.add(call, None if index is None else (turn.number, index))
 
     def update(
-        self,
-        turn: OpenTurn,
-        *,
-        usage: Tokens | None = None,
-        model: str | None = None,
-        response_id: str | None = None,
+        self, turn: OpenTurn, *, usage: Tokens | None = None, model: str | None = None, response_id: str | None = None,
         finish_reason: str | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Set what is known of a turn besides its text; a later number of tokens replaces an earlier one."""
         if usage is not None:
             earlier = turn.usage or (None, None)
-            turn.usage = (
-                earlier[0] if usage[0] is None else usage[0],
-                earlier[1] if usage[1] is None else usage[1],
-            )
+            turn.usage = (earlier[0] if usage[0] is None else usage[0], earlier[1] if usage[1] is None else usage[1])
         turn.model = model or turn.model
         turn.response_id = response_id or turn.response_id
         turn.finish_reason = finish_reason or turn.finish_reason
@@ -285,8 +257,8 @@ class Reading:
 
     def _last(self) -> OpenTurn | None:
         """The last turn with output, else the last one."""
-        with_output = next((turn for turn in reversed(self._turns) if turn.has_output), None)
-        return with_output or (self._turns[-1] if self._turns else None)
+        with_output = (turn for turn in reversed(self._turns) if turn.has_output)
+        return next(with_output, self._turns[-1] if self._turns else None)
 
     def _turn_of(self, message: Turn) -> OpenTurn:
         for key in filter(None, (message.key, message.response_id)):

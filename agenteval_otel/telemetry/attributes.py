@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 from agenteval_otel import semconv as names
-from agenteval_otel.capture.text import clean
+from agenteval_otel.capture.text import CAP_CHARS, clean
 from agenteval_otel.models import EvaluationResult
 from agenteval_otel.models.judge_calls import Judgement
 
@@ -28,10 +28,9 @@ def response_attributes(response: Any) -> dict[str, Any]:
 
 def event_attributes(result: EvaluationResult, common: Mapping[str, Any]) -> dict[str, Any]:
     """The attributes of one result, without content; a failure has ``error.type`` and neither score nor label."""
-    attributes = {**_signature(
-        result.criterion_name, result.evaluator_id or result.evaluator_type, result.evaluator_version,
-        result.evaluator_kind,
-    ), **common, **_of_judgement(result.judgement)}  # fmt: skip
+    evaluator_id = result.evaluator_id or result.evaluator_type
+    signature = _signature(result.criterion_name, evaluator_id, result.evaluator_version, result.evaluator_kind)
+    attributes = {**signature, **common, **_of_judgement(result.judgement)}
     if result.reason_code is not None:
         attributes[names.REASON_CODE] = _plain(result.reason_code)
     if result.threshold is not None:
@@ -80,14 +79,10 @@ def _signature(criterion: str, evaluator: str, version: str | None, kind: str) -
 def event_body(result: EvaluationResult) -> str:
     """One short line that reads well by itself, such as ``tone fail (too_harsh)``; no content."""
     if result.status == "failed":
-        return _line(f"evaluation of {result.criterion_name} failed: {result.error_type or 'error'}")
+        return _plain(f"evaluation of {result.criterion_name} failed: {result.error_type or 'error'}", 256)
     value = result.label if result.label is not None else _number(result.score)
     reason = f" ({result.reason_code})" if result.reason_code else ""
-    return _line(f"{result.criterion_name} {value}{reason}")
-
-
-def _line(text: str) -> str:
-    return text if text.isascii() and len(text) <= 256 and "\0" not in text else clean(text, 256)
+    return _plain(f"{result.criterion_name} {value}{reason}", 256)
 
 
 def score_attributes(results: Sequence[EvaluationResult]) -> dict[str, Any]:
@@ -115,9 +110,7 @@ def run_attributes(
     attributes = dict(scores)
     if with_content and response.input_snapshot is not None:
         snapshot = response.input_snapshot
-        attributes |= _sanitised({
-            names.USER_PROMPT: snapshot.prompt, names.FULL_RESPONSE: snapshot.response_text,
-        })  # fmt: skip
+        attributes |= _sanitised({names.USER_PROMPT: snapshot.prompt, names.FULL_RESPONSE: snapshot.response_text})
     attributes.update(common)
     if response.sampling_probability is not None:
         attributes[names.SAMPLING_PROBABILITY] = response.sampling_probability
@@ -143,6 +136,7 @@ def _sanitised(attributes: dict[str, Any]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _plain(text: str) -> str:
+def _plain(text: str, limit: int = CAP_CHARS) -> str:
     # Most texts are short ASCII and need not pass the slower checks of `clean`.
-    return text if type(text) is str and text.isascii() and len(text) < 256 and "\0" not in text else clean(text)
+    is_plain = type(text) is str and text.isascii() and len(text) <= 256 and "\0" not in text
+    return text if is_plain else clean(text, limit)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Any, Final
 
 _UNSEEN_ITEMS: Final = 512
@@ -17,14 +18,10 @@ _STUCK_S: Final = 5.0
 _NUDGE_S: Final = 0.1
 
 
-def processors_of(provider: Any) -> tuple[Any, ...]:
-    """The processors of an SDK provider of spans or logs; empty where they cannot be seen."""
-    return _seen(provider) or _seen(getattr(provider, "provider", None)) or ()  # Logfire's stands before the SDK's
-
-
-def are_seen(provider: Any) -> bool:
-    """Whether the provider's processors can be seen, even if there are none."""
-    return _seen(provider) is not None or _seen(getattr(provider, "provider", None)) is not None
+def processors_of(provider: Any) -> tuple[Any, ...] | None:
+    """The processors of an SDK provider of spans or logs; None where they cannot be seen."""
+    processors = _seen(provider)
+    return _seen(getattr(provider, "provider", None)) if processors is None else processors  # Logfire's is outside
 
 
 def _seen(provider: Any) -> tuple[Any, ...] | None:
@@ -37,11 +34,12 @@ def _seen(provider: Any) -> tuple[Any, ...] | None:
 def is_batch_processor(processor: Any) -> bool:
     """Whether it is the SDK's own batch processor, or that of our private providers: neither acts on a span's start."""
     kind = type(processor)
-    if kind.__module__.startswith("agenteval_otel."):
-        return True
-    return kind.__module__.startswith("opentelemetry.sdk.") and kind.__name__ in (
-        "BatchSpanProcessor", "BatchLogRecordProcessor",
-    )  # fmt: skip
+    is_sdk = kind.__module__.startswith("opentelemetry.sdk.")
+    return _is_ours(kind) or (is_sdk and kind.__name__ in ("BatchSpanProcessor", "BatchLogRecordProcessor"))
+
+
+def _is_ours(kind: type) -> bool:
+    return kind.__module__.startswith("agenteval_otel.")
 
 
 class Backpressure:
@@ -49,8 +47,7 @@ class Backpressure:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._providers: Sequence[Any] = ()
-        self._processors: tuple[Any, ...] = ()
+        self._processors: list[tuple[Any, ...] | None] = []
         self._queues: list[tuple[Any, int, int]] = []
         self._unseen = False
         self._sent, self._since = 0, clock()
@@ -62,9 +59,8 @@ class Backpressure:
 
     def has_room(self, providers: Sequence[Any]) -> bool:
         """Whether the next answer may be emitted now."""
-        processors = tuple(processor for provider in providers for processor in processors_of(provider))
-        if processors != self._processors or providers != self._providers:
-            self._providers = providers
+        processors = [processors_of(provider) for provider in providers]
+        if processors != self._processors:
             self._look_at(processors)
         over = max((len(queue) - limit for queue, limit, _ in self._queues), default=-1)
         within_rate = not self._unseen or self._within_rate()
@@ -76,11 +72,8 @@ class Backpressure:
             self._full_since = self._asked_at = now
             self._least_over = over
         # The SDK's thread can miss the wake-up of a full batch; the next item wakes it again.
-        if (
-            within_rate
-            and now - self._asked_at >= _NUDGE_S
-            and all(len(queue) < half for queue, _, half in self._queues)
-        ):
+        is_quiet = within_rate and now - self._asked_at >= _NUDGE_S
+        if is_quiet and all(len(queue) < half for queue, _, half in self._queues):
             self._asked_at = now
             return True
         return False
@@ -93,17 +86,17 @@ class Backpressure:
         """Count what was emitted, for processors whose queues cannot be seen."""
         self._sent += items
 
-    def _look_at(self, processors: tuple[Any, ...]) -> None:
-        self._processors, self._queues, self._unseen = processors, [], not all(map(are_seen, self._providers))
-        for processor in processors:
+    def _look_at(self, processors: list[tuple[Any, ...] | None]) -> None:
+        self._processors, self._queues, self._unseen = processors, [], None in processors
+        for processor in chain.from_iterable(filter(None, processors)):
             batches = getattr(processor, "_batch_processor", None)
             queue, capacity = getattr(batches, "_queue", None), getattr(batches, "_max_queue_size", None)
             batch = getattr(batches, "_max_export_batch_size", None)
             if hasattr(queue, "__len__") and type(capacity) is int and type(batch) is int:
                 # The SDK's thread wakes up for a whole batch: a limit below that would wait for its schedule.
                 self._queues.append((queue, max(1, min(max(capacity // 4, batch), capacity // 2)), capacity // 2))
-            elif is_batch_processor(processor):
-                self._unseen = not type(processor).__module__.startswith("agenteval_otel.") or self._unseen
+            elif is_batch_processor(processor) and not _is_ours(type(processor)):
+                self._unseen = True
 
     def _within_rate(self) -> bool:
         now = self._clock()
@@ -130,15 +123,12 @@ def can_take(provider: Any) -> bool:
     """Whether every processor of the provider has room and runs; False where there is none."""
     try:
         processors = processors_of(provider)
-        if not processors:
-            return _takes_metrics(provider) and not is_shut_down(provider)
-        return not any(_is_shut_down(processor) or _is_full(processor) for processor in processors)
+        if processors:
+            return not any(_is_shut_down(processor) or _is_full(processor) for processor in processors)
+        has_none = hasattr(provider, "add_span_processor") or hasattr(provider, "add_log_record_processor")
+        return not has_none and not is_shut_down(provider)  # a meter provider
     except Exception:
         return True
-
-
-def _takes_metrics(provider: Any) -> bool:
-    return not hasattr(provider, "add_span_processor") and not hasattr(provider, "add_log_record_processor")
 
 
 def _is_shut_down(processor: Any) -> bool:

@@ -23,15 +23,14 @@ from agenteval_otel.runtime.log import log
 from agenteval_otel.semconv import EVENT_RESULT, EXPLANATION
 from agenteval_otel.telemetry.accounting import Accounting
 from agenteval_otel.telemetry.attributes import event_attributes, event_body, response_attributes, run_attributes
-from agenteval_otel.telemetry.judge_metrics import JudgeInstruments, JudgeTotals, JudgeWatch
-from agenteval_otel.telemetry.metrics import Instruments, ResultTotals
+from agenteval_otel.telemetry.metrics import Instruments, JudgeTotals, JudgeWatch, ResultTotals
 from agenteval_otel.telemetry.providers import Providers
 from agenteval_otel.telemetry.spans import (
     EventLog,
     Placement,
-    context_of,
     context_of_span,
     open_run_span,
+    span_context_of,
     write_result_span,
 )
 
@@ -58,17 +57,15 @@ Response = Any
 
 
 class Emitter:
-    """Emits results with the providers that are there when one comes. Its settings are `OtlpStorageProvider`'s."""
+    """Emits results with the providers that are there when one comes. Its settings are `OtlpStorageProvider`'s.
+
+    Thread: only `tracer_now` is for the caller's; all else is for the background thread.
+    """
 
     def __init__(
-        self,
-        providers: Providers,
-        *,
-        detail: Detail = "auto",
-        placement: Placement = "child",
-        signals: frozenset[Signal] = frozenset({"traces", "events", "metrics"}),
-        content: ContentCapture = "no_content",
-    ) -> None:
+        self, providers: Providers, *, detail: Detail = "auto", placement: Placement = "child",
+        signals: frozenset[Signal] = frozenset({"traces", "events", "metrics"}), content: ContentCapture = "no_content",
+    ) -> None:  # fmt: skip
         self.providers, self.placement, self.content = providers, placement, content
         self._detail = detail
         self.wants_spans = "traces" in signals and detail != "none"
@@ -81,48 +78,38 @@ class Emitter:
         self._gauges: Callable[[], Mapping[str, float]] = dict
         self._failure: Exception | None = None
         self._instruments: Instruments | None = None
-        self._judge_instruments: JudgeInstruments | None = None
         reset_in_child(self._reset)
 
     def __repr__(self) -> str:
         return f"<Emitter {self.providers!r}>"
 
     def _reset(self) -> None:
-        self._instruments = self._judge_instruments = None
+        self._instruments = None
         self.totals.reset()  # in place: observable instruments hold them
         self.judge_totals.reset()
 
     def observe(
-        self,
-        accounting: Accounting,
-        queue: Callable[[], Mapping[str, float]],
-        load: Callable[[], Mapping[str, float]],
+        self, accounting: Accounting, queue: Callable[[], Mapping[str, float]], load: Callable[[], Mapping[str, float]],
         judges: Iterable[Any] = (),
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Set, at start, the sources of outcomes, queue, load and judge metrics; imports what exporters will need."""
         self._accounting, self._gauges = accounting, lambda: {**queue(), **load()}
         self.judge_totals.know(judges)
-
-        def lose(signal: str, reason: str, count: int) -> None:
-            if reason == "host_queue_full":
-                accounting.fail("span_left_out", count)
-            else:
-                accounting.fail(f"export:{signal}", count)
-
-        self.providers.on_lost = lose
+        self.providers.on_lost = lambda signal, reason, count: accounting.fail(
+            "span_left_out" if reason == "host_queue_full" else f"export:{signal}", count
+        )
         self.providers.prepare()
 
     def prepare(self) -> None:
-        """Create the instruments: metrics must also show that nothing was evaluated. Background thread only."""
+        """Create the instruments: metrics must also show that nothing was evaluated."""
         if self._wants_metrics and self._instruments is None and (meter := self.providers.meter()) is not None:
             self._instruments = Instruments(
-                meter, self.totals, self._accounting, gauges=lambda: self._gauges(),
+                meter, self.totals, self.judge_totals, self._accounting, gauges=lambda: self._gauges(),
                 lost=self.providers.lost, reach=self.providers.reach,
             )  # fmt: skip
-            self._judge_instruments = JudgeInstruments(meter, self.judge_totals)
 
     def tracer(self) -> trace.Tracer | None:
-        """The tracer of our spans; None when no span is wanted or no provider is there. Background thread only."""
+        """The tracer of our spans; None when no span is wanted or no provider is there."""
         return self.providers.tracer() if self.wants_spans else None
 
     def tracer_now(self) -> trace.Tracer | None:
@@ -130,7 +117,7 @@ class Emitter:
         return self.providers.tracer_now() if self.wants_spans else None
 
     def has_room(self) -> bool:
-        """Whether the host's span and log processors have room for the next answer. Background thread only."""
+        """Whether the host's span and log processors have room for the next answer."""
         return self.providers.has_room()
 
     def has_room_for_spans(self) -> bool:
@@ -145,22 +132,15 @@ class Emitter:
         return open_run_span(tracer, agent, evaluated, self.placement, started_ns=started_ns)
 
     def watch_judges(self, evaluated: SpanContext | None) -> None:
-        """Count what the running task asks judges, with exemplars of the evaluated span. Background thread only."""
+        """Count what the running task asks judges, with exemplars of the evaluated span."""
         if self._wants_metrics:
-            context = context_of_span(evaluated)
-            OBSERVER.set(JudgeWatch(self.judge_totals, self._judge_instruments, context))
+            OBSERVER.set(JudgeWatch(self.judge_totals, self._instruments, context_of_span(evaluated)))
 
     def emit(
-        self,
-        response: Response,
-        *,
-        evaluated: SpanContext | None,
-        scores: Mapping[str, Any],
-        run_span: Span | None = None,
-        redact: Callable[[str], str] = str,
-        spans: bool = True,
-    ) -> None:
-        """Emit the results of one response; exporters send them later. Background thread only.
+        self, response: Response, *, evaluated: SpanContext | None, scores: Mapping[str, Any],
+        run_span: Span | None = None, redact: Callable[[str], str] = str, spans: bool = True,
+    ) -> None:  # fmt: skip
+        """Emit the results of one response; exporters send them later.
 
         Args:
             response: Its words (labels, reason codes, error types, ids) are redacted already.
@@ -181,7 +161,9 @@ class Emitter:
         common = response_attributes(response)
         shown: list[tuple[EvaluationResult, dict[str, Any]]] = []
         for result in response.results:
-            self._count(result, agent, model, context)
+            counted_for = totals.add(result, agent, model)
+            if self._instruments is not None:
+                self._guarded("metrics", self._instruments.record_score, result, agent, counted_for, context)
             if result.skip_reason is not None and not result.error:
                 continue  # a skip has neither an event nor a span
             attributes = event_attributes(result, common)
@@ -203,49 +185,34 @@ class Emitter:
             raise failure
         totals.last_success = time.time()
 
-    def _count(self, result: EvaluationResult, agent: str | None, model: str | None, context: Context) -> None:
-        counted_for = self.totals.add(result, agent, model)
-        if self._instruments is not None:
-            try:
-                self._instruments.record_score(result, agent, counted_for, context)
-            except Exception as error:
-                self._lost("metrics", error)
-
     def _guarded(self, signal: str, emit: Callable[..., Any], *arguments: Any) -> Any:
+        """Count what a provider of the host's raised at; the other signals go out."""
         try:
             return emit(*arguments)
         except Exception as error:
-            return self._lost(signal, error)
-
-    def _lost(self, signal: str, error: Exception) -> None:
-        """Count what a provider of the host's raised at; the other signals go out."""
-        self.providers.lose(signal, "provider_raised")
-        self._failure = self._failure or error
+            self.providers.lose(signal, "provider_raised")
+            self._failure = self._failure or error
 
     def emit_event(
         self, name: str, *, span: SpanReference | None, body: str, attributes: Mapping[str, Any], warn: bool
     ) -> None:
-        """Emit an event about several results, in the context of the evaluated span. Background thread only."""
+        """Emit an event about several results, in the context of the evaluated span."""
         events = self.providers.events() if self._wants_events else None
         if events is not None:
             events.emit(
-                name, context=context_of(span), timestamp_ns=time.time_ns(), body=sanitise(cap(body, 256)),
-                attributes=attributes, warn=warn,
+                name, context=context_of_span(span_context_of(span)), timestamp_ns=time.time_ns(),
+                body=sanitise(cap(body, 256)), attributes=attributes, warn=warn,
             )  # fmt: skip
 
     def close(self) -> None:
         """Shut our own providers down; blocks for as long as the SDK takes. The next result builds them anew."""
-        self._instruments = self._judge_instruments = None
+        self._instruments = None
         self.providers.close()
 
     def _emit_event(
-        self,
-        events: EventLog,
-        result: EvaluationResult,
-        attributes: dict[str, Any],
-        context: Context,
+        self, events: EventLog, result: EvaluationResult, attributes: dict[str, Any], context: Context,
         redact: Callable[[str], str],
-    ) -> None:
+    ) -> None:  # fmt: skip
         if self._event_content and result.reasoning:
             attributes = {**attributes, EXPLANATION: sanitise(cap(redact(result.reasoning), 4_096))}
         events.emit(
@@ -257,14 +224,9 @@ class Emitter:
         return self._detail == "result" or (self._detail == "auto" and (result.calls_model or bool(result.error)))
 
     def _write_spans(
-        self,
-        response: Response,
-        evaluated: SpanContext | None,
-        run_span: Span | None,
-        scores: Mapping[str, Any],
-        common: Mapping[str, Any],
-        shown: Sequence[tuple[EvaluationResult, dict[str, Any]]],
-    ) -> None:
+        self, response: Response, evaluated: SpanContext | None, run_span: Span | None, scores: Mapping[str, Any],
+        common: Mapping[str, Any], shown: Sequence[tuple[EvaluationResult, dict[str, Any]]],
+    ) -> None:  # fmt: skip
         tracer = self.tracer()
         attributes = run_attributes(response, scores=scores, common=common, with_content=self._span_content)
         if run_span is not None:

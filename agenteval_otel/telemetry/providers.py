@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from opentelemetry import _logs, metrics, trace
 
@@ -21,11 +21,10 @@ from agenteval_otel.runtime.log import log
 from agenteval_otel.runtime.worker import Worker
 from agenteval_otel.semconv import SCHEMA_URL, SCOPE_NAME
 from agenteval_otel.telemetry import backpressure
-from agenteval_otel.telemetry.exporter import Exporter
-from agenteval_otel.telemetry.senders import SIGNALS
 from agenteval_otel.telemetry.spans import EventLog
-from agenteval_otel.telemetry.target import OtlpTarget, is_off, scope_version, sdk_disabled
+from agenteval_otel.telemetry.target import SIGNALS, OtlpTarget, is_off, scope_version, sdk_disabled
 
+T = TypeVar("T")
 _PROXIES = ("ProxyTracerProvider", "ProxyLoggerProvider", "_ProxyMeterProvider")
 
 
@@ -33,13 +32,9 @@ class Providers:
     """Resolves tracer, event log and meter; built ones are kept, missing ones are looked for again next time."""
 
     def __init__(
-        self,
-        *,
-        tracer_provider: Any = None,
-        logger_provider: Any = None,
-        meter_provider: Any = None,
+        self, *, tracer_provider: Any = None, logger_provider: Any = None, meter_provider: Any = None,
         target: OtlpTarget | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._explicit = {"TRACES": tracer_provider, "LOGS": logger_provider, "METRICS": meter_provider}
         self._target = target or OtlpTarget()
         self.on_lost: Callable[[str, str, int], object] = lambda signal, reason, count: None
@@ -53,12 +48,6 @@ class Providers:
 
     def __repr__(self) -> str:
         return f"<Providers resolved={sorted(self._resolved)} private={sorted(self._private)}>"
-
-    @property
-    def nowhere(self) -> bool:
-        """Whether every signal is switched off: by ``OTEL_SDK_DISABLED``, or by ``OTEL_<SIGNAL>_EXPORTER=none`` where
-        no provider of the application's takes it."""
-        return sdk_disabled() or all(is_off(signal) and self._of_host(signal) is None for signal in SIGNALS)
 
     def reach(self) -> dict[str, Literal["delivered", "handed_over"]]:
         """What a flush can say of each emitted signal: that the receiver, or that the application's provider has it."""
@@ -80,7 +69,7 @@ class Providers:
 
     def _forget(self) -> None:
         self.lost.clear()
-        self._exporter: Exporter | None = None
+        self._exporter: Any = None
         self._resolved: dict[str, Any] = {}
         self._hosts: dict[str, Any] = {}
         self._private: dict[str, Any] = {}
@@ -88,7 +77,7 @@ class Providers:
         self._losses = self._reported_losses = 0
         self._warned = False
         self._backpressure = backpressure.Backpressure()
-        self._judged: tuple[Any, tuple[Any, ...], bool] = (None, (), False)
+        self._late: tuple[Any, Any, bool] = (None, (), False)
         self._flushed = True
 
     def prepare(self) -> None:
@@ -118,12 +107,7 @@ class Providers:
 
     def tracer(self) -> trace.Tracer | None:
         """The tracer; None when no provider is to be had. May build a provider: background thread only."""
-        if self.is_gone("TRACES"):
-            return None
-        tracer: trace.Tracer | None = self._resolve(
-            "TRACES", lambda provider: provider.get_tracer(SCOPE_NAME, scope_version(), schema_url=SCHEMA_URL)
-        )
-        return tracer
+        return None if self.is_gone("TRACES") else self._resolve("TRACES", _tracer_of)
 
     def tracer_now(self) -> trace.Tracer | None:
         """The tracer if it is there already or costs no time to have: for the caller's thread.
@@ -140,15 +124,11 @@ class Providers:
         the SDK's batch processor, because that may act on spans while the handler runs, nor where the provider shows
         none because it is not the SDK's. Cheap, on any thread."""
         provider = self._explicit["TRACES"] or self._private.get("TRACES") or trace.get_tracer_provider()
-        processors, judged = backpressure.processors_of(provider), self._judged
-        if provider is not judged[0] or processors is not judged[1]:
-            judged = (
-                provider,
-                processors,
-                backpressure.are_seen(provider) and all(map(backpressure.is_batch_processor, processors)),
-            )
-            self._judged = judged
-        return judged[2]
+        processors, late = backpressure.processors_of(provider), self._late
+        if provider is not late[0] or processors is not late[1]:
+            is_late = processors is not None and all(map(backpressure.is_batch_processor, processors))
+            late = self._late = (provider, processors, is_late)
+        return late[2]
 
     def has_room(self) -> bool:
         """Whether the host's span and log processors take what the next answer emits. Background thread only."""
@@ -165,17 +145,11 @@ class Providers:
 
     def events(self) -> EventLog | None:
         """The event log; None when no provider is to be had. Background thread only."""
-        if self.is_gone("LOGS"):
-            return None
-        events: EventLog | None = self._resolve("LOGS", EventLog)
-        return events
+        return None if self.is_gone("LOGS") else self._resolve("LOGS", EventLog)
 
     def meter(self) -> metrics.Meter | None:
         """The meter; None when no provider is to be had. Background thread only."""
-        meter: metrics.Meter | None = self._resolve(
-            "METRICS", lambda provider: provider.get_meter(SCOPE_NAME, scope_version(), schema_url=SCHEMA_URL)
-        )
-        return meter
+        return self._resolve("METRICS", _meter_of)
 
     def flush(self, timeout_s: float) -> bool:
         """Have the providers export what they hold, in a thread of its own: the SDK's own time limits do not hold.
@@ -191,11 +165,10 @@ class Providers:
         if not self._flushing.close(timeout_s):
             return False
         self._flushed = False
-        self._flushing.submit(self.flush_here)  # not taken where no thread can be started any more: so it stays False
+        self._flushing.submit(self._flush_here)  # not taken where no thread can be started any more: so it stays False
         return self._flushing.close(deadline - time.monotonic()) and self._flushed
 
-    def flush_here(self) -> None:
-        """Export what the providers hold on this thread, for as long as the SDK takes."""
+    def _flush_here(self) -> None:
         complete = self._exporter is None or self._exporter.flush()
         for signal in SIGNALS:
             provider = None if signal in self._private else self._of_host(signal)
@@ -216,12 +189,10 @@ class Providers:
         for provider in private.values():
             provider.shutdown()
 
-    def _resolve(self, signal: str, make: Callable[[Any], Any]) -> Any:
-        known = self._resolved.get(signal)
-        if known is not None:
+    def _resolve(self, signal: str, make: Callable[[Any], T]) -> T | None:
+        known: T | None = self._resolved.get(signal)
+        if known is not None or sdk_disabled():
             return known
-        if sdk_disabled():
-            return None
         provider = self._of_host(signal)
         if provider is None and self._target.is_configured(signal):
             provider = self._build(signal)
@@ -241,17 +212,16 @@ class Providers:
         try:
             from agenteval_otel.telemetry import private
 
-            if self._exporter is None:
-                self._exporter = Exporter(self.lose)
-            self._private[signal] = private.private_provider(signal, self._target, self._exporter, self._resource())
+            self._exporter = self._exporter or private.Exporter(self.lose)
+            # Jaeger warns of clock skew unless parent and child name the same host.
+            resource = getattr(self._of_host("TRACES"), "resource", None)
+            self._private[signal] = private.private_provider(signal, self._target, self._exporter, resource)
         except Exception as error:
             self._unbuildable.add(signal)
             log.warning(
-                "wrong_telemetry",
-                part=signal.lower(),
-                error_type=type(error).__name__,
+                "wrong_telemetry", part=signal.lower(), error_type=type(error).__name__,
                 fix="is the endpoint or the protocol wrong, or is the process ending?",
-            )
+            )  # fmt: skip
         return self._private.get(signal)
 
     def _warn_once(self) -> None:
@@ -263,19 +233,19 @@ class Providers:
             signal.lower() for signal in SIGNALS
             if self._of_host(signal) is None and not is_off(signal) and not self._target.is_configured(signal)
         ]  # fmt: skip
-        if not missing:
-            return
-        log.warning(
-            "no_telemetry", signals=", ".join(missing),
-            fix="set OTEL_EXPORTER_OTLP_ENDPOINT, an OpenTelemetry provider, or telemetry.endpoint in the settings",
-        )  # fmt: skip
+        if missing:
+            log.warning(
+                "no_telemetry", signals=", ".join(missing),
+                fix="set OTEL_EXPORTER_OTLP_ENDPOINT, an OpenTelemetry provider, or telemetry.endpoint in the settings",
+            )  # fmt: skip
 
-    def _resource(self) -> Any:
-        """The resource of the application's tracer provider, where it has one.
 
-        Jaeger warns of clock skew unless parent and child name the same host.
-        """
-        return getattr(self._explicit["TRACES"] or _global_provider("TRACES"), "resource", None)
+def _tracer_of(provider: Any) -> Any:
+    return provider.get_tracer(SCOPE_NAME, scope_version(), schema_url=SCHEMA_URL)
+
+
+def _meter_of(provider: Any) -> Any:
+    return provider.get_meter(SCOPE_NAME, scope_version(), schema_url=SCHEMA_URL)
 
 
 def _handed_over(provider: Any) -> bool:

@@ -13,8 +13,8 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from agenteval_otel.runtime.memory import MEMORY
-from agenteval_otel.telemetry.exporter import Exporter
-from agenteval_otel.telemetry.senders import Delivery, load_signal
+from agenteval_otel.telemetry.private import Exporter
+from agenteval_otel.telemetry.target import Delivery, load_signal
 
 DELIVERED, AWAY = Delivery(True, "200"), Delivery(False, "503", retryable=True)
 
@@ -139,7 +139,7 @@ def test_a_receiver_that_names_a_time_gets_no_request_before_it(sending: Sending
     receiver.delivery = DELIVERED
     assert not sending.flush()
     assert len(receiver.asked) == 1
-    sending.exporter._streams["TRACES"].not_before = 0.0
+    sending.exporter.streams["TRACES"].not_before = 0.0
     assert sending.flush()
     assert receiver.taken == ["0", "1"]
 
