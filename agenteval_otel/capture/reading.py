@@ -21,7 +21,7 @@ _MAX_PIECES: Final = 4 * CAP_CHARS
 class Calls:
     """The tool calls of one answer, in the order in which they were begun.
 
-    A call is known by its id; a piece without one by its place: the turn and the index that it belongs to.
+    A call is known by its id; a piece without an id by its place: the turn and the index that it belongs to.
     """
 
     def __init__(self) -> None:
@@ -64,7 +64,6 @@ class Calls:
             call.arguments, call.pieces = arguments, []
 
     def set_results(self, results: list[Result]) -> None:
-        """Set results on the calls with their ids."""
         for id, result in results:
             if id in self._by_id:
                 self._by_id[id].result = result
@@ -156,14 +155,12 @@ class Reading:
     @property
     def response_id(self) -> str | None:
         """The id of the last turn."""
-        last = self._last()
-        return last.response_id if last else None
+        return last.response_id if (last := self._last()) else None
 
     @property
     def finish_reason(self) -> str | None:
         """Why the last turn ended; None where it did not."""
-        last = self._last()
-        return last.finish_reason if last else None
+        return last.finish_reason if (last := self._last()) else None
 
     def add_text(self, text: str) -> None:
         """Add text that the handler passed on as it is; it belongs to no turn and stays."""
@@ -208,7 +205,6 @@ class Reading:
         self.calls.extend((turn.number, index), id=id, name=name, piece=piece)
 
     def add_call(self, turn: OpenTurn, call: Call, index: Any = None) -> None:
-        """Add a whole tool call to a turn."""
         turn.has_output = True
         self.calls.add(call, None if index is None else (turn.number, index))
 
@@ -288,10 +284,9 @@ def response_format(
     counts as ``capture_failed``. The format registered last is tried first.
 
     Args:
-        name: The format's name; a format registered under the same name replaces it.
+        name: A format registered under the same name replaces it.
         stream: The function reads single chunks of a stream instead of whole answers.
-        fields: Names of stored fields that are read from objects which are not plain data, in addition to the known
-            ones. Properties and methods are never called.
+        fields: Further stored fields that are read from objects which are not plain data; never properties or methods.
         libraries: Root packages whose objects hold more than data (clients, agents): of those, only known fields are
             read, and the rest does not count as left out.
     """

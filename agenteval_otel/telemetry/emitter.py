@@ -22,14 +22,17 @@ from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.runtime.log import log
 from agenteval_otel.semconv import EVENT_RESULT, EXPLANATION
 from agenteval_otel.telemetry.accounting import Accounting
-from agenteval_otel.telemetry.attributes import event_attributes, event_body, response_attributes, run_attributes
 from agenteval_otel.telemetry.metrics import Instruments, JudgeTotals, JudgeWatch, ResultTotals
 from agenteval_otel.telemetry.providers import Providers
 from agenteval_otel.telemetry.spans import (
     EventLog,
     Placement,
     context_of_span,
+    event_attributes,
+    event_body,
     open_run_span,
+    response_attributes,
+    run_attributes,
     span_context_of,
     write_result_span,
 )

@@ -1,7 +1,7 @@
-"""Reference: attributes and spans by carrier, and what each outcome, failure and error type means and what to do.
+"""Reference: what each outcome, failure and error type means and what to do.
 
-The texts are in TOML. `docs/telemetry.md` and `docs/troubleshooting.md` are generated from them, and `agenteval-otel
-explain` prints them; no module that runs in the host imports this one.
+`agenteval-otel explain` prints the texts of explanations.toml, and `docs/troubleshooting.md` is generated from them; no
+module that runs in the host imports this one.
 """
 
 from __future__ import annotations
@@ -9,37 +9,9 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Sequence
 from importlib.resources import files
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from agenteval_otel import semconv as names
-
-
-class Attribute(NamedTuple):
-    """An attribute, what it means, and when each carrier has it; empty where it never does.
-
-    Attributes:
-        event: On the event of a result, and on its span, which has the same attributes.
-        evaluated_span: On the span of the answer; ``agent span`` where only the one that we start has it.
-        extension: A name under ``gen_ai.`` that the conventions do not define.
-        crossing: On the event about an objective.
-    """
-
-    name: str
-    kind: str
-    description: str
-    event: str = ""
-    run_span: str = ""
-    evaluated_span: str = ""
-    extension: bool = False
-    crossing: str = ""
-
-
-class SpanShape(NamedTuple):
-    """A kind of span: its name's pattern, its parent, and when it is written."""
-
-    name: str
-    parent: str
-    when: str
 
 
 class Explanation(NamedTuple):
@@ -51,15 +23,7 @@ class Explanation(NamedTuple):
     harmless: bool = False
 
 
-def _tables(file: str) -> dict[str, Any]:
-    return tomllib.loads(files(__package__).joinpath(file).read_text(encoding="utf-8"))
-
-
-_TABLES: Final = _tables("reference.toml")
-ATTRIBUTES: Final = tuple(Attribute(**entry) for entry in _TABLES["attributes"])
-SPANS: Final = tuple(SpanShape(**entry) for entry in _TABLES["spans"])
-
-_TEXTS: Final = _tables("explanations.toml")
+_TEXTS: Final = tomllib.loads(files(__package__).joinpath("explanations.toml").read_text(encoding="utf-8"))
 NO_CALLS: Final = Explanation(**_TEXTS["no_calls"])
 OUTCOMES: Final = {name: Explanation(**entry) for name, entry in _TEXTS["outcomes"].items()}
 FAILURES: Final = {part: Explanation(**entry) for part, entry in _TEXTS["failures"].items()}
