@@ -152,7 +152,7 @@ class Call:
 
 @dataclass(slots=True)
 class Turn:
-    """What one message says; `key` tells it from others of its conversation."""
+    """What one message says; `key` tells it from others. Of an answer: its `number`, and whether it `has_output` yet."""
 
     role: str
     text: str | None = None
@@ -165,6 +165,8 @@ class Turn:
     response_id: str | None = None
     finish_reason: str | None = None
     conversation_id: str | None = None
+    number: int = 0
+    has_output: bool = False
 
 
 def content_text(content: Any) -> str | None:

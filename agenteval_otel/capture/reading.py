@@ -8,7 +8,6 @@ results and usage are those of all turns. Text that the handler passed on as pla
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any, Final
 
 from agenteval_otel.capture.detached import read_also
@@ -96,19 +95,6 @@ def plain_calls(calls: list[Call], copy: PlainCopy) -> list[dict[str, Any]] | No
     return plain or None
 
 
-@dataclass(slots=True, eq=False)
-class OpenTurn:
-    """One of the model's responses, as far as it came."""
-
-    number: int
-    key: str | None = None
-    has_output: bool = False
-    usage: Tokens | None = None
-    model: str | None = None
-    response_id: str | None = None
-    finish_reason: str | None = None
-
-
 class Reading:
     """What is known of an answer so far; formats add to it.
 
@@ -124,8 +110,8 @@ class Reading:
         self.usage_total: Tokens | None = None
         self.conversation_id: str | None = None
         self.depth = 0
-        self._turns: list[OpenTurn] = []
-        self._segments: list[tuple[OpenTurn | None, str]] = []
+        self._turns: list[Turn] = []
+        self._segments: list[tuple[Turn | None, str]] = []
         self._echoes: list[str] = []
 
     @property
@@ -176,14 +162,14 @@ class Reading:
         if self._echoes and self.empty:
             self.extend(self.open_turn(), "".join(self._echoes))
 
-    def begin_turn(self, key: str | None = None) -> OpenTurn:
+    def begin_turn(self, key: str | None = None) -> Turn:
         """Begin a turn; returns the last one where that has no output yet."""
         if not self._turns or self._turns[-1].has_output:
-            self._turns.append(OpenTurn(len(self._turns)))
+            self._turns.append(Turn("assistant", number=len(self._turns)))
         self._turns[-1].key = key or self._turns[-1].key
         return self._turns[-1]
 
-    def open_turn(self, key: str | None = None) -> OpenTurn:
+    def open_turn(self, key: str | None = None) -> Turn:
         """The turn with this key, begun where there is none; without a key the last one."""
         if self._turns and (key is None or self._turns[-1].key in (key, None)):
             self._turns[-1].key = key or self._turns[-1].key
@@ -191,25 +177,25 @@ class Reading:
         known = next((turn for turn in reversed(self._turns[-64:]) if turn.key == key), None)
         return known if known is not None else self.begin_turn(key)
 
-    def extend(self, turn: OpenTurn, text: Any) -> None:
+    def extend(self, turn: Turn, text: Any) -> None:
         """Append a piece of a turn's text."""
         if isinstance(text, str) and text:
             turn.has_output = True
             self._segments.append((turn, text))
 
     def extend_call(
-        self, turn: OpenTurn, index: Any, *, id: str | None = None, name: str | None = None, piece: Any
+        self, turn: Turn, index: Any, *, id: str | None = None, name: str | None = None, piece: Any
     ) -> None:
         """Append a piece of a tool call's arguments; the first one names the call."""
         turn.has_output = True
         self.calls.extend((turn.number, index), id=id, name=name, piece=piece)
 
-    def add_call(self, turn: OpenTurn, call: Call, index: Any = None) -> None:
+    def add_call(self, turn: Turn, call: Call, index: Any = None) -> None:
         turn.has_output = True
         self.calls.add(call, None if index is None else (turn.number, index))
 
     def update(
-        self, turn: OpenTurn, *, usage: Tokens | None = None, model: str | None = None, response_id: str | None = None,
+        self, turn: Turn, *, usage: Tokens | None = None, model: str | None = None, response_id: str | None = None,
         finish_reason: str | None = None,
     ) -> None:  # fmt: skip
         """Set what is known of a turn besides its text; a later number of tokens replaces an earlier one."""
@@ -220,7 +206,7 @@ class Reading:
         turn.response_id = response_id or turn.response_id
         turn.finish_reason = finish_reason or turn.finish_reason
 
-    def add_turn(self, message: Turn) -> OpenTurn:
+    def add_turn(self, message: Turn) -> Turn:
         """Add a turn as a whole: at once, or again after its pieces."""
         turn = self._turn_of(message)
         if message.text is not None and message.text != self.text and message.text != self._text_of(turn):
@@ -251,12 +237,12 @@ class Reading:
         else:
             self.calls.set_results(turn.results)
 
-    def _last(self) -> OpenTurn | None:
+    def _last(self) -> Turn | None:
         """The last turn with output, else the last one."""
         with_output = (turn for turn in reversed(self._turns) if turn.has_output)
         return next(with_output, self._turns[-1] if self._turns else None)
 
-    def _turn_of(self, message: Turn) -> OpenTurn:
+    def _turn_of(self, message: Turn) -> Turn:
         for key in filter(None, (message.key, message.response_id)):
             known = next((turn for turn in reversed(self._turns[-64:]) if key in (turn.key, turn.response_id)), None)
             if known is not None:
@@ -265,7 +251,7 @@ class Reading:
             return self._turns[-1]
         return self.begin_turn(message.key)
 
-    def _text_of(self, turn: OpenTurn) -> str:
+    def _text_of(self, turn: Turn) -> str:
         return "".join(text for owner, text in self._segments if owner is turn)
 
 

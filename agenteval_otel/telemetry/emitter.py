@@ -1,7 +1,6 @@
 """The emitter: finished results in; events, metrics, result spans and the run span out.
 
-It uses the OpenTelemetry API alone, on the background thread, and knows nothing of where results are stored. What is
-emitted, name by name, is in `docs/telemetry.md`.
+It uses the OpenTelemetry API alone. What is emitted, name by name, is in `docs/telemetry.md`.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import Any, Final, Literal
 
 from opentelemetry import trace
 from opentelemetry.context import Context
-from opentelemetry.trace import Span, SpanContext
+from opentelemetry.trace import Span, SpanContext, StatusCode
 
 from agenteval_otel.capture.text import cap, sanitise
 from agenteval_otel.models import EvaluationResult, SpanReference
@@ -34,7 +33,6 @@ from agenteval_otel.telemetry.spans import (
     response_attributes,
     run_attributes,
     span_context_of,
-    write_result_span,
 )
 
 ContentCapture = Literal["no_content", "span_only", "event_only", "span_and_event"]
@@ -119,14 +117,6 @@ class Emitter:
         """`tracer`, where it is there already or costs nothing: for the caller's thread."""
         return self.providers.tracer_now() if self.wants_spans else None
 
-    def has_room(self) -> bool:
-        """Whether the host's span and log processors have room for the next answer."""
-        return self.providers.has_room()
-
-    def has_room_for_spans(self) -> bool:
-        """False while the host's processors have been full for seconds: spans of ours are left out then."""
-        return self.providers.has_room_for_spans()
-
     def open_run_span(self, agent: str, evaluated: SpanContext | None, started_ns: int) -> Span | None:
         """Start the run span before evaluators run that make spans of their own; None where no span is to be seen."""
         tracer = self.tracer()
@@ -147,14 +137,12 @@ class Emitter:
 
         Args:
             response: Its words (labels, reason codes, error types, ids) are redacted already.
-            evaluated: The evaluated span.
             scores: Its results' `score_attributes`.
             run_span: The run span where it was started before; it is ended here.
             redact: What explanations pass, where content is captured.
             spans: False leaves spans out, because the host's span processor is full.
 
-        Raises:
-            Exception: The first that a provider of the host's raised; what it should have taken counts as lost.
+        Raises the first exception of a provider of the host's; what it should have taken counts as lost.
         """
         self._guarded("metrics", self.prepare)
         totals = self.totals
@@ -182,7 +170,7 @@ class Emitter:
             self.providers.lose("traces", "host_queue_full")
             log.warning("spans_left_out", part="traces", reason="the application's span processor is full")
         # The run span, and the agent span that ended with it, beside the spans and events of results.
-        self.providers.sent(2 + len(shown) + (len(response.results) if events is not None else 0))
+        self.providers.backpressure.sent(2 + len(shown) + (len(response.results) if events is not None else 0))
         failure, self._failure = self._failure, None
         if failure is not None:
             raise failure
@@ -245,8 +233,9 @@ class Emitter:
             below = trace.set_span_in_context(run_span, Context())
             for result, of_event in shown:
                 if result.started_ns is not None and result.ended_ns is not None:
-                    write_result_span(
-                        tracer, f"evaluation {result.criterion_name}", of_event, context=below,
-                        started_ns=result.started_ns, ended_ns=result.ended_ns, failed=bool(result.error),
-                    )  # fmt: skip
+                    name, began = f"evaluation {result.criterion_name}", result.started_ns
+                    span = tracer.start_span(name, context=below, attributes=of_event, start_time=began)
+                    if result.error:
+                        span.set_status(StatusCode.ERROR)
+                    span.end(end_time=result.ended_ns)
         run_span.end(end_time=response.ended_ns)

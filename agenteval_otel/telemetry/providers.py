@@ -76,7 +76,7 @@ class Providers:
         self._unbuildable: set[str] = set()
         self._losses = self._reported_losses = 0
         self._warned = False
-        self._backpressure = backpressure.Backpressure()
+        self.backpressure = backpressure.Backpressure()
         self._late: tuple[Any, Any, bool] = (None, (), False)
         self._flushed = True
 
@@ -133,15 +133,11 @@ class Providers:
     def has_room(self) -> bool:
         """Whether the host's span and log processors take what the next answer emits. Background thread only."""
         hosts = [host for signal, host in self._hosts.items() if signal != "METRICS"]
-        return self._backpressure.has_room(hosts) or self._backpressure.is_stuck()
-
-    def sent(self, items: int) -> None:
-        """Count what was emitted, where the host's queues cannot be seen."""
-        self._backpressure.sent(items)
+        return self.backpressure.has_room(hosts) or self.backpressure.is_stuck()
 
     def has_room_for_spans(self) -> bool:
         """False while the host's processors have been full for seconds: then our own spans are left out."""
-        return not self._backpressure.is_stuck()
+        return not self.backpressure.is_stuck()
 
     def events(self) -> EventLog | None:
         """The event log; None when no provider is to be had. Background thread only."""

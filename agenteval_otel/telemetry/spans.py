@@ -73,17 +73,6 @@ def open_run_span(
     )  # fmt: skip
 
 
-def write_result_span(
-    tracer: trace.Tracer, name: str, attributes: Mapping[str, Any], *, context: Context, started_ns: int, ended_ns: int,
-    failed: bool,
-) -> None:  # fmt: skip
-    """Write one finished result span below the context's span, with its true start and end."""
-    span = tracer.start_span(name, context=context, attributes=attributes, start_time=started_ns)
-    if failed:
-        span.set_status(Status(StatusCode.ERROR))
-    span.end(end_time=ended_ns)
-
-
 def reference_of(span_context: SpanContext | None) -> SpanReference | None:
     """A span context written down; None for none and for invalid ones."""
     if span_context is None or not span_context.is_valid:

@@ -205,7 +205,7 @@ def test_what_is_emitted_counts_for_a_queue_that_cannot_be_seen(unseen: TracerPr
     emits = OtlpStorageProvider(
         tracer_provider=unseen, logger_provider=recorded.logger_provider, meter_provider=recorded.meter_provider
     )
-    emits.providers._backpressure = Backpressure(clock=lambda: 0.0)  # the first five seconds do not end
+    emits.providers.backpressure = Backpressure(clock=lambda: 0.0)  # the first five seconds do not end
     pipeline = Pipeline(
         sampler=RatioSampler(), evaluators=(Free(),), storage=(emits,), dispatcher=PoolDispatcher(), agent_span="never"
     )
