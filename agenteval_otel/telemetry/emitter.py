@@ -160,7 +160,8 @@ class Emitter:
             attributes = event_attributes(result, common)
             if events is not None:
                 self._guarded("logs", self._emit_event, events, result, attributes, context, redact)
-            if spans and self._has_span(result):
+            is_notable = result.calls_model or bool(result.error)
+            if spans and (self._detail == "result" or (self._detail == "auto" and is_notable)):
                 shown.append((result, attributes))
         if self._instruments is not None:
             self._guarded("metrics", self._instruments.record_run, response, agent, context)
@@ -210,9 +211,6 @@ class Emitter:
             EVENT_RESULT, context=context, timestamp_ns=result.ended_ns or time.time_ns(), body=event_body(result),
             attributes=attributes, warn=bool(result.error),
         )  # fmt: skip
-
-    def _has_span(self, result: EvaluationResult) -> bool:
-        return self._detail == "result" or (self._detail == "auto" and (result.calls_model or bool(result.error)))
 
     def _write_spans(
         self, response: Response, evaluated: SpanContext | None, run_span: Span | None, scores: Mapping[str, Any],

@@ -113,7 +113,6 @@ class _SystemIds(IdGenerator):
 
 
 def _size_of(attributes: Any) -> int:
-    """About how many bytes an item keeps alive."""
     several = (value if type(value) is tuple else (value,) for value in attributes.values())
     return 1_024 + sum(getsizeof(value) for values in several for value in values)
 
@@ -159,7 +158,6 @@ class Exporter:
         return f"<Exporter {' '.join(sorted(self.streams)).lower()}>"
 
     def add(self, signal: Signal, sender: Sender) -> None:
-        """Add a signal and how it is sent."""
         self.streams[signal.name] = _Stream(signal, sender, self._on_lost, self._drop_oldest)
 
     def collect_with(self, collect: Callable[[], None], every_s: float) -> None:
@@ -293,7 +291,7 @@ class _Stream:
         return len(self._items)
 
     def oldest_ns(self) -> int | None:
-        """When the oldest waiting batch was encoded; None where none waits."""
+        """When the oldest waiting batch was encoded."""
         with contextlib.suppress(IndexError):
             return self._batches[0].encoded_ns
         return None
@@ -369,7 +367,6 @@ class _Stream:
         return True
 
     def drop_all(self, reason: str) -> None:
-        """Count everything that waits as lost."""
         while self.drop_oldest(reason):
             pass
 
@@ -387,7 +384,6 @@ class _Stream:
             return []
 
     def _keep(self, batches: list[_Batch], *, first: bool = False) -> None:
-        """Have the batches wait, behind those that wait or before them."""
         for batch in reversed(batches) if first else batches:
             if self.is_waiting():
                 batch.pack()
