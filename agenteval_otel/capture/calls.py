@@ -1,8 +1,7 @@
 """The captured call: the arguments and the answer of a monitored call, detached from the host on the caller's thread.
 
-Text is immutable and travels by reference; containers and objects become plain data of our own, so what is evaluated is
-what was returned. Of an exception only the class name is kept: the object would hold the host's frames. Only a handler
-with ``capture=`` keeps the host's own arguments and answer, for that function.
+Of an exception only the class name is kept: the object would hold the host's frames. Only a handler with ``capture=``
+keeps the host's own arguments and answer, for that function.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ if TYPE_CHECKING:
 
 STREAM_CHARS: Final = 256 * 1024
 """How much of a stream is kept for evaluation; what comes after is passed on and not kept."""
+# What a chunk that is no text counts for: so many characters, or its size by so many bytes where that is more.
 _OBJECT_CHARS: Final = 256
-"""What a chunk that is no text counts for, or a sixty-fourth of its size where that is more."""
 _BYTES_PER_CHAR: Final = 64
 _MOST_COPIED: Final = 1_000
 _IDS: Final = (str, int, UUID)

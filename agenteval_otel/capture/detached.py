@@ -29,10 +29,9 @@ ATOMS: Final[frozenset[type]] = frozenset(
 )
 """Types whose values cannot change and whose text the interpreter makes."""
 _LISTS: Final[frozenset[Any]] = frozenset({list, tuple, set, frozenset, deque})
+# What stands for values that cannot be read, and for those that lie beyond the limits.
 _LEFT_OUT: Final = object()
-"""Stands for what cannot be read."""
 _CUT: Final = object()
-"""Stands for what the walk did not look at, because it had reached its limit."""
 
 _BUDGET: Final = 5_000
 _CONTAINER_COSTS: Final = 10
@@ -244,7 +243,6 @@ READ: Final = {
     "user_input", "user_prompt", "value", "vendor_id",
 }  # fmt: skip
 """Names of the stored fields that are read of objects which are not plain data; response formats add theirs."""
-
 _CLIENTS: Final[set[str]] = set()
 """Libraries whose objects hold more than data (agents, tools, clients); response formats add theirs."""
 _DATA_MARKS: Final = frozenset({

@@ -152,7 +152,7 @@ class Call:
 
 @dataclass(slots=True)
 class Turn:
-    """What one message says; `key` tells it from others. Of an answer: its `number`, and whether it `has_output` yet."""
+    """What one message says; `key` tells it from others. An answer's has a number and may have no output yet."""
 
     role: str
     text: str | None = None

@@ -68,10 +68,9 @@ class _Series(NamedTuple):
 class ResultTotals:
     """Sums over results since the process began; read by the observable counters.
 
-    The series of each criterion of each agent are limited. Agents and criteria are declared in code or configuration;
-    the names of models and the categories of evaluators may come from outside. Within the limit each pair of model and
-    label has series of its own, first come, first served; later ones share ``_other``, which always has room, as both
-    verdicts have.
+    The series of each criterion of each agent are limited, because models' names and categories may come from outside.
+    Each pair of model and label has series of its own, first come, first served; later ones share ``_other``, which
+    always has room, as both verdicts have.
     """
 
     def __init__(self) -> None:
@@ -186,7 +185,7 @@ def _attributes(criterion: str, agent: str | None, model: str | None) -> dict[st
 class JudgeTotals:
     """Sums over questions to judges since the process began; read by the observable counters.
 
-    `bounded` gives a word, or ``_other`` once too many of its kind were seen: models' names are bounded all the same.
+    `bounded` gives a word, or ``_other`` once too many of its kind were seen.
     """
 
     def __init__(self, bounded: Callable[[str, str | None], str | None]) -> None:
@@ -262,11 +261,8 @@ class JudgeWatch(NamedTuple):
 class Instruments:
     """The instruments on one meter.
 
-    Args:
-        gauges: Returns ``size``, ``bytes`` and ``max_bytes`` of the queue; ``drain_time`` and ``loop_lag`` in seconds
-            and ``level``, those that are known.
-        lost: Items that were lost in export, by signal and reason.
-        reach: Returns ``delivered`` or ``handed_over`` by signal.
+    `gauges` returns the values of `_GAUGES` that are known, `lost` holds the items lost in export by signal and reason,
+    `reach` returns ``delivered`` or ``handed_over`` by signal.
     """
 
     def __init__(

@@ -1,9 +1,8 @@
 """Private providers: what emits, to an exporter of ours, where the application has no provider of its own.
 
-The only module that meets the SDK; it is imported when a handler is set up that will need it. The providers register no
-exit handlers, because the SDK's may take 30 s. The exporter stands in place of the SDK's batch processors and
-exporters: those drop a batch after ten seconds without a receiver, discard the result, and take CPU time from the
-host's threads.
+The only module that meets the SDK. The providers register no exit handlers, because the SDK's may take 30 s. The
+exporter stands in place of the SDK's batch processors and exporters: those drop a batch after ten seconds without a
+receiver, discard the result, and take CPU time from the host's threads.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.runtime.log import log
 from agenteval_otel.runtime.memory import MEMORY
 from agenteval_otel.runtime.worker import Worker
-from agenteval_otel.telemetry.target import Delivery, OtlpTarget, Sender, Signal, load_signal, positive
+from agenteval_otel.telemetry.target import Delivery, OtlpTarget, Sender, Signal, positive
 
 _METRICS_EVERY_MS = 60_000.0
 _EAGER_ITEMS = 512
@@ -48,7 +47,7 @@ _BACKOFF_S = (1.0, 10.0)
 
 def private_provider(signal: str, target: OtlpTarget, exporter: Exporter, resource: Any = None) -> Any:
     """A provider of one signal that emits to the exporter; with a resource, else with one from the environment."""
-    loaded = load_signal(signal)
+    loaded = Signal(signal)
     exporter.add(loaded, target.sender(loaded))
     resource = resource or _resource()
     if signal == "TRACES":
@@ -138,8 +137,7 @@ reset_in_child(_instance_id.cache_clear)
 class Exporter:
     """A bounded queue for each signal, and one worker at low duty, which looks at them once a second.
 
-    `on_lost` is called with the signal in lower case, one of `semconv.LOST_REASONS` and the number of items that will
-    never be sent, on any thread.
+    `on_lost` gets, on any thread, the signal, one of `semconv.LOST_REASONS` and how many items will never be sent.
     """
 
     def __init__(self, on_lost: Callable[[str, str, int], object]) -> None:

@@ -1,15 +1,11 @@
-"""Which OpenTelemetry providers the signals go to, resolved per signal and late.
+"""Which OpenTelemetry providers the signals go to, resolved per signal and late, and how much they still take.
 
 An explicit provider, else the application's real global one, else (an OTLP endpoint is configured) a private one with
 the application's resource, else none. The globals are never replaced. Private providers are built on the background
-thread, never at import and never on the caller's; after a fork the child builds its own.
+thread; after a fork the child builds its own.
 
 A private provider's signal is *delivered*: its exporter knows what the receiver took. A signal of the application's
 provider is *handed over*: what its processor does with it is unknown.
-
-The SDK's batch processors evict the oldest item of a full queue, the host's or ours. Emission therefore waits while
-a queue is more than a quarter full. The queues are private parts of the SDK, and of subclasses such as Langfuse's:
-where they cannot be seen, at most 512 items go out per schedule delay. Other processors have no queue to wait for.
 """
 
 from __future__ import annotations
@@ -161,7 +157,7 @@ class Providers:
         True says that private exporters have *delivered* everything, and that the application's providers were *handed*
         the rest: False when the time ran out, when something waits for a receiver that is away, when anything was lost
         since the last flush, or when a processor of the application's is full, shut down or absent. A flush that is
-        still under way is waited for first: what came after it began is for the next one.
+        still under way is waited for first.
         """
         if not self._resolved:
             return True
@@ -302,7 +298,12 @@ def _is_ours(kind: type) -> bool:
 
 
 class Backpressure:
-    """Says whether the processors behind some providers have room. Background thread only."""
+    """Says whether the processors behind some providers have room. Background thread only.
+
+    The SDK's batch processors evict the oldest item of a full queue, the host's or ours. Emission therefore waits while
+    a queue is more than a quarter full. The queues are private parts of the SDK, and of subclasses such as Langfuse's:
+    where they cannot be seen, at most 512 items go out per schedule delay. Other processors have no queue to wait for.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

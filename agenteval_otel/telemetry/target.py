@@ -13,7 +13,7 @@ import json
 import os
 import time
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -90,7 +90,7 @@ class OtlpTarget:
 
     def preload(self, signal: str) -> None:
         """Import what a sender of the signal needs: nothing of it can be imported at the process's exit."""
-        load_signal(signal)
+        Signal(signal)
         import_module("requests" if self.protocol(signal).startswith("http") else "grpc")
 
     def _address(self, signal: str) -> str:
@@ -161,18 +161,26 @@ def _channel_credentials(signal: str, address: str) -> Any:
     return grpc.ssl_channel_credentials(*(Path(path).read_bytes() if path else None for path in paths))
 
 
-class Signal(NamedTuple):
-    """One signal's part of OTLP: its encoder, messages and gRPC method, and the names of a request's fields."""
+# Encoder; the collector's package; as in ``resource_<kind>``; fields of the items, and of the number of rejected ones.
+_PARTS: Final = {
+    "TRACES": ("trace_encoder.encode_spans", "trace", "spans", "spans", "rejected_spans"),
+    "LOGS": ("_log_encoder.encode_logs", "logs", "logs", "log_records", "rejected_log_records"),
+    "METRICS": ("metrics_encoder.encode_metrics", "metrics", "metrics", "metrics", "rejected_data_points"),
+}
 
-    name: str
-    encode: Callable[[Any], Any]
-    request: Any
-    response: Any
-    method: str
-    kind: str
-    """As in ``resource_<kind>`` and ``scope_<kind>``."""
-    records: str
-    rejected: str
+
+class Signal:
+    """One signal's part of OTLP: its encoder, messages and gRPC method. Creating one imports them."""
+
+    def __init__(self, name: str) -> None:
+        encoder, package, self._kind, self._records, self.rejected = _PARTS[name]
+        module, _, function = encoder.partition(".")
+        self.encode = getattr(import_module(f"opentelemetry.exporter.otlp.proto.common.{module}"), function)
+        collector, service = f"opentelemetry.proto.collector.{package}.v1", package.capitalize()
+        messages = import_module(f"{collector}.{package}_service_pb2")
+        self._request = getattr(messages, f"Export{service}ServiceRequest")
+        self.response = getattr(messages, f"Export{service}ServiceResponse")
+        self.name, self.method = name, f"/{collector}.{service}Service/Export"
 
     def count(self, request: Any) -> int:
         """Spans, log records or metrics of a request."""
@@ -184,7 +192,7 @@ class Signal(NamedTuple):
         return self._between(data, 0, middle), self._between(data, middle, count)
 
     def _between(self, data: bytes, first: int, end: int) -> bytes:
-        request, before = self.request.FromString(data), 0
+        request, before = self._request.FromString(data), 0
         for records in self._records_of(request):
             count = len(records)
             del records[max(0, end - before) :]
@@ -194,29 +202,8 @@ class Signal(NamedTuple):
         return encoded
 
     def _records_of(self, request: Any) -> list[Any]:
-        resources = getattr(request, f"resource_{self.kind}")
-        return [getattr(scope, self.records) for item in resources for scope in getattr(item, f"scope_{self.kind}")]
-
-
-# Encoder; the collector's package and service; kind, records, rejected.
-_PARTS: Final = {
-    "TRACES": ("trace_encoder.encode_spans", "trace", "Trace", "spans", "spans", "rejected_spans"),
-    "LOGS": ("_log_encoder.encode_logs", "logs", "Logs", "logs", "log_records", "rejected_log_records"),
-    "METRICS": ("metrics_encoder.encode_metrics", "metrics", "Metrics", "metrics", "metrics", "rejected_data_points"),
-}
-
-
-def load_signal(name: str) -> Signal:
-    """Import what a signal needs."""
-    encoder, package, service, kind, records, rejected = _PARTS[name]
-    collector = f"opentelemetry.proto.collector.{package}.v1"
-    messages = import_module(f"{collector}.{package}_service_pb2")
-    module, function = encoder.split(".")
-    return Signal(
-        name, getattr(import_module(f"opentelemetry.exporter.otlp.proto.common.{module}"), function),
-        getattr(messages, f"Export{service}ServiceRequest"), getattr(messages, f"Export{service}ServiceResponse"),
-        f"/{collector}.{service}Service/Export", kind, records, rejected,
-    )  # fmt: skip
+        resources = getattr(request, f"resource_{self._kind}")
+        return [getattr(scope, self._records) for item in resources for scope in getattr(item, f"scope_{self._kind}")]
 
 
 class Delivery(NamedTuple):
