@@ -6,7 +6,8 @@ On the caller's thread, `calls` and `detached` turn the host's objects into plai
 
 import agenteval_otel.capture.formats  # noqa: F401  # registers the built-in formats
 from agenteval_otel.capture.build import Facts
-from agenteval_otel.capture.messages import Turn, field, usage_of
+from agenteval_otel.capture.fields import field, usage_of
+from agenteval_otel.capture.messages import Turn
 from agenteval_otel.capture.reading import Reading, response_format
 
 __all__ = ["Facts", "Reading", "Turn", "field", "response_format", "usage_of"]

@@ -8,27 +8,19 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from agenteval_otel.capture.detached import Detached, Unreadable
+from agenteval_otel.capture.fields import field, first, is_data, items, json_object, kind_of, last_items, usage_of
 from agenteval_otel.capture.messages import (
     TEXT_KEYS,
-    Tokens,
     Turn,
     all_turns,
     calls_in,
     content_text,
-    field,
-    first,
     is_content,
-    is_data,
     is_message,
-    items,
-    json_object,
-    kind_of,
-    last_items,
     part_calls,
     part_results,
     text_field,
     turns_of,
-    usage_of,
 )
 from agenteval_otel.capture.reading import ANSWER_FORMATS, CHUNK_FORMATS, Reading, response_format
 from agenteval_otel.capture.text import CAP_CHARS, cap, to_text
@@ -139,11 +131,6 @@ def _add_beside(reading: Reading, answer: Any) -> None:
     for call in calls_in(items(field(answer, "tool_calls"))):
         reading.calls.add(call)
     reading.usage_total = reading.usage_total or usage_of(field(answer, "usage"))
-
-
-def total_usage(usage: Any) -> Tokens | None:
-    """The usage of a run; None for zeros, which mean that nothing was reported."""
-    return tokens if (tokens := usage_of(usage)) != (0, 0) else None
 
 
 def must_be_complete(answer: Any) -> None:

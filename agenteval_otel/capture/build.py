@@ -12,21 +12,8 @@ from pydantic import ValidationError
 from agenteval_otel.capture.answers import read_answer, read_chunks
 from agenteval_otel.capture.calls import CONVERSATION_NAMES, CapturedCall
 from agenteval_otel.capture.detached import Detached, Unreadable, take
-from agenteval_otel.capture.messages import (
-    MAX_ITEMS,
-    Tokens,
-    Turn,
-    all_turns,
-    calls_in,
-    content_text,
-    field,
-    is_content,
-    is_message,
-    items,
-    last_items,
-    short,
-    usage_of,
-)
+from agenteval_otel.capture.fields import MAX_ITEMS, Tokens, field, items, last_items, short, usage_of
+from agenteval_otel.capture.messages import Turn, all_turns, calls_in, content_text, is_content, is_message
 from agenteval_otel.capture.reading import Calls, Reading, plain_calls
 from agenteval_otel.capture.text import CAP_CHARS, PlainCopy, clean, plain, to_text
 from agenteval_otel.components.blocking import part_of

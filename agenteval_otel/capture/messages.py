@@ -1,29 +1,16 @@
-"""Messages: the fields of detached values, and messages of a conversation, in any client's form, as turns.
+"""Messages: one message of a conversation, in any client's form, as a `Turn`: role, text, tool calls, results.
 
-Reasoning, images, audio and files are not text of an answer; they are skipped. No code of the host runs here.
+Reasoning, images, audio and files are not text of an answer; they are skipped.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import json
 from dataclasses import dataclass
 from typing import Any, Final
 
-from agenteval_otel.capture.detached import Detached
-from agenteval_otel.capture.text import CAP_CHARS, cap, clean, to_text
-
-MAX_ITEMS: Final = 1_000
-"""How many messages, parts, tool calls or choices of one object are looked at."""
-_SHORT_CHARS: Final = 512
-_MADE_UP: Final = ("lc_", "run-", "__")
-"""How ids begin that a client makes up where it does not know the provider's."""
-
-Tokens = tuple[int | None, int | None]
-"""Input and output tokens."""
-_INPUT: Final = ("input_tokens", "prompt_tokens", "inputTokens", "promptTokens", "request_tokens")
-_OUTPUT: Final = ("output_tokens", "completion_tokens", "outputTokens", "completionTokens", "response_tokens")
-_CACHED: Final = ("cache_read_input_tokens", "cache_creation_input_tokens")
+from agenteval_otel.capture.fields import Tokens, field, first, first_value, items, kind_of, last_items, short, usage_of
+from agenteval_otel.capture.text import CAP_CHARS, cap, to_text
 
 Result = tuple[str | None, Any]
 """The id of a tool call, and its result."""
@@ -48,95 +35,8 @@ _ROLES: Final = {
     "model": "assistant", "AIMessageChunk": "assistant", "system": "system", "developer": "system",
     "SystemMessageChunk": "system", "tool": "tool", "function": "tool", "ToolMessageChunk": "tool",
 }  # fmt: skip
-
-
-def field(value: Any, name: str) -> Any:
-    """A field of a dictionary or of a detached object; None where there is none."""
-    if type(value) is Detached:
-        return value.fields.get(name)
-    return value.get(name) if type(value) is dict else None
-
-
-def first_value(value: Any, *names: str) -> Any:
-    """The first of these fields that is there, whatever it is."""
-    for name in names:
-        if (content := field(value, name)) is not None:
-            return content
-    return None
-
-
-def first(value: Any, *names: str) -> str | None:
-    """The first of these fields that is text, cleaned and short: an id, a model's name, a reason."""
-    for name in names:
-        if text := short(field(value, name)):
-            return text
-    return None
-
-
-def short(value: Any) -> str | None:
-    """Text that is an identifier, cleaned and at most 512 characters long; None for anything else."""
-    return clean(value, _SHORT_CHARS) if isinstance(value, str) else None
-
-
-def real_id(id: str | None) -> str | None:
-    """A response's id; None for one that the client made up."""
-    return None if id is not None and id.startswith(_MADE_UP) else id
-
-
-def kind_of(value: Any, name: str = "type") -> str:
-    """The word by which an object tells its kind; empty where it does not."""
-    kind = field(value, name)
-    return kind if isinstance(kind, str) else ""
-
-
-def items(value: Any) -> list[Any]:
-    """The first items of a list or tuple; empty for anything else."""
-    return list(value[:MAX_ITEMS]) if isinstance(value, list | tuple) else []
-
-
-def last_items(value: Any) -> list[Any]:
-    """The last items of a list or tuple; empty for anything else."""
-    return list(value[-MAX_ITEMS:]) if isinstance(value, list | tuple) else []
-
-
-def is_data(value: Any) -> bool:
-    """Whether a value is a dictionary, or was an object of plain data: a model, a data class, a row."""
-    return type(value) is dict or (type(value) is Detached and value.is_data)
-
-
-def json_object(text: Any) -> Any:
-    """The object or array that a text is the JSON of; None for every other text, and for one above the cap."""
-    if not isinstance(text, str) or len(text) > CAP_CHARS or text.lstrip()[:1] not in ("{", "["):
-        return None
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-
-
-def usage_of(value: Any) -> Tokens | None:
-    """Input and output tokens of a usage object; None where it has neither.
-
-    Where tokens of a cache are counted beside the input (``cache_read_input_tokens`` next to ``input_tokens``) they are
-    added to it, as the GenAI conventions ask.
-    """
-    tokens_in, tokens_out = _count(value, _INPUT), _count(value, _OUTPUT)
-    if tokens_in is not None and _count(value, ("input_tokens",)) is not None:
-        tokens_in += sum(_count(value, (name,)) or 0 for name in _CACHED)
-    return None if tokens_in is None and tokens_out is None else (tokens_in, tokens_out)
-
-
-def _count(value: Any, names: tuple[str, ...]) -> int | None:
-    counts = (field(value, name) for name in names)
-    return next((count for count in counts if type(count) is int and count >= 0), None)
-
-
-def add_tokens(tokens: Tokens | None, other: Tokens | None) -> Tokens | None:
-    """The sum; a count that only one side knows is that side's."""
-    if tokens is None or other is None:
-        return tokens or other
-    inputs, outputs = ([count for count in pair if count is not None] for pair in zip(tokens, other, strict=True))
-    return sum(inputs) if inputs else None, sum(outputs) if outputs else None
+_MADE_UP: Final = ("lc_", "run-", "__")
+"""How ids begin that a client makes up where it does not know the provider's."""
 
 
 @dataclass(slots=True)
@@ -304,6 +204,11 @@ def _turn(message: Any, role: str) -> Turn:
     if role == "assistant":
         _add_facts(turn, message)
     return turn
+
+
+def real_id(id: str | None) -> str | None:
+    """A response's id; None for one that the client made up."""
+    return None if id is not None and id.startswith(_MADE_UP) else id
 
 
 def _add_facts(turn: Turn, message: Any) -> None:

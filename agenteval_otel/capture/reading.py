@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from agenteval_otel.capture.detached import read_also
-from agenteval_otel.capture.messages import MAX_ITEMS, Call, Result, Tokens, Turn, add_tokens, json_object
+from agenteval_otel.capture.fields import MAX_ITEMS, Tokens, add_tokens, json_object
+from agenteval_otel.capture.messages import Call, Result, Turn
 from agenteval_otel.capture.text import CAP_CHARS, PlainCopy, clean
 
 _MAX_PIECES: Final = 4 * CAP_CHARS

@@ -9,7 +9,7 @@ from typing import Any, Unpack
 from agenteval_otel.capture import Facts
 from agenteval_otel.capture.calls import CURRENT, CapturedCall
 from agenteval_otel.capture.detached import take
-from agenteval_otel.capture.messages import MAX_ITEMS
+from agenteval_otel.capture.fields import MAX_ITEMS
 from agenteval_otel.instrumentation.wrappers import wrap
 
 _MAX_FRAMES = 500

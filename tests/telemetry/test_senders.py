@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from agenteval_otel.telemetry import target
-from agenteval_otel.telemetry.target import Delivery, HttpSender, load_signal
+from agenteval_otel.telemetry.target import Delivery, HttpSender, Signal
 
 
 class Server:
@@ -64,7 +64,7 @@ def server() -> Iterator[Server]:
 
 
 def _post(server: Server, compression: str = "none") -> Delivery:
-    sender = HttpSender(load_signal("LOGS"), server.endpoint, {}, 5.0, compression)
+    sender = HttpSender(Signal("LOGS"), server.endpoint, {}, 5.0, compression)
     try:
         return sender.send(b"batch" * 100)
     finally:

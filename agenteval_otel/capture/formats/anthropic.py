@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from agenteval_otel.capture.messages import call_of, field, first, kind_of, usage_of
+from agenteval_otel.capture.fields import field, first, kind_of, usage_of
+from agenteval_otel.capture.messages import call_of
 from agenteval_otel.capture.reading import Reading, response_format
 
 _ECHOES = frozenset({"text", "input_json", "thinking", "citation", "compaction"})

@@ -6,17 +6,8 @@ from itertools import islice
 from typing import Any
 
 from agenteval_otel.capture.answers import add_chunk
-from agenteval_otel.capture.messages import (
-    add_tokens,
-    all_turns,
-    field,
-    first,
-    is_message,
-    items,
-    kind_of,
-    last_items,
-    turns_of,
-)
+from agenteval_otel.capture.fields import add_tokens, field, first, items, kind_of, last_items
+from agenteval_otel.capture.messages import all_turns, is_message, turns_of
 from agenteval_otel.capture.reading import Reading, response_format
 
 _FIELDS = (
