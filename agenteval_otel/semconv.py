@@ -80,8 +80,8 @@ JUDGE_OUTPUT_TOKENS: Final = "agenteval.judge.usage.output_tokens"
 JUDGE_CACHE_READ_TOKENS: Final = "agenteval.judge.usage.cache_read_tokens"
 JUDGE_CACHE_WRITE_TOKENS: Final = "agenteval.judge.usage.cache_write_tokens"
 
+# What a criterion may be called: its name becomes a part of the names of attributes.
 CRITERION_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.\-]{0,63}")
-"""What a criterion may be called: its name becomes a part of the names of attributes."""
 CRITERION_NAME_RULE: Final = "a letter, then at most 63 letters, digits, '_', '.', '-'"
 RESERVED_CRITERIA: Final = (
     "evaluator", "explanation", "has_ground_truth", "label", "module", "name", "score", "user_prompt",
@@ -118,16 +118,11 @@ LOST_REASONS: Final = (
 OTHER: Final = "_other"
 MAX_AGENTS: Final = 64
 MAX_MODELS: Final = 8
-MAX_WORDS: Final = 16
-"""Distinct categories of one criterion."""
-MAX_JUDGE_OUTCOMES: Final = 24
-"""Distinct outcomes of questions to judges; ours are fewer."""
-MAX_ERROR_TYPES: Final = 4
-"""Distinct error types of one criterion."""
-MAX_SERIES: Final = 40
-"""Series of one criterion of one agent, whatever models, categories and errors come; a histogram counts as one."""
-MAX_CRITERIA_PER_SPAN: Final = 50
-"""The SDK evicts the oldest attributes beyond 128: two a criterion leave room for the core attributes."""
+MAX_WORDS: Final = 16  # categories of one criterion
+MAX_JUDGE_OUTCOMES: Final = 24  # ours are fewer
+MAX_ERROR_TYPES: Final = 4  # of one criterion
+MAX_SERIES: Final = 40  # of one criterion of one agent, whatever models and categories come; a histogram counts as one
+MAX_CRITERIA_PER_SPAN: Final = 50  # two attributes each; the SDK evicts the oldest beyond 128
 
 
 class Instrument(NamedTuple):

@@ -26,8 +26,7 @@ from agenteval_otel.capture.reading import ANSWER_FORMATS, CHUNK_FORMATS, Readin
 from agenteval_otel.capture.text import CAP_CHARS, cap, to_text
 from agenteval_otel.errors import CaptureError
 
-_MAX_DEPTH: Final = 3
-"""How deep answers are looked for within answers."""
+_MAX_DEPTH: Final = 3  # how deep answers are looked for within answers
 _MAX_CHUNK_DEPTH: Final = 4
 
 

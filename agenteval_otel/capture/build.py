@@ -49,7 +49,6 @@ class Facts(TypedDict, total=False):
 
 
 FACTS: Final = frozenset(Facts.__annotations__)
-"""The names of `Facts`."""
 SNAPSHOT: Final = "agenteval.snapshot"
 """Key in the input's metadata: there, where what is evaluated is not the whole answer."""
 TRUNCATED: Final = "truncated"

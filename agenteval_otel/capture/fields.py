@@ -8,12 +8,10 @@ from typing import Any, Final
 from agenteval_otel.capture.detached import Detached
 from agenteval_otel.capture.text import CAP_CHARS, clean
 
-MAX_ITEMS: Final = 1_000
-"""How many messages, parts, tool calls or choices of one object are looked at."""
+MAX_ITEMS: Final = 1_000  # messages, parts, tool calls or choices of one object that are looked at
 _SHORT_CHARS: Final = 512
 
-Tokens = tuple[int | None, int | None]
-"""Input and output tokens."""
+Tokens = tuple[int | None, int | None]  # input and output
 _INPUT: Final = ("input_tokens", "prompt_tokens", "inputTokens", "promptTokens", "request_tokens")
 _OUTPUT: Final = ("output_tokens", "completion_tokens", "outputTokens", "completionTokens", "response_tokens")
 _CACHED: Final = ("cache_read_input_tokens", "cache_creation_input_tokens")

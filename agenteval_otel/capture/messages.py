@@ -12,10 +12,8 @@ from typing import Any, Final
 from agenteval_otel.capture.fields import Tokens, field, first, first_value, items, kind_of, last_items, short, usage_of
 from agenteval_otel.capture.text import CAP_CHARS, cap, to_text
 
-Result = tuple[str | None, Any]
-"""The id of a tool call, and its result."""
+Result = tuple[str | None, Any]  # the id of a tool call, and its result
 TEXT_KEYS: Final = ("content", "text", "output", "output_text", "answer", "response", "message", "result")
-"""Names of fields that hold an answer's text."""
 _TEXTS: Final = frozenset({"", "text", "output_text", "input_text", "refusal", "text-delta"})
 _ITEMS: Final = frozenset({"function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output"})
 _CALLS: Final = frozenset({
@@ -35,8 +33,7 @@ _ROLES: Final = {
     "model": "assistant", "AIMessageChunk": "assistant", "system": "system", "developer": "system",
     "SystemMessageChunk": "system", "tool": "tool", "function": "tool", "ToolMessageChunk": "tool",
 }  # fmt: skip
-_MADE_UP: Final = ("lc_", "run-", "__")
-"""How ids begin that a client makes up where it does not know the provider's."""
+_MADE_UP: Final = ("lc_", "run-", "__")  # how ids begin that a client makes up
 
 
 @dataclass(slots=True)

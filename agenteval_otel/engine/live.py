@@ -36,8 +36,8 @@ from agenteval_otel.runtime.log import log
 from agenteval_otel.sampling import SamplingContext
 from agenteval_otel.semconv import CAPTURE_FAILED, EVALUATED, OUTCOMES, PIPELINE_FAILED
 from agenteval_otel.telemetry import Accounting
-from agenteval_otel.telemetry.emitter import Emitter
-from agenteval_otel.telemetry.spans import end_agent_span, open_agent_span, score_attributes
+from agenteval_otel.telemetry.emitter import Emitter, score_attributes
+from agenteval_otel.telemetry.spans import end_agent_span, open_agent_span
 
 _LOOK_AGAIN_S = 0.002
 _LOOK_EVERY_ITEMS = 16

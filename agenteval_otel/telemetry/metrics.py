@@ -25,8 +25,6 @@ from agenteval_otel.telemetry.accounting import Accounting
 
 Labels = tuple[tuple[str, str], ...]
 """Attributes of one series, as a key."""
-_Pair = tuple[str | None, str | None]
-"""A model and a label."""
 
 _GAUGES: Final = {
     "size": names.METRIC_QUEUE_SIZE, "max_bytes": names.METRIC_QUEUE_MAX_BYTES, "bytes": names.METRIC_QUEUE_BYTES,
@@ -40,18 +38,14 @@ _LIMITS: Final = {
 }  # fmt: skip
 # Beside the pairs of model and label: the duration, ``_other`` among the error types, and three sums of the agent.
 _LIMIT = names.MAX_SERIES - names.MAX_ERROR_TYPES - 5
-_SERIES_OF_PAIR = 3
-"""The count and both weights; each model has one of scores, too."""
+_SERIES_OF_PAIR = 3  # the count and both weights; each model has one of scores, too
 _VERDICTS = (names.LABEL_PASS, names.LABEL_FAIL)
 _WEIGHTED: Final = (
     names.METRIC_WEIGHT, names.METRIC_WEIGHT_SQUARED, names.METRIC_WEIGHTED_SCORE, names.METRIC_WEIGHTED_SCORE_W2,
     names.METRIC_WEIGHTED_SCORE_SQUARED_W2,
 )  # fmt: skip
 _HISTOGRAMS: Final = (names.METRIC_SCORE, names.METRIC_DURATION, names.METRIC_LAG, names.METRIC_JUDGE_DURATION)
-_TOKENS: Final = (
-    ("input", "input_tokens"), ("output", "output_tokens"), ("cache_read", "cache_read_tokens"),
-    ("cache_write", "cache_write_tokens"),
-)  # fmt: skip
+_TOKENS: Final = ("input", "output", "cache_read", "cache_write")
 _MOST_USD: Final = 1_000_000.0
 _STATES: Final = {"closed": 0, "half_open": 1, "open": 2}
 
@@ -80,7 +74,7 @@ class ResultTotals:
         self._weights, self._scores = list(self.sums.values())[:2], list(self.sums.values())[2:]
         self.last_success: float | None = None
         self._known: dict[str, set[str]] = {}
-        self._pairs: dict[tuple[str, str | None], set[_Pair]] = {}
+        self._pairs: dict[tuple[str, str | None], set[tuple[str | None, str | None]]] = {}
         self._shared: dict[tuple[str, str | None], str | None] = {}
         self._series: dict[tuple[str, str | None, str | None, str | None, bool], _Series] = {}
 
@@ -131,13 +125,7 @@ class ResultTotals:
 
         The label is a verdict, a category, or None for a bare number. With a verdict, both count from 0.
         """
-        model, label = self._place((criterion, agent), model, label, has_verdict)
-        labels = _labels(criterion, agent, model)
-        key = (*labels, (names.SCORE_LABEL, label)) if label else labels
-        verdicts = tuple((*labels, (names.SCORE_LABEL, verdict)) for verdict in _VERDICTS)
-        return _Series(model, key, _labels(criterion, agent, None), verdicts)
-
-    def _place(self, owner: tuple[str, str | None], model: str | None, label: str | None, has_verdict: bool) -> _Pair:
+        owner = criterion, agent
         # Chosen once, so that there is one place for what has none of its own: with a model's name or without.
         shared = self._shared.setdefault(owner, None if model is None else names.OTHER)
         pairs = self._pairs.setdefault(owner, {(shared, kept_free) for kept_free in (*_VERDICTS, names.OTHER)})
@@ -146,8 +134,13 @@ class ResultTotals:
             wanted = pairs | {(place[0], counted) for counted in (place[1], *(_VERDICTS if has_verdict else ()))}
             if _SERIES_OF_PAIR * len(wanted) + len({model for model, _ in wanted}) <= _LIMIT:
                 self._pairs[owner] = wanted
-                return place
-        return shared, general or names.OTHER
+                break
+        else:
+            place = shared, general or names.OTHER
+        labels = _labels(criterion, agent, place[0])
+        key = (*labels, (names.SCORE_LABEL, place[1])) if place[1] else labels
+        verdicts = tuple((*labels, (names.SCORE_LABEL, verdict)) for verdict in _VERDICTS)
+        return _Series(place[0], key, _labels(criterion, agent, None), verdicts)
 
     def _add_weighted(self, result: EvaluationResult, series: _Series) -> None:
         weight = weight_of(result.probability)
@@ -208,9 +201,9 @@ class JudgeTotals:
         outcome = (names.OUTCOME, self.bounded("outcome of a judge", call.outcome) or "")
         _add(self.calls, (model, outcome), 1)
         if call.usage is not None:
-            for token_type, field in _TOKENS:
+            for token_type in _TOKENS:
                 # An endpoint may return nonsense, and a counter that falls looks like a restart.
-                if (count := getattr(call.usage, field)) > 0 or token_type in ("input", "output"):
+                if (count := getattr(call.usage, f"{token_type}_tokens")) > 0 or token_type in ("input", "output"):
                     _add(self.tokens, (model, (names.TOKEN_TYPE, token_type)), max(0, count))
         if call.cost_usd is not None and 0.0 <= call.cost_usd < _MOST_USD:
             _add(self.cost, (model,), call.cost_usd)

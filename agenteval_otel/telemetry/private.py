@@ -282,8 +282,7 @@ class _Stream:
         self._items: deque[tuple[Any, int]] = deque()
         self._batches: deque[_Batch] = deque()
         self._retry_at = self._backoff_s = 0.0
-        self.not_before = 0.0
-        """The receiver has asked not to be asked until then, in monotonic seconds."""
+        self.not_before = 0.0  # the receiver has asked not to be asked until then
 
     def __len__(self) -> int:
         return len(self._items)

@@ -42,8 +42,7 @@ class Providers:
         self._explicit = {"TRACES": tracer_provider, "LOGS": logger_provider, "METRICS": meter_provider}
         self._target = target or OtlpTarget()
         self.on_lost: Callable[[str, str, int], object] = lambda signal, reason, count: None
-        self.on_host: Callable[[], object] = lambda: None
-        """Called when a provider of the application's is first used; on any thread."""
+        self.on_host: Callable[[], object] = lambda: None  # when one of the application's is first used; on any thread
         self.lost: dict[tuple[str, str], int] = {}
         self.warns = True
         self._flushing = Worker("agenteval-flush", max_waiting=1, idle_s=0.0)
@@ -313,9 +312,6 @@ class Backpressure:
         self._sent, self._since = 0, clock()
         self._full_since: float | None = None
         self._asked_at, self._least_over = 0.0, 0
-
-    def __repr__(self) -> str:
-        return f"<Backpressure queues={len(self._queues)} full={self._full_since is not None}>"
 
     def has_room(self, providers: Sequence[Any]) -> bool:
         """Whether the next answer may be emitted now."""

@@ -34,8 +34,8 @@ _RETRYABLE_HTTP = frozenset({429, 502, 503, 504})
 _RETRYABLE_GRPC = frozenset({
     "CANCELLED", "DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED", "ABORTED", "OUT_OF_RANGE", "UNAVAILABLE", "DATA_LOSS",
 })  # fmt: skip
+# How long a connection is tried, and how long until the next try: by itself gRPC waits up to two minutes.
 _RECONNECTING = (("grpc.min_reconnect_backoff_ms", 10_000), ("grpc.max_reconnect_backoff_ms", 10_000))
-"""How long a connection is tried, and how long until the next try: by itself gRPC waits up to two minutes."""
 
 
 @cache
