@@ -159,8 +159,10 @@ class ResultTotals:
 
     def reset(self) -> None:
         """Back to zero, in place."""
-        for totals in (self.results, self.errors, *self.sums.values()):
-            totals.clear()
+        self.results.clear()
+        self.errors.clear()
+        for sums in self.sums.values():
+            sums.clear()
         self.last_success = None
 
 
