@@ -89,8 +89,10 @@ def usage_of(value: Any) -> Tokens | None:
 
 
 def _count(value: Any, names: tuple[str, ...]) -> int | None:
-    counts = (field(value, name) for name in names)
-    return next((count for count in counts if type(count) is int and count >= 0), None)
+    for name in names:
+        if type(count := field(value, name)) is int and count >= 0:
+            return count
+    return None
 
 
 def total_usage(usage: Any) -> Tokens | None:
