@@ -80,8 +80,8 @@ JUDGE_OUTPUT_TOKENS: Final = "agenteval.judge.usage.output_tokens"
 JUDGE_CACHE_READ_TOKENS: Final = "agenteval.judge.usage.cache_read_tokens"
 JUDGE_CACHE_WRITE_TOKENS: Final = "agenteval.judge.usage.cache_write_tokens"
 
+# What a criterion may be called: its name becomes a part of the names of attributes.
 CRITERION_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.\-]{0,63}")
-"""What a criterion may be called: its name becomes a part of the names of attributes."""
 CRITERION_NAME_RULE: Final = "a letter, then at most 63 letters, digits, '_', '.', '-'"
 RESERVED_CRITERIA: Final = (
     "evaluator", "explanation", "has_ground_truth", "label", "module", "name", "score", "user_prompt",
@@ -118,32 +118,25 @@ LOST_REASONS: Final = (
 OTHER: Final = "_other"
 MAX_AGENTS: Final = 64
 MAX_MODELS: Final = 8
-MAX_WORDS: Final = 16
-"""Distinct categories of one criterion."""
-MAX_JUDGE_OUTCOMES: Final = 24
-"""Distinct outcomes of questions to judges; ours are fewer."""
-MAX_ERROR_TYPES: Final = 4
-"""Distinct error types of one criterion."""
-MAX_SERIES: Final = 40
-"""Series of one criterion of one agent, whatever models, categories and errors come; a histogram counts as one."""
-MAX_CRITERIA_PER_SPAN: Final = 50
-"""The SDK evicts the oldest attributes beyond 128: two a criterion leave room for the core attributes."""
+MAX_WORDS: Final = 16  # categories of one criterion
+MAX_JUDGE_OUTCOMES: Final = 24  # ours are fewer
+MAX_ERROR_TYPES: Final = 4  # of one criterion
+MAX_SERIES: Final = 40  # of one criterion of one agent, whatever models and categories come; a histogram counts as one
+MAX_CRITERIA_PER_SPAN: Final = 50  # two attributes each; the SDK evicts the oldest beyond 128
 
 
 class Instrument(NamedTuple):
-    """A metric as it is created: name, unit, description, and bucket boundaries of a histogram.
+    """A metric as it is created; `attributes` are the names of those that its points may have.
 
-    Attributes:
-        kind: ``histogram``, ``counter``, ``up_down_counter`` or ``gauge``; all but histograms are observable.
-        attributes: Names of the attributes that its points may have.
+    `kind` is ``histogram``, ``counter``, ``up_down_counter`` or ``gauge``; all but histograms are observable.
     """
 
     name: str
     unit: str
     description: str
-    boundaries: tuple[float, ...] | None = None
-    kind: str = "counter"
     attributes: tuple[str, ...] = ()
+    kind: str = "counter"
+    boundaries: tuple[float, ...] | None = None
 
     @property
     def prometheus_name(self) -> str:
@@ -153,47 +146,39 @@ class Instrument(NamedTuple):
 
 
 _SECONDS = (0.01, 0.04, 0.16, 0.64, 2.56, 10.24, 40.96)
-_OF_SCORE = (EVALUATION_NAME, AGENT_NAME, REQUEST_MODEL)
-_OF_LABEL = (*_OF_SCORE, SCORE_LABEL)
+_OF_LABEL = (EVALUATION_NAME, AGENT_NAME, REQUEST_MODEL, SCORE_LABEL)
 _OF_AGENT = (EVALUATION_NAME, AGENT_NAME)
 
 METRIC_SCORE: Final = Instrument(
-    "gen_ai.evaluation.score", "1", "Normalized score of a criterion, 0 worst to 1 best.",
-    (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0), "histogram", _OF_SCORE,
+    "gen_ai.evaluation.score", "1", "Normalized score of a criterion, 0 worst to 1 best.", _OF_LABEL[:3], "histogram",
+    (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0),
 )  # fmt: skip
-METRIC_RESULTS: Final = Instrument(
-    "agenteval.evaluation.results", "{result}", "Scored results by label.", attributes=_OF_LABEL
-)
-METRIC_WEIGHT: Final = Instrument(
-    "agenteval.evaluation.weight", "1", "Sum of w = 1/probability.", attributes=_OF_LABEL
-)  # fmt: skip
-METRIC_WEIGHT_SQUARED: Final = Instrument(
-    "agenteval.evaluation.weight_squared", "1", "Sum of w squared.", attributes=_OF_LABEL
-)
+METRIC_RESULTS: Final = Instrument("agenteval.evaluation.results", "{result}", "Scored results by label.", _OF_LABEL)
+METRIC_WEIGHT: Final = Instrument("agenteval.evaluation.weight", "1", "Sum of w = 1/probability.", _OF_LABEL)
+METRIC_WEIGHT_SQUARED: Final = Instrument("agenteval.evaluation.weight_squared", "1", "Sum of w squared.", _OF_LABEL)
 METRIC_WEIGHTED_SCORE: Final = Instrument(
-    "agenteval.evaluation.weighted_score", "1", "Sum of w times score.", attributes=_OF_AGENT
+    "agenteval.evaluation.weighted_score", "1", "Sum of w times score.", _OF_AGENT
 )
 METRIC_WEIGHTED_SCORE_W2: Final = Instrument(
-    "agenteval.evaluation.weighted_score_w2", "1", "Sum of w squared times score.", attributes=_OF_AGENT
+    "agenteval.evaluation.weighted_score_w2", "1", "Sum of w squared times score.", _OF_AGENT
 )
 METRIC_WEIGHTED_SCORE_SQUARED_W2: Final = Instrument(
-    "agenteval.evaluation.weighted_score_squared_w2", "1", "Sum of w squared times score squared.", attributes=_OF_AGENT
+    "agenteval.evaluation.weighted_score_squared_w2", "1", "Sum of w squared times score squared.", _OF_AGENT
 )
 METRIC_ERRORS: Final = Instrument(
-    "agenteval.evaluation.errors", "{error}", "Evaluators that failed, by error type.",
-    attributes=(EVALUATION_NAME, ERROR_TYPE),
-)  # fmt: skip
+    "agenteval.evaluation.errors", "{error}", "Evaluators that failed, by error type.", (EVALUATION_NAME, ERROR_TYPE)
+)
 METRIC_DURATION: Final = Instrument(
     "agenteval.evaluation.duration", "s",
     "Time of an evaluator that calls a model (by its criterion), and of a whole run (without one).",
-    _SECONDS, "histogram", (EVALUATION_NAME,),
+    (EVALUATION_NAME,), "histogram", _SECONDS,
 )  # fmt: skip
 METRIC_LAG: Final = Instrument(
-    "agenteval.evaluation.lag", "s", "End of the response to its result.", (0.1, 0.4, 1.6, 6.4, 25.6, 102.4),
-    "histogram", (AGENT_NAME,),
+    "agenteval.evaluation.lag", "s", "End of the response to its result.", (AGENT_NAME,), "histogram",
+    (0.1, 0.4, 1.6, 6.4, 25.6, 102.4),
 )  # fmt: skip
 METRIC_RESPONSES: Final = Instrument(
-    "agenteval.responses", "{response}", "Calls of monitored handlers by outcome.", attributes=(AGENT_NAME, OUTCOME)
+    "agenteval.responses", "{response}", "Calls of monitored handlers by outcome.", (AGENT_NAME, OUTCOME)
 )
 METRIC_QUEUE_SIZE: Final = Instrument(
     "agenteval.queue.size", "{response}", "Responses waiting or under evaluation.", kind="up_down_counter"
@@ -218,49 +203,40 @@ METRIC_LOOP_LAG: Final = Instrument(
 METRIC_SAMPLING_LEVEL: Final = Instrument(
     "agenteval.sampling.level", "{level}", "Load shedding: 0 full, 1 reduced, 2 no model calls, 3 off.", kind="gauge"
 )
-
 METRIC_EXPORT_LOST: Final = Instrument(
     "agenteval.export.lost", "{item}", "Spans, events and metrics that were made and did not reach the backend.",
-    attributes=(EXPORT_SIGNAL, EXPORT_REASON),
+    (EXPORT_SIGNAL, EXPORT_REASON),
 )  # fmt: skip
-
 METRIC_EXPORT_SIGNALS: Final = Instrument(
     "agenteval.export.signals", "{signal}", "1 for each signal that is emitted, with what is known of its way: "
     "delivered (our exporter has the receiver's answer) or handed_over (to the application's provider).",
-    attributes=(EXPORT_SIGNAL, EXPORT_REACH), kind="gauge",
+    (EXPORT_SIGNAL, EXPORT_REACH), "gauge",
 )  # fmt: skip
-
 METRIC_JUDGE_CALLS: Final = Instrument(
     "agenteval.judge.calls", "{call}", "Questions to judges by what became of them: answered, cached, refused by a "
-    "guard (budget, budget_exhausted, breaker_open), or failed, by the error type.", attributes=(JUDGE_MODEL, OUTCOME),
+    "guard (budget, budget_exhausted, breaker_open), or failed, by the error type.", (JUDGE_MODEL, OUTCOME),
 )  # fmt: skip
 METRIC_JUDGE_TOKENS: Final = Instrument(
     "agenteval.judge.tokens", "{token}", "Tokens that judges have used: input, output, cache_read, cache_write.",
-    attributes=(JUDGE_MODEL, TOKEN_TYPE),
+    (JUDGE_MODEL, TOKEN_TYPE),
 )  # fmt: skip
 METRIC_JUDGE_COST: Final = Instrument(
-    "agenteval.judge.cost", "{USD}", "What judges have cost, where prices are known.", attributes=(JUDGE_MODEL,)
+    "agenteval.judge.cost", "{USD}", "What judges have cost, where prices are known.", (JUDGE_MODEL,)
 )
 METRIC_JUDGE_DURATION: Final = Instrument(
     "agenteval.judge.duration", "s", "Time of a call of a judge, its retries included; with the error type where it "
-    "failed.", _SECONDS, "histogram", (JUDGE_MODEL, ERROR_TYPE),
+    "failed.", (JUDGE_MODEL, ERROR_TYPE), "histogram", _SECONDS,
 )  # fmt: skip
 METRIC_JUDGE_BREAKER: Final = Instrument(
     "agenteval.judge.breaker", "{state}", "Circuit breaker of a judge's endpoint: 0 closed, 1 half open, 2 open.",
-    kind="gauge", attributes=(JUDGE_NAME,),
+    (JUDGE_NAME,), "gauge",
 )  # fmt: skip
 METRIC_JUDGE_BUDGET: Final = Instrument(
     "agenteval.judge.budget.remaining", "{USD}", "What is left for judges within the minute and the day, of the "
-    "account with the least.", kind="gauge", attributes=(JUDGE_PERIOD,),
+    "account with the least.", (JUDGE_PERIOD,), "gauge",
 )  # fmt: skip
 
-INSTRUMENTS: Final = (
-    METRIC_SCORE, METRIC_RESULTS, METRIC_WEIGHT, METRIC_WEIGHT_SQUARED, METRIC_WEIGHTED_SCORE, METRIC_WEIGHTED_SCORE_W2,
-    METRIC_WEIGHTED_SCORE_SQUARED_W2, METRIC_ERRORS, METRIC_DURATION, METRIC_LAG, METRIC_RESPONSES, METRIC_QUEUE_SIZE,
-    METRIC_QUEUE_MAX_BYTES, METRIC_QUEUE_BYTES, METRIC_QUEUE_DRAIN_TIME, METRIC_LAST_SUCCESS, METRIC_LOOP_LAG,
-    METRIC_SAMPLING_LEVEL, METRIC_EXPORT_LOST, METRIC_EXPORT_SIGNALS, METRIC_JUDGE_CALLS, METRIC_JUDGE_TOKENS,
-    METRIC_JUDGE_COST, METRIC_JUDGE_DURATION, METRIC_JUDGE_BREAKER, METRIC_JUDGE_BUDGET,
-)  # fmt: skip
+INSTRUMENTS: Final = tuple(value for value in tuple(globals().values()) if isinstance(value, Instrument))
 
 
 def wrong_criterion_name(name: str) -> str | None:

@@ -11,9 +11,10 @@ import hashlib
 import json
 import re
 import sys
+import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 
@@ -39,6 +40,39 @@ from agenteval_otel.telemetry.reference import Explanation
 
 DOCS = Path(__file__).resolve().parent
 _PART = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end of generated -->)", re.DOTALL)
+
+
+class Attribute(NamedTuple):
+    """An attribute, what it means, and when each carrier has it; empty where it never does.
+
+    Attributes:
+        event: On the event of a result, and on its span, which has the same attributes.
+        evaluated_span: On the span of the answer; ``agent span`` where only the one that we start has it.
+        extension: A name under ``gen_ai.`` that the conventions do not define.
+        crossing: On the event about an objective.
+    """
+
+    name: str
+    kind: str
+    description: str
+    event: str = ""
+    run_span: str = ""
+    evaluated_span: str = ""
+    extension: bool = False
+    crossing: str = ""
+
+
+class SpanShape(NamedTuple):
+    """A kind of span: its name's pattern, its parent, and when it is written."""
+
+    name: str
+    parent: str
+    when: str
+
+
+_TELEMETRY = tomllib.loads((DOCS / "telemetry.toml").read_text(encoding="utf-8"))
+ATTRIBUTES = tuple(Attribute(**entry) for entry in _TELEMETRY["attributes"])
+SPANS = tuple(SpanShape(**entry) for entry in _TELEMETRY["spans"])
 
 
 def configuration() -> str:
@@ -181,14 +215,14 @@ def crossing_attributes() -> str:
 def _attributes(carrier: str) -> str:
     rows = [
         (f"`{one.name}`" + (" *ext.*" if one.extension else ""), one.kind, getattr(one, carrier), one.description)
-        for one in reference.ATTRIBUTES if getattr(one, carrier)
+        for one in ATTRIBUTES if getattr(one, carrier)
     ]  # fmt: skip
     return _lines(("attribute", "type", "there", "says"), rows)
 
 
 def spans() -> str:
     """The kinds of spans that we write."""
-    return _lines(("span", "parent", "written"), [(f"`{one.name}`", one.parent, one.when) for one in reference.SPANS])
+    return _lines(("span", "parent", "written"), [(f"`{one.name}`", one.parent, one.when) for one in SPANS])
 
 
 def metrics() -> str:

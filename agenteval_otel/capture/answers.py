@@ -1,33 +1,19 @@
-"""Answers, whole and streamed: a registered format, a message, a list of messages, text, or data of the handler's own.
-
-A stream may mix strings, server-sent events, and chunks and events of any format.
-"""
+"""Answers, whole and streamed: a registered format, messages, text, or data of the handler's own making."""
 
 from __future__ import annotations
 
 import codecs
-import json
 import re
 from collections.abc import Sequence
 from typing import Any, Final
 
 from agenteval_otel.capture.detached import Detached, Unreadable
-from agenteval_otel.capture.fields import (
-    Tokens,
-    field,
-    first,
-    is_data,
-    items,
-    json_object,
-    kind_of,
-    last_items,
-    usage_of,
-)
+from agenteval_otel.capture.fields import field, first, is_data, items, json_object, kind_of, last_items, usage_of
 from agenteval_otel.capture.messages import (
     TEXT_KEYS,
     Turn,
     all_turns,
-    call_of,
+    calls_in,
     content_text,
     is_content,
     is_message,
@@ -40,17 +26,12 @@ from agenteval_otel.capture.reading import ANSWER_FORMATS, CHUNK_FORMATS, Readin
 from agenteval_otel.capture.text import CAP_CHARS, cap, to_text
 from agenteval_otel.errors import CaptureError
 
-_MAX_DEPTH: Final = 3
-"""How deep answers are looked for within answers."""
+_MAX_DEPTH: Final = 3  # how deep answers are looked for within answers
 _MAX_CHUNK_DEPTH: Final = 4
 
 
 def read_answer(answer: Any) -> Reading:
-    """What an answer says.
-
-    Raises:
-        CaptureError: It is a stream, which belongs to its reader, or nothing of it can be read.
-    """
+    """What an answer says; raises `CaptureError` for a stream, and where nothing of it can be read."""
     reading = Reading()
     if not add_answer(reading, answer):
         _add_plain(reading, answer)
@@ -105,9 +86,8 @@ def _add_list(reading: Reading, answer: Any) -> bool:
         reading.add_conversation(all_turns(messages))
         return True
     if is_content(messages):
-        turn = Turn("assistant", content_text(messages) or "", calls=part_calls(messages))
-        turn.results = part_results(messages)
-        reading.add_turn(turn)
+        text = content_text(messages) or ""
+        reading.add_turn(Turn("assistant", text, part_calls(messages), part_results(messages)))
         return True
     return False
 
@@ -147,16 +127,9 @@ def _add_nested(reading: Reading, answer: Any) -> bool:
 
 def _add_beside(reading: Reading, answer: Any) -> None:
     """Tool calls and usage beside the text of an answer of the handler's own making."""
-    for item in items(field(answer, "tool_calls")):
-        if (call := call_of(item)) is not None:
-            reading.calls.add(call)
+    for call in calls_in(items(field(answer, "tool_calls"))):
+        reading.calls.add(call)
     reading.usage_total = reading.usage_total or usage_of(field(answer, "usage"))
-
-
-def total_usage(usage: Any) -> Tokens | None:
-    """The usage of a run; None for zeros, which mean that nothing was reported."""
-    tokens = usage_of(usage)
-    return tokens if tokens != (0, 0) else None
 
 
 def must_be_complete(answer: Any) -> None:
@@ -180,11 +153,7 @@ def _add_http_response(reading: Reading, answer: Any) -> bool:
 
 
 def read_chunks(chunks: Sequence[Any]) -> Reading:
-    """Read a streamed answer, as far as it came.
-
-    Raises:
-        CaptureError: No chunk has text that can be read.
-    """
+    """What a streamed answer says, as far as it came; raises `CaptureError` where no chunk has readable text."""
     decode = codecs.getincrementaldecoder("utf-8")("replace").decode
     texts = [decode(chunk[: CAP_CHARS * 4]) if isinstance(chunk, bytes) else chunk for chunk in chunks]
     if all(isinstance(text, str) for text in texts):
@@ -220,19 +189,15 @@ def add_chunk(reading: Reading, chunk: Any) -> bool:
     turns = turns_of(chunk)
     for turn in turns:
         reading.add_message(turn)  # messages of the user or the system are no answer
-    return bool(turns) or (chunk != [] and add_answer(reading, chunk)) or _add_own_chunk(reading, chunk)
-
-
-def _add_own_chunk(reading: Reading, chunk: Any) -> bool:
-    """A chunk of the handler's own making: its text field, or the one in its ``delta``."""
+    if turns or (chunk != [] and add_answer(reading, chunk)):
+        return True
+    # A chunk of the handler's own making.
     delta = field(chunk, "delta")
     text = delta if isinstance(delta, str) else text_field(delta)
-    if text is None:
-        text = text_field(chunk)
-    if text is None:
-        return False
-    reading.add_text(to_text(text))
-    return True
+    text = text_field(chunk) if text is None else text
+    if text is not None:
+        reading.add_text(to_text(text))
+    return text is not None
 
 
 _LINE: Final = re.compile(r"(?:data|event|id|retry)?:")
@@ -240,10 +205,7 @@ _BEGINS: Final = ("data:", "event:", "id:", "retry:", ":")
 
 
 def events_in(text: str) -> list[Any] | None:
-    """What the server-sent events of a text carry: JSON data, or text; None where the text is no such stream.
-
-    A stream that breaks off in an event, or goes beyond the cap, gives those before it.
-    """
+    """What the server-sent events of a text carry, as far as they are whole; None where the text is no such stream."""
     text = text.lstrip("\r\n\ufeff")
     if not text.startswith(_BEGINS) or "data:" not in text:
         return None
@@ -256,14 +218,6 @@ def events_in(text: str) -> list[Any] | None:
             return None
         data = "\n".join(line[5:].removeprefix(" ") for line in lines if line.startswith("data:"))
         if data and data != "[DONE]":
-            events.append(_event_data(data))
+            # What was to be JSON and is broken off says nothing.
+            events.append(json_object(data) if data[:1] in ("{", "[") else data)
     return events
-
-
-def _event_data(data: str) -> Any:
-    if data[:1] not in ("{", "["):
-        return data
-    try:
-        return json.loads(data)
-    except (ValueError, RecursionError):
-        return None  # broken off

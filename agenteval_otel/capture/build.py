@@ -1,21 +1,21 @@
-"""From the captured call to the frozen evaluation input, on the background thread."""
+"""From the captured call to the frozen evaluation input, on the background thread: prompt, answer and facts."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, TypedDict
+from typing import Any, Final, NamedTuple, TypedDict
 from uuid import UUID
 
 from pydantic import ValidationError
 
 from agenteval_otel.capture.answers import read_answer, read_chunks
-from agenteval_otel.capture.calls import CapturedCall
-from agenteval_otel.capture.detached import Unreadable, take
-from agenteval_otel.capture.fields import MAX_ITEMS, Tokens, short, usage_of
-from agenteval_otel.capture.prompts import history_fields, history_of, last_question, read_prompt
-from agenteval_otel.capture.reading import Reading, read_calls
-from agenteval_otel.capture.text import CAP_CHARS, plain, to_text
+from agenteval_otel.capture.calls import CONVERSATION_NAMES, CapturedCall
+from agenteval_otel.capture.detached import Detached, Unreadable, take
+from agenteval_otel.capture.fields import MAX_ITEMS, Tokens, field, items, last_items, short, usage_of
+from agenteval_otel.capture.messages import Turn, all_turns, calls_in, content_text, is_content, is_message
+from agenteval_otel.capture.reading import Calls, Reading, plain_calls
+from agenteval_otel.capture.text import CAP_CHARS, PlainCopy, clean, plain, to_text
 from agenteval_otel.components.blocking import part_of
 from agenteval_otel.errors import CaptureError
 from agenteval_otel.models import EvaluationInput, MemoryStats
@@ -49,21 +49,22 @@ class Facts(TypedDict, total=False):
 
 
 FACTS: Final = frozenset(Facts.__annotations__)
-"""The names of `Facts`."""
 SNAPSHOT: Final = "agenteval.snapshot"
 """Key in the input's metadata: there, where what is evaluated is not the whole answer."""
 TRUNCATED: Final = "truncated"
 _SHORT_TEXTS: Final = frozenset({"agent_id", "conversation_id", "finish_reason", "model", "response_id", "session_id"})
 _NESTED: Final = ("message_history", "tool_calls", "usage")
+_PROMPT_KEYS: Final = (
+    "prompt", "question", "query", "user_prompt", "user_input", "message", "input", "text", "content",
+)  # fmt: skip
+_CONVERSATION_KEYS: Final = ("messages", "input", "history", "message_history")
+_SYSTEM_KEYS: Final = ("system", "system_prompt", "instructions")
 
 
 def build_input(
-    call: CapturedCall,
-    *,
-    on_bad_fact: Callable[[str], None],
-    capture: Callable[..., Any] | None = None,
+    call: CapturedCall, *, on_bad_fact: Callable[[str], None], capture: Callable[..., Any] | None = None,
     function: Callable[..., Any] | None = None,
-) -> EvaluationInput:
+) -> EvaluationInput:  # fmt: skip
     """Build the input of a call: text capped and sanitised, annotated facts laid over what was captured.
 
     A fact that does not fit its field is reported by name to `on_bad_fact` and left out; the rest stands.
@@ -75,7 +76,7 @@ def build_input(
     if capture is not None and function is not None:
         facts |= _captured_facts(call, capture, function)
     try:
-        fields = _fields_of(call, _read(call, has_response=facts.get("response") is not None))
+        fields = _fields_of(call, has_response=facts.get("response") is not None)
     except CaptureError:
         raise
     except Exception as error:
@@ -90,17 +91,13 @@ def build_input(
     return _validated(fields, on_bad_fact)
 
 
-def _read(call: CapturedCall, *, has_response: bool) -> Reading:
-    """What the answer says; nothing where it cannot be read and the facts say it instead."""
+def _fields_of(call: CapturedCall, *, has_response: bool) -> dict[str, Any]:
     try:
-        return read_chunks(call.chunks) if call.chunks is not None else read_answer(call.answer)
+        reading = read_chunks(call.chunks) if call.chunks is not None else read_answer(call.answer)
     except CaptureError:
-        if has_response:
-            return Reading()
-        raise
-
-
-def _fields_of(call: CapturedCall, reading: Reading) -> dict[str, Any]:
+        if not has_response:
+            raise
+        reading = Reading()  # the facts say it instead
     prompt = read_prompt(call.prompt, **(call.others or {}))
     turns = prompt.turns if prompt.turns is not None else reading.history or None
     return {
@@ -142,11 +139,8 @@ def _captured_facts(call: CapturedCall, capture: Callable[..., Any], function: C
 def _clean_facts(facts: dict[str, Any], on_bad_fact: Callable[[str], None]) -> dict[str, Any]:
     cleaned: dict[str, Any] = {}
     for name, value in facts.items():
-        if (
-            name not in FACTS
-            or type(value) is Unreadable
-            or (name == "metadata" and not isinstance(value, dict | None))
-        ):
+        is_metadata = name == "metadata" and value is not None
+        if name not in FACTS or type(value) is Unreadable or (is_metadata and not isinstance(value, dict)):
             on_bad_fact(name)
         elif value is not None:
             try:
@@ -169,7 +163,10 @@ def _clean_fact(name: str, value: Any) -> Any:
     if name == "message_history":
         return history_of(value) or plain(value)
     if name == "tool_calls":
-        return read_calls(value) or plain(value)
+        calls = Calls()
+        for call in calls_in(items(value)):
+            calls.add(call)
+        return calls.finished() or plain(value)
     if name == "usage":
         return _usage_fields(usage_of(value)) or plain(value)
     if name == "context" and isinstance(value, str | list | tuple):
@@ -189,3 +186,120 @@ def _validated(fields: dict[str, Any], on_bad_fact: Callable[[str], None]) -> Ev
         return EvaluationInput.model_validate(fields)
     except ValidationError as error:
         raise CaptureError(f"no evaluation input: {error.error_count()} fields do not fit") from error
+
+
+class Prompt(NamedTuple):
+    """The question, the conversation that it ends, and the conversation's id where the prompt itself has it."""
+
+    text: str | None = None
+    turns: list[Turn] | None = None
+    conversation_id: str | None = None
+
+
+def read_prompt(prompt: Any, *, system: Any = None, history: Any = None) -> Prompt:
+    """Read a handler's prompt, with the system text and the history that were passed beside it."""
+    if type(prompt) is str and system is None and history is None:
+        return Prompt(clean(prompt))
+    if field(prompt, "type") in ("http", "websocket") and field(prompt, "headers") is not None:
+        prompt = None  # a web framework's request: its headers hold cookies and keys
+    turns = _turns(prompt)
+    question = last_question(turns) if turns is not None else _text(prompt)
+    system_text = _system(system)
+    if turns is not None:
+        beside = (_system(field(prompt, name)) for name in _SYSTEM_KEYS)
+        system_text = system_text or next(filter(None, beside), None)
+    else:
+        before = _history(history)
+        if before or system_text:
+            turns = [*before, *([] if question is None else [Turn("user", question)])]
+    if turns is not None and system_text and not (turns and turns[0].role == "system"):
+        turns = [Turn("system", system_text), *turns]
+    return Prompt(question, turns, _conversation_id(prompt))
+
+
+def history_of(value: Any) -> list[dict[str, Any]] | None:
+    """The messages of a conversation as fields of `Message`, at most the last 1,000; None if it is not one."""
+    turns = _turns(value)
+    return None if turns is None else history_fields(turns)
+
+
+def last_question(turns: list[Turn]) -> str | None:
+    """The user's last message."""
+    return next((clean(turn.text or "") for turn in reversed(turns) if turn.role == "user"), None)
+
+
+def history_fields(turns: list[Turn]) -> list[dict[str, Any]]:
+    """Turns as fields of `Message`; results of tools stand with their calls and in messages of their own."""
+    copy = PlainCopy()
+    calls = {call.id: call for turn in turns for call in turn.calls if call.id}
+    for id, result in (result for turn in turns for result in turn.results):
+        if id in calls:
+            calls[id].result = result
+    return [message for turn in turns for message in _messages(turn, copy)]
+
+
+def _messages(turn: Turn, copy: PlainCopy) -> list[dict[str, Any]]:
+    name = {"tool_name": turn.name} if turn.name else {}
+    messages: list[dict[str, Any]] = [
+        {"role": "tool", "content": to_text(result)} | ({} if id is None else {"tool_call_id": id}) | name
+        for id, result in turn.results
+    ]
+    content = None if turn.text is None else clean(turn.text)
+    if turn.role == "tool":
+        return messages or [{"role": "tool", "content": content}]
+    if messages and content is None:
+        return messages
+    calls = plain_calls(turn.calls, copy)
+    return [*messages, {"role": turn.role, "content": content} | ({"tool_calls": calls} if calls else {}) | name]
+
+
+def _turns(prompt: Any) -> list[Turn] | None:
+    """The messages of a prompt that is a conversation or holds one; None if it is not one."""
+    for candidate in (prompt, *(field(prompt, name) for name in _CONVERSATION_KEYS)):
+        messages = last_items(candidate)
+        if messages and all(is_message(item) for item in messages):
+            return all_turns(messages)
+    return None
+
+
+def _text(prompt: Any) -> str | None:
+    if is_content(prompt):
+        return clean(content_text(prompt) or "")
+    for name in _PROMPT_KEYS:
+        content = field(prompt, name)
+        if isinstance(content, str):
+            return to_text(content)
+        if name in ("content", "message", "input") and (is_content(content) or is_message(content)):
+            return clean(content_text(content if isinstance(content, list) else field(content, "content")) or "")
+    if prompt is None or type(prompt) is Unreadable or (type(prompt) is Detached and not prompt.is_data):
+        return None
+    return to_text(prompt)
+
+
+def _history(history: Any) -> list[Turn]:
+    """A history of messages, or of pairs of the user's and the assistant's text."""
+    turns = _turns(history)
+    if turns is not None or not isinstance(history, list):
+        return turns or []
+    collected: list[Turn] = []
+    for pair in last_items(history):
+        texts = items(pair)
+        if len(texts) != 2 or not all(isinstance(text, str | None) for text in texts):
+            return []
+        collected += [
+            Turn(role, text) for role, text in zip(("user", "assistant"), texts, strict=True) if text is not None
+        ]
+    return collected
+
+
+def _system(value: Any) -> str | None:
+    text = content_text(value) if isinstance(value, str | list) else content_text(field(value, "content"))
+    return clean(text) if text else None
+
+
+def _conversation_id(prompt: Any) -> str | None:
+    for name in CONVERSATION_NAMES:
+        conversation = field(prompt, name)
+        if isinstance(conversation, str | UUID) or type(conversation) is int:
+            return short(str(conversation)) or None
+    return None

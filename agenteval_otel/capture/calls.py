@@ -1,8 +1,7 @@
 """The captured call: the arguments and the answer of a monitored call, detached from the host on the caller's thread.
 
-Text is immutable and travels by reference; containers and objects become plain data of our own, so what is evaluated is
-what was returned. Of an exception only the class name is kept: the object would hold the host's frames. Only a handler
-with ``capture=`` keeps the host's own arguments and answer, for that function.
+Of an exception only the class name is kept: the object would hold the host's frames. Only a handler with ``capture=``
+keeps the host's own arguments and answer, for that function.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ if TYPE_CHECKING:
 
 STREAM_CHARS: Final = 256 * 1024
 """How much of a stream is kept for evaluation; what comes after is passed on and not kept."""
+# What a chunk that is no text counts for: so many characters, or its size by so many bytes where that is more.
 _OBJECT_CHARS: Final = 256
-"""What a chunk that is no text counts for, or a sixty-fourth of its size where that is more."""
 _BYTES_PER_CHAR: Final = 64
 _MOST_COPIED: Final = 1_000
 _IDS: Final = (str, int, UUID)
@@ -34,9 +33,11 @@ _IDS: Final = (str, int, UUID)
 
 
 class CapturedCall:
-    """One call of a monitored handler on its way to the evaluators; filled in as the call proceeds."""
+    """One call of a monitored handler on its way to the evaluators; filled in as the call proceeds.
 
-    # What most calls never set are defaults of the class: a call costs what it sets, and no more.
+    What most calls never set are defaults of the class: a call costs what it sets, and no more.
+    """
+
     settings: Any = None
     agent = ""
     prompt: Any = None
@@ -45,10 +46,8 @@ class CapturedCall:
     others: dict[str, Any] | None = None
     answer: Any = None
     chunks: list[Any] | None = None
-    # The host's own answer, or its chunks by place; only for `capture=`.
-    original: Any = None
-    # Of what was taken: its size (texts that are taken as they are count when the call is submitted), whether something
-    # was too large to be taken whole, and how many parts of the answer and the facts could not be read.
+    original: Any = None  # the host's own answer, or its chunks by place; only for `capture=`
+    # What was taken: texts that are taken as they are count when the call is submitted.
     size_bytes = 0
     truncated = False
     left_out = 0
@@ -56,7 +55,7 @@ class CapturedCall:
     stream_end: StreamEnd | None = None
     span_context: SpanContext | None = None
     span: Span | None = None
-    # What its own span is given right before it ends: the SDK's cleaning of it would be on the caller's time.
+    # Set right before its span ends: the SDK's cleaning of them would be on the caller's time.
     span_attributes: Mapping[str, Any] = {}
     attached: Any = None
     token: Any = None
@@ -67,20 +66,17 @@ class CapturedCall:
     ended_ns = 0
     facts: dict[str, Any] | None = None
     settled = False
-    # Of a sampler that is asked again after the answer: what it keeps, the answer's facts, the host's open span.
+    # For a sampler that is asked again after the answer.
     memo: Any = None
     answer_facts: Any = None
     host_span: Span | None = None
-    # The process that began it, which alone ends its span; what its open span keeps alive; what evaluates it.
-    pid = 0
-    span_bytes = 0
+    pid = 0  # of the process that began it, which alone ends its span
+    span_bytes = 0  # what its open span keeps alive
     evaluation: Any = None
-    # What an attribute of the span says of sampling upstream, where the settings name one.
-    upstream: Any = None
+    upstream: Any = None  # what an attribute of the span says of sampling upstream, where the settings name one
 
     def __init__(self, settings: Any, agent: str) -> None:
-        self.settings = settings
-        self.agent = agent
+        self.settings, self.agent = settings, agent
 
     def conversation_id(self) -> str | None:
         """The conversation's id, on the caller's thread: an annotated text or plain id, else the argument."""
@@ -91,13 +87,13 @@ class CapturedCall:
         return self.conversation
 
     def keep(self, value: Any) -> Any:
-        """The detached form of an argument; its size counts for the call."""
+        """The detached form of an argument."""
         taken = take(value)
         self.size_bytes += taken.size_bytes
         return taken.value
 
     def keep_answer(self, answer: Any) -> None:
-        """Take an answer that is no exact `str`; a `str` is put in its place as it is."""
+        """Take an answer that is no exact `str`."""
         self.answer = self._take_part(answer)
         if self.arguments is not None:
             is_plain = type(answer) in (list, dict) and len(answer) <= _MOST_COPIED
@@ -138,7 +134,7 @@ class CapturedCall:
         return [own.get(index, chunk) for index, chunk in enumerate(self.chunks)]
 
     def release(self) -> None:
-        """Forget what the host's code made, once the evaluation input is built: a judge may take its time."""
+        """Forget what the host's code made: a judge may take its time."""
         self.prompt = self.arguments = self.answer = self.chunks = self.facts = self.others = self.original = None
 
     def _take_part(self, value: Any) -> Any:
@@ -166,10 +162,10 @@ _PROMPT_NAMES: Final = (
     "prompt", "question", "query", "user_prompt", "user_input", "user_message", "message", "messages", "input",
     "inputs", "text", "content", "request",
 )  # fmt: skip
-_WEB_TYPES: Final = frozenset(
-    {"BackgroundTasks", "HTTPConnection", "HttpRequest", "Request", "Response", "WSGIRequest", "WebSocket"}
-)
-"""Annotations of a web framework's parameters: headers, cookies, sockets."""
+# Annotations of a web framework's parameters: headers, cookies, sockets.
+_WEB_TYPES: Final = frozenset({
+    "BackgroundTasks", "HTTPConnection", "HttpRequest", "Request", "Response", "WSGIRequest", "WebSocket",
+})  # fmt: skip
 CONVERSATION_NAMES: Final = ("conversation_id", "session_id", "thread_id")
 """Names of a conversation's id, among arguments and in a prompt that is a request."""
 _SYSTEM_NAMES: Final = ("system", "system_prompt", "system_message", "instructions")
@@ -179,15 +175,8 @@ _HISTORY_NAMES: Final = ("history", "message_history", "chat_history", "conversa
 class Arguments:
     """Finds prompt, conversation, system text and history among a handler's arguments, on the caller's thread.
 
-    The prompt is the parameter with an obvious name, else the first that is not self or cls.
-
-    Args:
-        function: The undecorated handler.
-        keep: Hold all arguments, for a ``capture=`` function.
-
-    Attributes:
-        prompt_name: The parameter that is the prompt.
-        more: There is more to take than the prompt; where it is False, `take` need not be called.
+    The prompt is the parameter with an obvious name, else the first that is not self or cls. `keep` holds all
+    arguments, for a ``capture=`` function. Where `more` is False, there is only the prompt: `take` need not be called.
     """
 
     def __init__(self, function: Callable[..., Any], *, keep: bool = False) -> None:
@@ -247,10 +236,6 @@ class Arguments:
             call.keep(call.arguments)  # for their size
 
 
-_Place = tuple[str, int]
-"""A parameter's name and position; a keyword-only parameter has a position beyond every other."""
-
-
 def _prompt_place(parameters: list[inspect.Parameter]) -> tuple[int, str]:
     start = 1 if parameters and parameters[0].name in ("self", "cls") else 0
     usable = [p for p in parameters[start:] if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
@@ -267,12 +252,11 @@ def _annotation_name(parameter: inspect.Parameter) -> str:
     return name.rpartition(".")[2]
 
 
-def _places(parameters: list[inspect.Parameter], names: tuple[str, ...]) -> list[_Place]:
-    """The places of the parameters with these names, in that order."""
+def _places(parameters: list[inspect.Parameter], names: tuple[str, ...]) -> list[tuple[str, int]]:
+    """Name and position of the parameters with these names, in that order; a keyword-only one stands beyond all."""
     positions = {
-        p.name: sys.maxsize if p.kind is p.KEYWORD_ONLY else index
-        for index, p in enumerate(parameters)
+        p.name: sys.maxsize if p.kind is p.KEYWORD_ONLY else index for index, p in enumerate(parameters)
         if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
-    }
+    }  # fmt: skip
     takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
     return [(name, positions.get(name, sys.maxsize)) for name in names if takes_any or name in positions]

@@ -3,8 +3,7 @@
 `take` walks containers through the base classes' own methods, and objects through their class's ``__dict__`` and
 slots. No method, property or descriptor that is written in Python runs, so nothing is fetched and nothing raises into
 the host. Text, bytes and numbers are taken by reference, because they cannot change. Objects that are no data and that
-no response format knows are left out, so no file, connection or row lives on in the queue. The walk is bounded: what a
-value costs the caller does not grow with its size.
+no response format knows are left out, so no file, connection or row lives on in the queue. The walk is bounded.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ import types
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from itertools import islice
@@ -29,10 +29,9 @@ ATOMS: Final[frozenset[type]] = frozenset(
 )
 """Types whose values cannot change and whose text the interpreter makes."""
 _LISTS: Final[frozenset[Any]] = frozenset({list, tuple, set, frozenset, deque})
+# What stands for values that cannot be read, and for those that lie beyond the limits.
 _LEFT_OUT: Final = object()
-"""Stands for what cannot be read."""
 _CUT: Final = object()
-"""Stands for what the walk did not look at, because it had reached its limit."""
 
 _BUDGET: Final = 5_000
 _CONTAINER_COSTS: Final = 10
@@ -46,38 +45,27 @@ _MOST_TYPES: Final = 2_048
 _MEASURED: Final = 64
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Detached:
     """The stored fields of an object that was the host's. `is_data` says that the fields are all of its data."""
 
-    __slots__ = ("fields", "is_data", "type_name")
-
-    def __init__(self, type_name: str, fields: dict[str, Any], *, is_data: bool) -> None:
-        self.type_name, self.fields, self.is_data = type_name, fields, is_data
-
-    def __repr__(self) -> str:
-        return f"<Detached {self.type_name} {sorted(self.fields)}>"
+    type_name: str
+    fields: dict[str, Any]
+    is_data: bool
 
 
+@dataclass(slots=True, eq=False)
 class Unreadable:
     """An answer, prompt or fact of which nothing can be read, and why."""
 
-    __slots__ = ("reason", "type_name")
-
-    def __init__(self, type_name: str, reason: str) -> None:
-        self.type_name, self.reason = type_name, reason
-
-    def __repr__(self) -> str:
-        return f"<Unreadable {self.type_name}: {self.reason}>"
+    type_name: str
+    reason: str
 
 
 class Taken(NamedTuple):
-    """What `take` made of a value.
+    """What `take` made of a value: its size in memory, whether it was cut, and how many parts could not be read.
 
-    Attributes:
-        value: Atoms, lists, tuples, dictionaries and `Detached` objects; `Unreadable` where there is nothing to read.
-        size_bytes: About how much memory it keeps alive.
-        truncated: It is larger than what is taken.
-        left_out: How many parts could not be read.
+    The value consists of atoms, lists, tuples, dictionaries and `Detached` objects; `Unreadable` where it has nothing.
     """
 
     value: Any
@@ -138,10 +126,10 @@ class _Walk:
             return self._dict(value, depth)
         if reader in _LISTS:
             return self._list(value, reader, depth)
-        if type(reader) is str:
-            self.reason = reader
-            return _LEFT_OUT
-        return self._atom(value, reader)
+        if type(reader) is not str:
+            return self._atom(value, reader)
+        self.reason = reader
+        return _LEFT_OUT
 
     def _atom(self, value: Any, reader: Callable[[Any], Any]) -> Any:
         try:
@@ -203,7 +191,7 @@ class _Walk:
         if type(stored) is str:
             self.reason = stored
             return _LEFT_OUT
-        taken = Detached(reader.type_name, dict(reader.defaults), is_data=reader.is_data)
+        taken = Detached(reader.type_name, dict(reader.defaults), reader.is_data)
         self._seen[id(value)] = value, taken
         left_out = self.left_out
         self._pairs(stored, taken.fields, depth - 1)
@@ -255,7 +243,6 @@ READ: Final = {
     "user_input", "user_prompt", "value", "vendor_id",
 }  # fmt: skip
 """Names of the stored fields that are read of objects which are not plain data; response formats add theirs."""
-
 _CLIENTS: Final[set[str]] = set()
 """Libraries whose objects hold more than data (agents, tools, clients); response formats add theirs."""
 _DATA_MARKS: Final = frozenset({
@@ -284,14 +271,7 @@ def _module_of(kind: type) -> str:
 
 
 class ObjectReader:
-    """Reads the stored fields of the objects of one type.
-
-    Attributes:
-        defaults: Texts and numbers that the class itself has under names that formats read.
-        is_client: The type is a client library's.
-        is_data: The stored fields are all of an object's data.
-        can_store: An object of the type can have a field that we read.
-    """
+    """Reads the stored fields of the objects of one type; `defaults` are texts and numbers of the class itself."""
 
     __slots__ = ("_has_dict", "_slots", "can_store", "defaults", "is_client", "is_data", "type_name")
 
@@ -353,7 +333,6 @@ _READERS: dict[int, tuple[weakref.ref[type], Reader]] = {}
 
 
 def read_also(fields: Iterable[str], libraries: Iterable[str]) -> None:
-    """Read these fields too, and treat these root packages as client libraries."""
     READ.update(fields)
     _CLIENTS.update(libraries)
     _READERS.clear()

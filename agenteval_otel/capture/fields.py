@@ -8,11 +8,13 @@ from typing import Any, Final
 from agenteval_otel.capture.detached import Detached
 from agenteval_otel.capture.text import CAP_CHARS, clean
 
-MAX_ITEMS: Final = 1_000
-"""How many messages, parts, tool calls or choices of one object are looked at."""
+MAX_ITEMS: Final = 1_000  # messages, parts, tool calls or choices of one object that are looked at
 _SHORT_CHARS: Final = 512
-_MADE_UP: Final = ("lc_", "run-", "__")
-"""How ids begin that a client makes up where it does not know the provider's."""
+
+Tokens = tuple[int | None, int | None]  # input and output
+_INPUT: Final = ("input_tokens", "prompt_tokens", "inputTokens", "promptTokens", "request_tokens")
+_OUTPUT: Final = ("output_tokens", "completion_tokens", "outputTokens", "completionTokens", "response_tokens")
+_CACHED: Final = ("cache_read_input_tokens", "cache_creation_input_tokens")
 
 
 def field(value: Any, name: str) -> Any:
@@ -20,14 +22,6 @@ def field(value: Any, name: str) -> Any:
     if type(value) is Detached:
         return value.fields.get(name)
     return value.get(name) if type(value) is dict else None
-
-
-def first(value: Any, *names: str) -> str | None:
-    """The first of these fields that is text, cleaned and short: an id, a model's name, a reason."""
-    for name in names:
-        if text := short(field(value, name)):
-            return text
-    return None
 
 
 def first_value(value: Any, *names: str) -> Any:
@@ -38,14 +32,17 @@ def first_value(value: Any, *names: str) -> Any:
     return None
 
 
+def first(value: Any, *names: str) -> str | None:
+    """The first of these fields that is text, cleaned and short: an id, a model's name, a reason."""
+    for name in names:
+        if text := short(field(value, name)):
+            return text
+    return None
+
+
 def short(value: Any) -> str | None:
     """Text that is an identifier, cleaned and at most 512 characters long; None for anything else."""
     return clean(value, _SHORT_CHARS) if isinstance(value, str) else None
-
-
-def real_id(id: str | None) -> str | None:
-    """A response's id; None for one that the client made up."""
-    return None if id is not None and id.startswith(_MADE_UP) else id
 
 
 def kind_of(value: Any, name: str = "type") -> str:
@@ -79,14 +76,6 @@ def json_object(text: Any) -> Any:
         return None
 
 
-Tokens = tuple[int | None, int | None]
-"""Input and output tokens."""
-
-_INPUT: Final = ("input_tokens", "prompt_tokens", "inputTokens", "promptTokens", "request_tokens")
-_OUTPUT: Final = ("output_tokens", "completion_tokens", "outputTokens", "completionTokens", "response_tokens")
-_CACHED: Final = ("cache_read_input_tokens", "cache_creation_input_tokens")
-
-
 def usage_of(value: Any) -> Tokens | None:
     """Input and output tokens of a usage object; None where it has neither.
 
@@ -106,12 +95,14 @@ def _count(value: Any, names: tuple[str, ...]) -> int | None:
     return None
 
 
+def total_usage(usage: Any) -> Tokens | None:
+    """The usage of a run; None for zeros, which mean that nothing was reported."""
+    return tokens if (tokens := usage_of(usage)) != (0, 0) else None
+
+
 def add_tokens(tokens: Tokens | None, other: Tokens | None) -> Tokens | None:
     """The sum; a count that only one side knows is that side's."""
     if tokens is None or other is None:
         return tokens or other
-    input_tokens, output_tokens = (
-        sum(count for count in pair if count is not None) if pair != (None, None) else None
-        for pair in zip(tokens, other, strict=True)
-    )
-    return input_tokens, output_tokens
+    inputs, outputs = ([count for count in pair if count is not None] for pair in zip(tokens, other, strict=True))
+    return sum(inputs) if inputs else None, sum(outputs) if outputs else None

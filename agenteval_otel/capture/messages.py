@@ -9,46 +9,31 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any, Final
 
-from agenteval_otel.capture.fields import (
-    Tokens,
-    field,
-    first,
-    first_value,
-    items,
-    kind_of,
-    last_items,
-    real_id,
-    short,
-    usage_of,
-)
+from agenteval_otel.capture.fields import Tokens, field, first, first_value, items, kind_of, last_items, short, usage_of
 from agenteval_otel.capture.text import CAP_CHARS, cap, to_text
 
-Result = tuple[str | None, Any]
-"""The id of a tool call, and its result."""
-
+Result = tuple[str | None, Any]  # the id of a tool call, and its result
 TEXT_KEYS: Final = ("content", "text", "output", "output_text", "answer", "response", "message", "result")
-"""Names of fields that hold an answer's text."""
 _TEXTS: Final = frozenset({"", "text", "output_text", "input_text", "refusal", "text-delta"})
-_CALLS: Final = frozenset(
-    {"tool_use", "function_call", "tool_call", "tool-call", "server_tool_use", "custom_tool_call"}
-)
-_RESULTS: Final = frozenset(
-    {"tool_result", "function_call_output", "tool-return", "tool-result", "custom_tool_call_output"}
-)
+_ITEMS: Final = frozenset({"function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output"})
+_CALLS: Final = frozenset({
+    "tool_use", "function_call", "tool_call", "tool-call", "server_tool_use", "custom_tool_call",
+})  # fmt: skip
+_RESULTS: Final = frozenset({
+    "tool_result", "function_call_output", "tool-return", "tool-result", "custom_tool_call_output",
+})  # fmt: skip
 _OTHERS: Final = frozenset({
     "thinking", "redacted_thinking", "reasoning", "image", "image_url", "input_image", "input_audio", "input_file",
     "file", "document", "audio", "video", "web_search_call", "file_search_call", "computer_call",
     "code_interpreter_call", "web_search_tool_result", "compaction",
 })  # fmt: skip
-_ITEMS: Final = frozenset(
-    {"function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output"}
-)  # fmt: skip
-_KNOWN_PARTS: Final = _TEXTS | _CALLS | _RESULTS | _OTHERS
+_KNOWN_PARTS: Final = (_TEXTS | _CALLS | _RESULTS | _OTHERS) - {""}
 _ROLES: Final = {
     "user": "user", "human": "user", "HumanMessageChunk": "user", "assistant": "assistant", "ai": "assistant",
     "model": "assistant", "AIMessageChunk": "assistant", "system": "system", "developer": "system",
     "SystemMessageChunk": "system", "tool": "tool", "function": "tool", "ToolMessageChunk": "tool",
 }  # fmt: skip
+_MADE_UP: Final = ("lc_", "run-", "__")  # how ids begin that a client makes up
 
 
 @dataclass(slots=True)
@@ -64,12 +49,7 @@ class Call:
 
 @dataclass(slots=True)
 class Turn:
-    """What one message says.
-
-    Attributes:
-        key: What tells the message from others of its conversation; None where nothing does.
-        text: None where the message has no text at all.
-    """
+    """What one message says; `key` tells it from others. An answer's has a number and may have no output yet."""
 
     role: str
     text: str | None = None
@@ -82,6 +62,8 @@ class Turn:
     response_id: str | None = None
     finish_reason: str | None = None
     conversation_id: str | None = None
+    number: int = 0
+    has_output: bool = False
 
 
 def content_text(content: Any) -> str | None:
@@ -108,12 +90,10 @@ def _part_kind(part: Any) -> str:
 
 
 def part_calls(content: Any) -> list[Call]:
-    """The tool calls among the parts."""
-    return _calls_in([part for part in items(content) if _part_kind(part) in _CALLS])
+    return calls_in([part for part in items(content) if _part_kind(part) in _CALLS])
 
 
 def part_results(content: Any) -> list[Result]:
-    """The results of tool calls among the parts."""
     return [result_of(part) for part in items(content) if _part_kind(part) in _RESULTS]
 
 
@@ -128,7 +108,7 @@ def call_of(value: Any) -> Call | None:
     return Call(id, name, arguments, result=first_value(value, "result", "output"))
 
 
-def _calls_in(values: list[Any]) -> list[Call]:
+def calls_in(values: list[Any]) -> list[Call]:
     return [call for value in values if (call := call_of(value)) is not None]
 
 
@@ -142,7 +122,7 @@ def result_of(part: Any) -> Result:
 def is_content(value: Any) -> bool:
     """Whether a list is the content of one message: parts of known kinds, not only text."""
     kinds = [_part_kind(part) for part in items(value)]
-    return bool(kinds) and all(kind and kind in _KNOWN_PARTS for kind in kinds)
+    return bool(kinds) and _KNOWN_PARTS.issuperset(kinds)
 
 
 def text_field(value: Any) -> str | None:
@@ -213,14 +193,19 @@ def _turn(message: Any, role: str) -> Turn:
         id = first(message, "tool_call_id", "call_id", "toolCallId")
         turn.results = [(id, content if turn.text is None else turn.text)] if id else part_results(content)
         return turn
-    turn.calls = _calls_in([*items(field(message, "tool_calls")), *items(field(message, "invalid_tool_calls"))])
-    turn.calls = turn.calls or part_calls(content) or _calls_in([field(message, "function_call")])
+    turn.calls = calls_in([*items(field(message, "tool_calls")), *items(field(message, "invalid_tool_calls"))])
+    turn.calls = turn.calls or part_calls(content) or calls_in([field(message, "function_call")])
     turn.results = part_results(content)
     if role == "user" and turn.results and turn.text is None:
         turn.role = "tool"
     if role == "assistant":
         _add_facts(turn, message)
     return turn
+
+
+def real_id(id: str | None) -> str | None:
+    """A response's id; None for one that the client made up."""
+    return None if id is not None and id.startswith(_MADE_UP) else id
 
 
 def _add_facts(turn: Turn, message: Any) -> None:
@@ -242,7 +227,7 @@ def _is_item(value: Any) -> bool:
 
 
 def _item_turns(value: Any) -> list[Turn]:
-    """An item of the Responses API that stands among messages: a call, or the output of one."""
+    """The turn of an item of the Responses API: a call, or the output of one."""
     if kind_of(value).endswith("_output"):
         return [Turn("tool", content_text(field(value, "output")), results=[result_of(value)])]
     calls = part_calls([value])
@@ -258,10 +243,10 @@ def _agent_turns(message: Any) -> list[Turn]:
     """A request or a response of pydantic-ai, whose parts are each a message's worth."""
     parts = items(field(message, "parts"))
     if kind_of(message, "kind") == "response":
-        texts = [field(part, "content") for part in parts if kind_of(part, "part_kind") == "text"]
-        texts = [text for text in texts if isinstance(text, str)]
+        contents = (field(part, "content") for part in parts if kind_of(part, "part_kind") == "text")
+        texts = [text for text in contents if isinstance(text, str)]
         turn = Turn("assistant", "".join(texts) if texts else None, model=first(message, "model_name"))
-        turn.calls = _calls_in([part for part in parts if kind_of(part, "part_kind") == "tool-call"])
+        turn.calls = calls_in([part for part in parts if kind_of(part, "part_kind") == "tool-call"])
         turn.usage = usage_of(field(message, "usage"))
         turn.response_id = turn.key = first(message, "provider_response_id", "vendor_id")
         turn.finish_reason = first(message, "finish_reason")

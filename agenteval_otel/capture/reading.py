@@ -8,12 +8,11 @@ results and usage are those of all turns. Text that the handler passed on as pla
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any, Final
 
 from agenteval_otel.capture.detached import read_also
-from agenteval_otel.capture.fields import MAX_ITEMS, Tokens, add_tokens, items, json_object
-from agenteval_otel.capture.messages import Call, Result, Turn, call_of
+from agenteval_otel.capture.fields import MAX_ITEMS, Tokens, add_tokens, json_object
+from agenteval_otel.capture.messages import Call, Result, Turn
 from agenteval_otel.capture.text import CAP_CHARS, PlainCopy, clean
 
 _MAX_PIECES: Final = 4 * CAP_CHARS
@@ -22,7 +21,7 @@ _MAX_PIECES: Final = 4 * CAP_CHARS
 class Calls:
     """The tool calls of one answer, in the order in which they were begun.
 
-    A call is known by its id; a piece without one by its place: the turn and the index that it belongs to.
+    A call is known by its id; a piece without an id by its place: the turn and the index that it belongs to.
     """
 
     def __init__(self) -> None:
@@ -49,8 +48,7 @@ class Calls:
         """Append a piece of a call's arguments; the first one names the call."""
         call = self._by_id.get(id) if id else self._by_place.get(place)
         if call is None:
-            call = Call(id, name or "")
-            self._begin(call, place)
+            call = self._begin(Call(id, name or ""), place)
         self._by_place[place] = call
         call.name = call.name or name or ""
         if not isinstance(piece, str):
@@ -66,7 +64,6 @@ class Calls:
             call.arguments, call.pieces = arguments, []
 
     def set_results(self, results: list[Result]) -> None:
-        """Set results on the calls with their ids."""
         for id, result in results:
             if id in self._by_id:
                 self._by_id[id].result = result
@@ -75,64 +72,34 @@ class Calls:
         """The calls as fields of `ToolCall`, plain and bounded all together; None where there is none."""
         return plain_calls(self._all, PlainCopy())
 
-    def _begin(self, call: Call, place: Any) -> None:
-        if len(self._all) >= MAX_ITEMS:
-            return
-        self._all.append(call)
-        if call.id:
-            self._by_id[call.id] = call
-        if place is not None:
-            self._by_place[place] = call
+    def _begin(self, call: Call, place: Any) -> Call:
+        if len(self._all) < MAX_ITEMS:
+            self._all.append(call)
+            if call.id:
+                self._by_id[call.id] = call
+            if place is not None:
+                self._by_place[place] = call
+        return call
 
 
 def plain_calls(calls: list[Call], copy: PlainCopy) -> list[dict[str, Any]] | None:
     """Calls as fields of `ToolCall`; None where no call has a name."""
-    plain = [
-        {
-            "id": call.id,
-            "name": clean(call.name, 256),
-            "arguments": copy.take(_arguments(call)),
-            "result": copy.take(call.result),
-        }
-        for call in calls
-        if call.name
-    ]
+    plain = []
+    for call in calls:
+        if call.name:
+            arguments = "".join(call.pieces) if call.pieces else call.arguments
+            read = json_object(arguments)
+            plain.append({
+                "id": call.id, "name": clean(call.name, 256),
+                "arguments": copy.take(arguments if read is None else read), "result": copy.take(call.result),
+            })  # fmt: skip
     return plain or None
-
-
-def _arguments(call: Call) -> Any:
-    arguments = "".join(call.pieces) if call.pieces else call.arguments
-    read = json_object(arguments)
-    return arguments if read is None else read
-
-
-def read_calls(value: Any) -> list[dict[str, Any]] | None:
-    """A list of tool calls of any form that `call_of` reads, as fields of `ToolCall`; None where there is none."""
-    calls = Calls()
-    for item in items(value):
-        if (call := call_of(item)) is not None:
-            calls.add(call)
-    return calls.finished()
-
-
-@dataclass(slots=True, eq=False)
-class OpenTurn:
-    """One of the model's responses, as far as it came."""
-
-    number: int
-    key: str | None = None
-    has_output: bool = False
-    usage: Tokens | None = None
-    model: str | None = None
-    response_id: str | None = None
-    finish_reason: str | None = None
 
 
 class Reading:
     """What is known of an answer so far; formats add to it.
 
     Attributes:
-        calls: Its tool calls.
         history: The messages that came before the answer, where the answer brought its whole conversation.
         usage_total: The usage of the whole run, where the run itself reports it.
         depth: How deep the value that is being read lies in others.
@@ -144,8 +111,8 @@ class Reading:
         self.usage_total: Tokens | None = None
         self.conversation_id: str | None = None
         self.depth = 0
-        self._turns: list[OpenTurn] = []
-        self._segments: list[tuple[OpenTurn | None, str]] = []
+        self._turns: list[Turn] = []
+        self._segments: list[tuple[Turn | None, str]] = []
         self._echoes: list[str] = []
 
     @property
@@ -175,14 +142,12 @@ class Reading:
     @property
     def response_id(self) -> str | None:
         """The id of the last turn."""
-        last = self._last()
-        return last.response_id if last else None
+        return last.response_id if (last := self._last()) else None
 
     @property
     def finish_reason(self) -> str | None:
         """Why the last turn ended; None where it did not."""
-        last = self._last()
-        return last.finish_reason if last else None
+        return last.finish_reason if (last := self._last()) else None
 
     def add_text(self, text: str) -> None:
         """Add text that the handler passed on as it is; it belongs to no turn and stays."""
@@ -195,18 +160,17 @@ class Reading:
             self._echoes.append(text)
 
     def use_echoes(self) -> None:
-        """Use the echoes as the answer where there is nothing else."""
         if self._echoes and self.empty:
             self.extend(self.open_turn(), "".join(self._echoes))
 
-    def begin_turn(self, key: str | None = None) -> OpenTurn:
+    def begin_turn(self, key: str | None = None) -> Turn:
         """Begin a turn; returns the last one where that has no output yet."""
         if not self._turns or self._turns[-1].has_output:
-            self._turns.append(OpenTurn(len(self._turns)))
+            self._turns.append(Turn("assistant", number=len(self._turns)))
         self._turns[-1].key = key or self._turns[-1].key
         return self._turns[-1]
 
-    def open_turn(self, key: str | None = None) -> OpenTurn:
+    def open_turn(self, key: str | None = None) -> Turn:
         """The turn with this key, begun where there is none; without a key the last one."""
         if self._turns and (key is None or self._turns[-1].key in (key, None)):
             self._turns[-1].key = key or self._turns[-1].key
@@ -214,45 +178,36 @@ class Reading:
         known = next((turn for turn in reversed(self._turns[-64:]) if turn.key == key), None)
         return known if known is not None else self.begin_turn(key)
 
-    def extend(self, turn: OpenTurn, text: Any) -> None:
+    def extend(self, turn: Turn, text: Any) -> None:
         """Append a piece of a turn's text."""
         if isinstance(text, str) and text:
             turn.has_output = True
             self._segments.append((turn, text))
 
     def extend_call(
-        self, turn: OpenTurn, index: Any, *, id: str | None = None, name: str | None = None, piece: Any
+        self, turn: Turn, index: Any, *, id: str | None = None, name: str | None = None, piece: Any
     ) -> None:
         """Append a piece of a tool call's arguments; the first one names the call."""
         turn.has_output = True
         self.calls.extend((turn.number, index), id=id, name=name, piece=piece)
 
-    def add_call(self, turn: OpenTurn, call: Call, index: Any = None) -> None:
-        """Add a whole tool call to a turn."""
+    def add_call(self, turn: Turn, call: Call, index: Any = None) -> None:
         turn.has_output = True
         self.calls.add(call, None if index is None else (turn.number, index))
 
     def update(
-        self,
-        turn: OpenTurn,
-        *,
-        usage: Tokens | None = None,
-        model: str | None = None,
-        response_id: str | None = None,
+        self, turn: Turn, *, usage: Tokens | None = None, model: str | None = None, response_id: str | None = None,
         finish_reason: str | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Set what is known of a turn besides its text; a later number of tokens replaces an earlier one."""
         if usage is not None:
             earlier = turn.usage or (None, None)
-            turn.usage = (
-                earlier[0] if usage[0] is None else usage[0],
-                earlier[1] if usage[1] is None else usage[1],
-            )
+            turn.usage = (earlier[0] if usage[0] is None else usage[0], earlier[1] if usage[1] is None else usage[1])
         turn.model = model or turn.model
         turn.response_id = response_id or turn.response_id
         turn.finish_reason = finish_reason or turn.finish_reason
 
-    def add_turn(self, message: Turn) -> OpenTurn:
+    def add_turn(self, message: Turn) -> Turn:
         """Add a turn as a whole: at once, or again after its pieces."""
         turn = self._turn_of(message)
         if message.text is not None and message.text != self.text and message.text != self._text_of(turn):
@@ -283,12 +238,12 @@ class Reading:
         else:
             self.calls.set_results(turn.results)
 
-    def _last(self) -> OpenTurn | None:
+    def _last(self) -> Turn | None:
         """The last turn with output, else the last one."""
-        with_output = next((turn for turn in reversed(self._turns) if turn.has_output), None)
-        return with_output or (self._turns[-1] if self._turns else None)
+        with_output = (turn for turn in reversed(self._turns) if turn.has_output)
+        return next(with_output, self._turns[-1] if self._turns else None)
 
-    def _turn_of(self, message: Turn) -> OpenTurn:
+    def _turn_of(self, message: Turn) -> Turn:
         for key in filter(None, (message.key, message.response_id)):
             known = next((turn for turn in reversed(self._turns[-64:]) if key in (turn.key, turn.response_id)), None)
             if known is not None:
@@ -297,7 +252,7 @@ class Reading:
             return self._turns[-1]
         return self.begin_turn(message.key)
 
-    def _text_of(self, turn: OpenTurn) -> str:
+    def _text_of(self, turn: Turn) -> str:
         return "".join(text for owner, text in self._segments if owner is turn)
 
 
@@ -316,10 +271,9 @@ def response_format(
     counts as ``capture_failed``. The format registered last is tried first.
 
     Args:
-        name: The format's name; a format registered under the same name replaces it.
+        name: A format registered under the same name replaces it.
         stream: The function reads single chunks of a stream instead of whole answers.
-        fields: Names of stored fields that are read from objects which are not plain data, in addition to the known
-            ones. Properties and methods are never called.
+        fields: Further stored fields that are read from objects which are not plain data; never properties or methods.
         libraries: Root packages whose objects hold more than data (clients, agents): of those, only known fields are
             read, and the rest does not count as left out.
     """

@@ -1,7 +1,6 @@
-"""Text made safe for evaluators and exporters: capped, sanitised, and made of plain data without harm.
+"""Text made safe for evaluators and exporters: capped, sanitised, and made of plain data. Background thread only.
 
-Runs on the background thread. One lone surrogate in an event name or body loses a whole batch in the OTLP exporter, so
-every string passes `sanitise` before it reaches the SDK.
+One lone surrogate in an event's name or body loses a whole batch in the OTLP exporter.
 """
 
 from __future__ import annotations
@@ -78,8 +77,7 @@ def clean(text: str, limit: int = CAP_CHARS) -> str:
 def to_text(value: Any) -> str:
     """The text of a detached value: strings as they are, JSON for data, `str` for the rest; capped and clean.
 
-    Raises:
-        CaptureError: Nothing of it can be read.
+    Raises `CaptureError` where nothing of it can be read.
     """
     if value is None:
         return ""
@@ -97,8 +95,7 @@ def to_text(value: Any) -> str:
 def plain(value: Any) -> Any:
     """A copy of detached or plain data as JSON data: bounded in depth, items and characters, cycles cut, text clean.
 
-    Raises:
-        CaptureError: Nothing of it can be read.
+    Raises `CaptureError` where nothing of it can be read.
     """
     if type(value) is Unreadable:
         raise CaptureError(f"no text from {value.type_name}: {value.reason}")
@@ -118,11 +115,8 @@ class PlainCopy:
     def __init__(self) -> None:
         self._items, self._chars = _MAX_ITEMS, 2 * CAP_CHARS
 
-    def take(self, value: Any) -> Any:
-        """A copy of the value."""
-        return self._copy(value, _MAX_DEPTH, frozenset())
-
-    def _copy(self, value: Any, depth: int, above: frozenset[int]) -> Any:
+    def take(self, value: Any, depth: int = _MAX_DEPTH, above: frozenset[int] = frozenset()) -> Any:
+        """A copy of the value; `above` are the ids of the containers that it lies in."""
         if value is None or isinstance(value, bool | int | float):
             return value if not isinstance(value, int) or abs(value) < 1 << 64 else "[large number]"
         if type(value) is Detached:
@@ -139,8 +133,8 @@ class PlainCopy:
         depth, above = depth - 1, above | {id(value)}
         if isinstance(value, dict):
             pairs = self._within_limit(value.items())
-            return {clean(_text_of(key), 256): self._copy(item, depth, above) for key, item in pairs}
-        return [self._copy(item, depth, above) for item in self._within_limit(value)]
+            return {clean(_text_of(key), 256): self.take(item, depth, above) for key, item in pairs}
+        return [self.take(item, depth, above) for item in self._within_limit(value)]
 
     def _within_limit(self, items: Iterable[Any]) -> Iterator[Any]:
         for item in items:

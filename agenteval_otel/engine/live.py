@@ -36,8 +36,7 @@ from agenteval_otel.runtime.log import log
 from agenteval_otel.sampling import SamplingContext
 from agenteval_otel.semconv import CAPTURE_FAILED, EVALUATED, OUTCOMES, PIPELINE_FAILED
 from agenteval_otel.telemetry import Accounting
-from agenteval_otel.telemetry.attributes import score_attributes
-from agenteval_otel.telemetry.emitter import Emitter
+from agenteval_otel.telemetry.emitter import Emitter, score_attributes
 from agenteval_otel.telemetry.spans import end_agent_span, open_agent_span
 
 _LOOK_AGAIN_S = 0.002
@@ -192,7 +191,7 @@ class Engine:
             self.broken("agent_span", error)
 
     def _emitters_have_room(self) -> bool:
-        return all([emitter.has_room() for emitter in self.emitters])
+        return all([emitter.providers.has_room() for emitter in self.emitters])
 
     def _wait_for_room(self, evaluation: _Evaluation) -> None:
         self._waiting.append(evaluation)
@@ -465,7 +464,7 @@ class _Evaluation:
             try:
                 settings.emitter.emit(
                     response, evaluated=call.span_context, scores=scores, run_span=self._run_span,
-                    redact=engine.redaction.text, spans=settings.emitter.has_room_for_spans(),
+                    redact=engine.redaction.text, spans=settings.emitter.providers.has_room_for_spans(),
                 )  # fmt: skip
             except Exception as error:  # a provider of the host's raises: the results are stored and watched
                 engine.broken("telemetry", error)

@@ -268,7 +268,7 @@ class Pipeline:
         waiting, self._unended = self._unended, []
         while waiting:
             emitter = waiting[-1].settings.emitter
-            if emitter.has_room() and emitter.has_room_for_spans():
+            if emitter.providers.has_room() and emitter.providers.has_room_for_spans():
                 self.engine.end_span(waiting.pop())
             elif time.monotonic() < deadline:
                 threading.Event().wait(_LOOK_AGAIN_S)

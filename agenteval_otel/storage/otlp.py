@@ -13,8 +13,7 @@ from pydantic import Field, field_validator
 
 from agenteval_otel.models import AggregatedEvaluationResult
 from agenteval_otel.storage.base import EvaluationStorageProvider
-from agenteval_otel.telemetry.attributes import score_attributes
-from agenteval_otel.telemetry.emitter import ContentCapture, Detail, Emitter, Signal, content_capture
+from agenteval_otel.telemetry.emitter import ContentCapture, Detail, Emitter, Signal, content_capture, score_attributes
 from agenteval_otel.telemetry.providers import Providers
 from agenteval_otel.telemetry.spans import Placement, span_context_of
 from agenteval_otel.telemetry.target import OtlpTarget, is_endpoint

@@ -1,9 +1,8 @@
 """Accounting: the outcome of every call, and what broke.
 
-Totals are plain dictionaries that the caller's thread adds one to; observable instruments read them later. On builds
-with a global interpreter lock ``counts[outcome] += 1`` on a plain dictionary cannot lose an update: the interpreter
-switches threads and runs signal handlers only at calls and jumps, and the statement has none. There is no lock, so
-nothing can deadlock in a signal handler or a destructor.
+The caller's thread adds to plain dictionaries without a lock, so nothing can deadlock in a signal handler or a
+destructor. On builds with a global interpreter lock ``counts[outcome] += 1`` cannot lose an update: the interpreter
+switches threads and runs signal handlers only at calls and jumps, and the statement has none.
 """
 
 from __future__ import annotations
@@ -13,10 +12,7 @@ from agenteval_otel.semconv import DISABLED, NOT_SAMPLED, OUTCOMES
 
 
 class FastCounters:
-    """An agent's calls that are not evaluated, for ``counters.disabled += 1``: a third of a dictionary entry's time.
-
-    Like ``counts[outcome] += 1`` the statement cannot lose an update.
-    """
+    """An agent's calls that are not evaluated, for ``counters.disabled += 1``: a third of a dictionary entry's time."""
 
     __slots__ = ("disabled", "not_sampled")
 

@@ -1,7 +1,6 @@
 """The emitter: finished results in; events, metrics, result spans and the run span out.
 
-It uses the OpenTelemetry API alone, on the background thread, and knows nothing of where results are stored. What is
-emitted, name by name, is in `docs/telemetry.md`.
+It uses the OpenTelemetry API alone. What is emitted, name by name, is in `docs/telemetry.md`.
 """
 
 from __future__ import annotations
@@ -9,31 +8,23 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final, Literal
 
 from opentelemetry import trace
 from opentelemetry.context import Context
-from opentelemetry.trace import Span, SpanContext
+from opentelemetry.trace import Span, SpanContext, StatusCode
 
-from agenteval_otel.capture.text import cap, sanitise
+from agenteval_otel import semconv as names
+from agenteval_otel.capture.text import CAP_CHARS, clean
 from agenteval_otel.models import EvaluationResult, SpanReference
-from agenteval_otel.models.judge_calls import OBSERVER
+from agenteval_otel.models.judge_calls import OBSERVER, Judgement
 from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.runtime.log import log
-from agenteval_otel.semconv import EVENT_RESULT, EXPLANATION
 from agenteval_otel.telemetry.accounting import Accounting
-from agenteval_otel.telemetry.attributes import event_attributes, event_body, response_attributes, run_attributes
-from agenteval_otel.telemetry.judge_metrics import JudgeInstruments, JudgeTotals, JudgeWatch
-from agenteval_otel.telemetry.metrics import Instruments, ResultTotals
+from agenteval_otel.telemetry.metrics import Instruments, JudgeTotals, JudgeWatch, ResultTotals
 from agenteval_otel.telemetry.providers import Providers
-from agenteval_otel.telemetry.spans import (
-    EventLog,
-    Placement,
-    context_of,
-    context_of_span,
-    open_run_span,
-    write_result_span,
-)
+from agenteval_otel.telemetry.spans import EventLog, Placement, context_of_span, open_run_span, span_context_of
 
 ContentCapture = Literal["no_content", "span_only", "event_only", "span_and_event"]
 Detail = Literal["auto", "result", "response", "none"]
@@ -58,17 +49,15 @@ Response = Any
 
 
 class Emitter:
-    """Emits results with the providers that are there when one comes. Its settings are `OtlpStorageProvider`'s."""
+    """Emits results with the providers that are there when one comes. Its settings are `OtlpStorageProvider`'s.
+
+    Thread: only `tracer_now` is for the caller's; all else is for the background thread.
+    """
 
     def __init__(
-        self,
-        providers: Providers,
-        *,
-        detail: Detail = "auto",
-        placement: Placement = "child",
-        signals: frozenset[Signal] = frozenset({"traces", "events", "metrics"}),
-        content: ContentCapture = "no_content",
-    ) -> None:
+        self, providers: Providers, *, detail: Detail = "auto", placement: Placement = "child",
+        signals: frozenset[Signal] = frozenset({"traces", "events", "metrics"}), content: ContentCapture = "no_content",
+    ) -> None:  # fmt: skip
         self.providers, self.placement, self.content = providers, placement, content
         self._detail = detail
         self.wants_spans = "traces" in signals and detail != "none"
@@ -81,24 +70,20 @@ class Emitter:
         self._gauges: Callable[[], Mapping[str, float]] = dict
         self._failure: Exception | None = None
         self._instruments: Instruments | None = None
-        self._judge_instruments: JudgeInstruments | None = None
         reset_in_child(self._reset)
 
     def __repr__(self) -> str:
         return f"<Emitter {self.providers!r}>"
 
     def _reset(self) -> None:
-        self._instruments = self._judge_instruments = None
+        self._instruments = None
         self.totals.reset()  # in place: observable instruments hold them
         self.judge_totals.reset()
 
     def observe(
-        self,
-        accounting: Accounting,
-        queue: Callable[[], Mapping[str, float]],
-        load: Callable[[], Mapping[str, float]],
+        self, accounting: Accounting, queue: Callable[[], Mapping[str, float]], load: Callable[[], Mapping[str, float]],
         judges: Iterable[Any] = (),
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Set, at start, the sources of outcomes, queue, load and judge metrics; imports what exporters will need."""
         self._accounting, self._gauges = accounting, lambda: {**queue(), **load()}
         self.judge_totals.know(judges)
@@ -113,29 +98,20 @@ class Emitter:
         self.providers.prepare()
 
     def prepare(self) -> None:
-        """Create the instruments: metrics must also show that nothing was evaluated. Background thread only."""
+        """Create the instruments: metrics must also show that nothing was evaluated."""
         if self._wants_metrics and self._instruments is None and (meter := self.providers.meter()) is not None:
             self._instruments = Instruments(
-                meter, self.totals, self._accounting, gauges=lambda: self._gauges(),
+                meter, self.totals, self.judge_totals, self._accounting, gauges=lambda: self._gauges(),
                 lost=self.providers.lost, reach=self.providers.reach,
             )  # fmt: skip
-            self._judge_instruments = JudgeInstruments(meter, self.judge_totals)
 
     def tracer(self) -> trace.Tracer | None:
-        """The tracer of our spans; None when no span is wanted or no provider is there. Background thread only."""
+        """The tracer of our spans; None when no span is wanted or no provider is there."""
         return self.providers.tracer() if self.wants_spans else None
 
     def tracer_now(self) -> trace.Tracer | None:
         """`tracer`, where it is there already or costs nothing: for the caller's thread."""
         return self.providers.tracer_now() if self.wants_spans else None
-
-    def has_room(self) -> bool:
-        """Whether the host's span and log processors have room for the next answer. Background thread only."""
-        return self.providers.has_room()
-
-    def has_room_for_spans(self) -> bool:
-        """False while the host's processors have been full for seconds: spans of ours are left out then."""
-        return self.providers.has_room_for_spans()
 
     def open_run_span(self, agent: str, evaluated: SpanContext | None, started_ns: int) -> Span | None:
         """Start the run span before evaluators run that make spans of their own; None where no span is to be seen."""
@@ -145,33 +121,24 @@ class Emitter:
         return open_run_span(tracer, agent, evaluated, self.placement, started_ns=started_ns)
 
     def watch_judges(self, evaluated: SpanContext | None) -> None:
-        """Count what the running task asks judges, with exemplars of the evaluated span. Background thread only."""
+        """Count what the running task asks judges, with exemplars of the evaluated span."""
         if self._wants_metrics:
-            context = context_of_span(evaluated)
-            OBSERVER.set(JudgeWatch(self.judge_totals, self._judge_instruments, context))
+            OBSERVER.set(JudgeWatch(self.judge_totals, self._instruments, context_of_span(evaluated)))
 
     def emit(
-        self,
-        response: Response,
-        *,
-        evaluated: SpanContext | None,
-        scores: Mapping[str, Any],
-        run_span: Span | None = None,
-        redact: Callable[[str], str] = str,
-        spans: bool = True,
-    ) -> None:
-        """Emit the results of one response; exporters send them later. Background thread only.
+        self, response: Response, *, evaluated: SpanContext | None, scores: Mapping[str, Any],
+        run_span: Span | None = None, redact: Callable[[str], str] = str, spans: bool = True,
+    ) -> None:  # fmt: skip
+        """Emit the results of one response; exporters send them later.
 
         Args:
             response: Its words (labels, reason codes, error types, ids) are redacted already.
-            evaluated: The evaluated span.
             scores: Its results' `score_attributes`.
             run_span: The run span where it was started before; it is ended here.
             redact: What explanations pass, where content is captured.
             spans: False leaves spans out, because the host's span processor is full.
 
-        Raises:
-            Exception: The first that a provider of the host's raised; what it should have taken counts as lost.
+        Raises the first exception of a provider of the host's; what it should have taken counts as lost.
         """
         self._guarded("metrics", self.prepare)
         totals = self.totals
@@ -181,13 +148,16 @@ class Emitter:
         common = response_attributes(response)
         shown: list[tuple[EvaluationResult, dict[str, Any]]] = []
         for result in response.results:
-            self._count(result, agent, model, context)
+            counted_for = totals.add(result, agent, model)
+            if self._instruments is not None:
+                self._guarded("metrics", self._instruments.record_score, result, agent, counted_for, context)
             if result.skip_reason is not None and not result.error:
                 continue  # a skip has neither an event nor a span
             attributes = event_attributes(result, common)
             if events is not None:
                 self._guarded("logs", self._emit_event, events, result, attributes, context, redact)
-            if spans and self._has_span(result):
+            is_notable = result.calls_model or bool(result.error)
+            if spans and (self._detail == "result" or (self._detail == "auto" and is_notable)):
                 shown.append((result, attributes))
         if self._instruments is not None:
             self._guarded("metrics", self._instruments.record_run, response, agent, context)
@@ -197,74 +167,52 @@ class Emitter:
             self.providers.lose("traces", "host_queue_full")
             log.warning("spans_left_out", part="traces", reason="the application's span processor is full")
         # The run span, and the agent span that ended with it, beside the spans and events of results.
-        self.providers.sent(2 + len(shown) + (len(response.results) if events is not None else 0))
+        self.providers.backpressure.sent(2 + len(shown) + (len(response.results) if events is not None else 0))
         failure, self._failure = self._failure, None
         if failure is not None:
             raise failure
         totals.last_success = time.time()
 
-    def _count(self, result: EvaluationResult, agent: str | None, model: str | None, context: Context) -> None:
-        counted_for = self.totals.add(result, agent, model)
-        if self._instruments is not None:
-            try:
-                self._instruments.record_score(result, agent, counted_for, context)
-            except Exception as error:
-                self._lost("metrics", error)
-
     def _guarded(self, signal: str, emit: Callable[..., Any], *arguments: Any) -> Any:
+        """Count what a provider of the host's raised at; the other signals go out."""
         try:
             return emit(*arguments)
         except Exception as error:
-            return self._lost(signal, error)
-
-    def _lost(self, signal: str, error: Exception) -> None:
-        """Count what a provider of the host's raised at; the other signals go out."""
-        self.providers.lose(signal, "provider_raised")
-        self._failure = self._failure or error
+            self.providers.lose(signal, "provider_raised")
+            self._failure = self._failure or error
 
     def emit_event(
         self, name: str, *, span: SpanReference | None, body: str, attributes: Mapping[str, Any], warn: bool
     ) -> None:
-        """Emit an event about several results, in the context of the evaluated span. Background thread only."""
+        """Emit an event about several results, in the context of the evaluated span."""
         events = self.providers.events() if self._wants_events else None
         if events is not None:
             events.emit(
-                name, context=context_of(span), timestamp_ns=time.time_ns(), body=sanitise(cap(body, 256)),
-                attributes=attributes, warn=warn,
+                name, context=context_of_span(span_context_of(span)), timestamp_ns=time.time_ns(),
+                body=clean(body, 256), attributes=attributes, warn=warn,
             )  # fmt: skip
 
     def close(self) -> None:
         """Shut our own providers down; blocks for as long as the SDK takes. The next result builds them anew."""
-        self._instruments = self._judge_instruments = None
+        self._instruments = None
         self.providers.close()
 
     def _emit_event(
-        self,
-        events: EventLog,
-        result: EvaluationResult,
-        attributes: dict[str, Any],
-        context: Context,
+        self, events: EventLog, result: EvaluationResult, attributes: dict[str, Any], context: Context,
         redact: Callable[[str], str],
-    ) -> None:
+    ) -> None:  # fmt: skip
         if self._event_content and result.reasoning:
-            attributes = {**attributes, EXPLANATION: sanitise(cap(redact(result.reasoning), 4_096))}
+            attributes = {**attributes, names.EXPLANATION: clean(redact(result.reasoning), 4_096)}
+        ended_ns, body = result.ended_ns or time.time_ns(), event_body(result)
         events.emit(
-            EVENT_RESULT, context=context, timestamp_ns=result.ended_ns or time.time_ns(), body=event_body(result),
-            attributes=attributes, warn=bool(result.error),
+            names.EVENT_RESULT, context=context, timestamp_ns=ended_ns, body=body, attributes=attributes,
+            warn=bool(result.error),
         )  # fmt: skip
 
-    def _has_span(self, result: EvaluationResult) -> bool:
-        return self._detail == "result" or (self._detail == "auto" and (result.calls_model or bool(result.error)))
-
     def _write_spans(
-        self,
-        response: Response,
-        evaluated: SpanContext | None,
-        run_span: Span | None,
-        scores: Mapping[str, Any],
-        common: Mapping[str, Any],
-        shown: Sequence[tuple[EvaluationResult, dict[str, Any]]],
-    ) -> None:
+        self, response: Response, evaluated: SpanContext | None, run_span: Span | None, scores: Mapping[str, Any],
+        common: Mapping[str, Any], shown: Sequence[tuple[EvaluationResult, dict[str, Any]]],
+    ) -> None:  # fmt: skip
         tracer = self.tracer()
         attributes = run_attributes(response, scores=scores, common=common, with_content=self._span_content)
         if run_span is not None:
@@ -280,8 +228,139 @@ class Emitter:
             below = trace.set_span_in_context(run_span, Context())
             for result, of_event in shown:
                 if result.started_ns is not None and result.ended_ns is not None:
-                    write_result_span(
-                        tracer, f"evaluation {result.criterion_name}", of_event, context=below,
-                        started_ns=result.started_ns, ended_ns=result.ended_ns, failed=bool(result.error),
-                    )  # fmt: skip
+                    name, began = f"evaluation {result.criterion_name}", result.started_ns
+                    span = tracer.start_span(name, context=below, attributes=of_event, start_time=began)
+                    if result.error:
+                        span.set_status(StatusCode.ERROR)
+                    span.end(end_time=result.ended_ns)
         run_span.end(end_time=response.ended_ns)
+
+
+def response_attributes(response: Any) -> dict[str, Any]:
+    """What the events and the run span of one response have in common."""
+    return _sanitised({
+        names.RESPONSE_ID: response.response_id,
+        names.AGENT_NAME: response.agent,
+        names.CONVERSATION_ID: response.conversation_id,
+        names.REQUEST_MODEL: response.model,
+        names.SAMPLING_REASON: response.sampling_reason,
+        names.SAMPLING_SCOPE: response.sampling_scope,
+        names.SAMPLING_CLUSTERED: response.sampling_clustered or None,
+        names.STREAM_END: response.stream_end,
+    })  # fmt: skip
+
+
+def event_attributes(result: EvaluationResult, common: Mapping[str, Any]) -> dict[str, Any]:
+    """The attributes of one result, without content; a failure has ``error.type`` and neither score nor label."""
+    evaluator_id = result.evaluator_id or result.evaluator_type
+    signature = _signature(result.criterion_name, evaluator_id, result.evaluator_version, result.evaluator_kind)
+    attributes = {**signature, **common, **_of_judgement(result.judgement)}
+    if result.reason_code is not None:
+        attributes[names.REASON_CODE] = _plain(result.reason_code)
+    if result.threshold is not None:
+        attributes[names.THRESHOLD] = result.threshold
+    if result.probability is not None:
+        attributes[names.SAMPLING_PROBABILITY] = result.probability
+    if result.sampling_reason is not None:
+        attributes[names.SAMPLING_REASON] = _plain(result.sampling_reason)
+    if result.suspected_injection:
+        attributes[names.SUSPECTED_INJECTION] = True
+    if result.status == "failed":
+        attributes[names.ERROR_TYPE] = _plain(result.error_type or "error")
+        return attributes
+    if (number := _number(result.score)) is not None:
+        attributes[names.SCORE_VALUE] = number
+    if result.label is not None:
+        attributes[names.SCORE_LABEL] = _plain(result.label)
+    if result.normalized is not None:
+        attributes[names.SCORE_NORMALIZED] = result.normalized
+    return attributes
+
+
+def _of_judgement(judgement: Judgement | None) -> dict[str, Any]:
+    if judgement is None:
+        return {}
+    return _sanitised({
+        names.JUDGE_MODEL: judgement.model or None,
+        names.JUDGE_RESPONSE_ID: judgement.response_id,
+        names.JUDGE_INPUT_TOKENS: judgement.input_tokens,
+        names.JUDGE_OUTPUT_TOKENS: judgement.output_tokens,
+        names.JUDGE_CACHE_READ_TOKENS: judgement.cache_read_tokens,
+        names.JUDGE_CACHE_WRITE_TOKENS: judgement.cache_write_tokens,
+        names.JUDGE_COST: judgement.cost_usd,
+        names.JUDGE_CACHED: judgement.from_cache or None,
+    })  # fmt: skip
+
+
+@lru_cache(maxsize=1024)  # evaluators are configured: the same few come with every response
+def _signature(criterion: str, evaluator: str, version: str | None, kind: str) -> Mapping[str, Any]:
+    return _sanitised({
+        names.EVALUATION_NAME: criterion, names.EVALUATOR_ID: evaluator, names.EVALUATOR_VERSION: version,
+        names.EVALUATOR_TYPE: kind,
+    })  # fmt: skip
+
+
+def event_body(result: EvaluationResult) -> str:
+    """One short line that reads well by itself, such as ``tone fail (too_harsh)``; no content."""
+    if result.status == "failed":
+        return _plain(f"evaluation of {result.criterion_name} failed: {result.error_type or 'error'}", 256)
+    value = result.label if result.label is not None else _number(result.score)
+    reason = f" ({result.reason_code})" if result.reason_code else ""
+    return _plain(f"{result.criterion_name} {value}{reason}", 256)
+
+
+def score_attributes(results: Sequence[EvaluationResult]) -> dict[str, Any]:
+    """Score and label of each criterion that was scored, for the agent span and the run span."""
+    attributes: dict[str, Any] = {}
+    for result in results[: names.MAX_CRITERIA_PER_SPAN]:
+        if result.status == "scored":
+            score_name, label_name = _score_names(result.criterion_name)
+            if (number := _number(result.score)) is not None:
+                attributes[score_name] = number
+            if result.label is not None:
+                attributes[label_name] = _plain(result.label)
+    return attributes
+
+
+@lru_cache(maxsize=1024)
+def _score_names(criterion: str) -> tuple[str, str]:
+    return names.criterion_score(criterion), names.criterion_label(criterion)
+
+
+def run_attributes(
+    response: Any, *, scores: Mapping[str, Any], common: Mapping[str, Any], with_content: bool
+) -> dict[str, Any]:
+    """The run span's attributes: scores first, core last, because the SDK evicts the oldest beyond its limit."""
+    attributes = dict(scores)
+    if with_content and response.input_snapshot is not None:
+        snapshot = response.input_snapshot
+        attributes |= _sanitised({names.USER_PROMPT: snapshot.prompt, names.FULL_RESPONSE: snapshot.response_text})
+    attributes.update(common)
+    if response.sampling_probability is not None:
+        attributes[names.SAMPLING_PROBABILITY] = response.sampling_probability
+    if response.agent is not None:
+        attributes[names.EVALUATION_MODULE] = common[names.AGENT_NAME]
+    attributes[names.HAS_GROUND_TRUTH] = response.has_ground_truth
+    failing = tuple(result.criterion_name for result in response.results if result.passed is False)
+    if failing:
+        attributes[names.FAILED_CRITERIA] = failing
+    if response.overall_score is not None:
+        attributes[names.OVERALL_SCORE] = response.overall_score
+    return attributes
+
+
+def _number(score: Any) -> float | None:
+    return float(score) if isinstance(score, bool | int | float) else None
+
+
+def _sanitised(attributes: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: _plain(value) if isinstance(value, str) else value
+        for name, value in attributes.items() if value is not None
+    }  # fmt: skip
+
+
+def _plain(text: str, limit: int = CAP_CHARS) -> str:
+    # Most texts are short ASCII and need not pass the slower checks of `clean`.
+    is_plain = type(text) is str and text.isascii() and len(text) <= 256 and "\0" not in text
+    return text if is_plain else clean(text, limit)

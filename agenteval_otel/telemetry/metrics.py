@@ -1,4 +1,4 @@
-"""Metrics: histograms recorded for each result, and counters that are read from our own totals.
+"""Metrics: histograms recorded for each result and call of a judge, and counters that are read from our own totals.
 
 A dictionary takes an addition in a tenth of a microsecond where a counter of the SDK takes five, so counters are
 observable instruments over totals. Histograms are recorded with the context of the evaluated span: that is what makes
@@ -7,8 +7,9 @@ an exemplar. Everything here runs on the background thread, or on the exporter's
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterable, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Final, NamedTuple
 
 from opentelemetry import metrics
@@ -17,14 +18,13 @@ from opentelemetry.metrics import CallbackOptions, Observation
 
 from agenteval_otel import semconv as names
 from agenteval_otel.models import EvaluationResult
+from agenteval_otel.models.judge_calls import JudgeCall
 from agenteval_otel.scoring.probability import weight as weight_of
 from agenteval_otel.semconv import Instrument
 from agenteval_otel.telemetry.accounting import Accounting
 
 Labels = tuple[tuple[str, str], ...]
 """Attributes of one series, as a key."""
-_Pair = tuple[str | None, str | None]
-"""A model and a label."""
 
 _GAUGES: Final = {
     "size": names.METRIC_QUEUE_SIZE, "max_bytes": names.METRIC_QUEUE_MAX_BYTES, "bytes": names.METRIC_QUEUE_BYTES,
@@ -32,55 +32,22 @@ _GAUGES: Final = {
     "level": names.METRIC_SAMPLING_LEVEL,
 }  # fmt: skip
 _SIGNALS: Final = ("traces", "logs", "metrics")
-_LIMITS = {
-    "agent": names.MAX_AGENTS,
-    "model": names.MAX_MODELS,
-    "error": names.MAX_ERROR_TYPES,
+_LIMITS: Final = {
+    "agent": names.MAX_AGENTS, "model": names.MAX_MODELS, "error": names.MAX_ERROR_TYPES,
     "outcome": names.MAX_JUDGE_OUTCOMES,
-}
-
-
+}  # fmt: skip
 # Beside the pairs of model and label: the duration, ``_other`` among the error types, and three sums of the agent.
 _LIMIT = names.MAX_SERIES - names.MAX_ERROR_TYPES - 5
-_SERIES_OF_PAIR = 3
-"""The count and both weights; each model has one of scores, too."""
+_SERIES_OF_PAIR = 3  # the count and both weights; each model has one of scores, too
 _VERDICTS = (names.LABEL_PASS, names.LABEL_FAIL)
 _WEIGHTED: Final = (
     names.METRIC_WEIGHT, names.METRIC_WEIGHT_SQUARED, names.METRIC_WEIGHTED_SCORE, names.METRIC_WEIGHTED_SCORE_W2,
     names.METRIC_WEIGHTED_SCORE_SQUARED_W2,
 )  # fmt: skip
-
-
-def histogram(meter: metrics.Meter, instrument: Instrument) -> Any:
-    """Create a histogram with the instrument's boundaries."""
-    return meter.create_histogram(
-        instrument.name, unit=instrument.unit, description=instrument.description,
-        explicit_bucket_boundaries_advisory=list(instrument.boundaries or ()),
-    )  # fmt: skip
-
-
-def observe(meter: metrics.Meter, instrument: Instrument, read: Callable[[], Mapping[Labels, Any]]) -> None:
-    """Create an observable instrument; `read` gives the value of each series, on the exporter's thread."""
-
-    def observations(_: CallbackOptions) -> Iterable[Observation]:
-        # A copy: the background thread may add to the totals while the exporter reads.
-        return [Observation(value, dict(labels)) for labels, value in dict(read()).items()]
-
-    create = getattr(meter, f"create_observable_{instrument.kind}")
-    create(instrument.name, [observations], unit=instrument.unit, description=instrument.description)
-
-
-def observe_keys(
-    meter: metrics.Meter, instruments: Mapping[str, Instrument], read: Callable[[], Mapping[str, float | None]]
-) -> None:
-    """Create an observable instrument without attributes for each key of `read`; a missing or None value is absent."""
-    for key, instrument in instruments.items():
-
-        def value_of(key: str = key) -> dict[Labels, float]:
-            value = read().get(key)
-            return {} if value is None else {(): value}
-
-        observe(meter, instrument, value_of)
+_HISTOGRAMS: Final = (names.METRIC_SCORE, names.METRIC_DURATION, names.METRIC_LAG, names.METRIC_JUDGE_DURATION)
+_TOKENS: Final = ("input", "output", "cache_read", "cache_write")
+_MOST_USD: Final = 1_000_000.0
+_STATES: Final = {"closed": 0, "half_open": 1, "open": 2}
 
 
 class _Series(NamedTuple):
@@ -92,57 +59,13 @@ class _Series(NamedTuple):
     verdicts: tuple[Labels, ...]
 
 
-def _series_of(criterion: str, agent: str | None, model: str | None, label: str | None) -> _Series:
-    labels = _labels(criterion, agent, model)
-    key = (*labels, (names.SCORE_LABEL, label)) if label else labels
-    verdicts = tuple((*labels, (names.SCORE_LABEL, verdict)) for verdict in _VERDICTS)
-    return _Series(model, key, _labels(criterion, agent, None), verdicts)
-
-
-class SeriesBudget:
-    """How many series the results of one criterion may make; one budget for each criterion of each agent.
-
-    Agents and criteria are declared in code or configuration; the names of models and the categories of evaluators may
-    come from outside. Within the budget each pair of model and label has series of its own, first come, first served;
-    later ones share ``_other``, which always has room, as both verdicts have. Background thread only.
-    """
-
-    def __init__(self) -> None:
-        self._pairs: dict[tuple[str, str | None], set[_Pair]] = {}
-        self._shared: dict[tuple[str, str | None], str | None] = {}
-        self._placed: dict[tuple[str, str | None, str | None, str | None, bool], _Series] = {}
-
-    def place(
-        self, criterion: str, agent: str | None, model: str | None, label: str | None, has_verdict: bool
-    ) -> _Series:
-        """The series of a result: of its own model and label, or of ``_other`` for one or both.
-
-        The label is a verdict, a category, or None for a bare number. With a verdict, both count from 0.
-        """
-        key = (criterion, agent, model, label, has_verdict)
-        placed = self._placed.get(key)
-        if placed is None:
-            pair = self._place_new((criterion, agent), model, label, has_verdict)
-            placed = self._placed[key] = _series_of(criterion, agent, *pair)
-        return placed
-
-    def _place_new(
-        self, owner: tuple[str, str | None], model: str | None, label: str | None, has_verdict: bool
-    ) -> _Pair:
-        # Chosen once, so that there is one place for what has none of its own: with a model's name or without.
-        shared = self._shared.setdefault(owner, None if model is None else names.OTHER)
-        pairs = self._pairs.setdefault(owner, {(shared, kept_free) for kept_free in (*_VERDICTS, names.OTHER)})
-        general = label if label is None or label in _VERDICTS else names.OTHER
-        for place in ((model, label), (model, general), (shared, label), (shared, general)):
-            wanted = pairs | {(place[0], counted) for counted in (place[1], *(_VERDICTS if has_verdict else ()))}
-            if _SERIES_OF_PAIR * len(wanted) + len({model for model, _ in wanted}) <= _LIMIT:
-                self._pairs[owner] = wanted
-                return place
-        return shared, general or names.OTHER
-
-
 class ResultTotals:
-    """Sums over results since the process began; read by the observable counters."""
+    """Sums over results since the process began; read by the observable counters.
+
+    The series of each criterion of each agent are limited, because models' names and categories may come from outside.
+    Each pair of model and label has series of its own, first come, first served; later ones share ``_other``, which
+    always has room, as both verdicts have.
+    """
 
     def __init__(self) -> None:
         self.results: dict[Labels, int] = {}
@@ -151,7 +74,9 @@ class ResultTotals:
         self._weights, self._scores = list(self.sums.values())[:2], list(self.sums.values())[2:]
         self.last_success: float | None = None
         self._known: dict[str, set[str]] = {}
-        self._budget = SeriesBudget()
+        self._pairs: dict[tuple[str, str | None], set[tuple[str | None, str | None]]] = {}
+        self._shared: dict[tuple[str, str | None], str | None] = {}
+        self._series: dict[tuple[str, str | None, str | None, str | None, bool], _Series] = {}
 
     def bounded(self, kind: str, value: str | None) -> str | None:
         """The value, or ``_other`` once too many were seen: text from outside never makes unbounded series."""
@@ -181,7 +106,10 @@ class ResultTotals:
         if label and label not in _VERDICTS:
             label = self.bounded(f"label {result.criterion_name}", label)
         has_verdict = result.passed is not None
-        series = self._budget.place(result.criterion_name, agent, model, label or None, has_verdict)
+        place = (result.criterion_name, agent, model, label or None, has_verdict)
+        series = self._series.get(place)
+        if series is None:
+            series = self._series[place] = self._new_series(*place)
         if has_verdict:
             for verdict in series.verdicts:
                 self.results.setdefault(verdict, 0)
@@ -189,6 +117,30 @@ class ResultTotals:
         if result.probability:
             self._add_weighted(result, series)
         return series.model
+
+    def _new_series(
+        self, criterion: str, agent: str | None, model: str | None, label: str | None, has_verdict: bool
+    ) -> _Series:
+        """The series of a result: of its own model and label, or of ``_other`` for one or both.
+
+        The label is a verdict, a category, or None for a bare number. With a verdict, both count from 0.
+        """
+        owner = criterion, agent
+        # Chosen once, so that there is one place for what has none of its own: with a model's name or without.
+        shared = self._shared.setdefault(owner, None if model is None else names.OTHER)
+        pairs = self._pairs.setdefault(owner, {(shared, kept_free) for kept_free in (*_VERDICTS, names.OTHER)})
+        general = label if label is None or label in _VERDICTS else names.OTHER
+        for place in ((model, label), (model, general), (shared, label), (shared, general)):
+            wanted = pairs | {(place[0], counted) for counted in (place[1], *(_VERDICTS if has_verdict else ()))}
+            if _SERIES_OF_PAIR * len(wanted) + len({model for model, _ in wanted}) <= _LIMIT:
+                self._pairs[owner] = wanted
+                break
+        else:
+            place = shared, general or names.OTHER
+        labels = _labels(criterion, agent, place[0])
+        key = (*labels, (names.SCORE_LABEL, place[1])) if place[1] else labels
+        verdicts = tuple((*labels, (names.SCORE_LABEL, verdict)) for verdict in _VERDICTS)
+        return _Series(place[0], key, _labels(criterion, agent, None), verdicts)
 
     def _add_weighted(self, result: EvaluationResult, series: _Series) -> None:
         weight = weight_of(result.probability)
@@ -215,12 +167,8 @@ class ResultTotals:
 
 
 def _labels(criterion: str, agent: str | None, model: str | None) -> Labels:
-    labels: list[tuple[str, str]] = [(names.EVALUATION_NAME, criterion)]
-    if agent is not None:
-        labels.append((names.AGENT_NAME, agent))
-    if model is not None:
-        labels.append((names.REQUEST_MODEL, model))
-    return tuple(labels)
+    pairs = ((names.EVALUATION_NAME, criterion), (names.AGENT_NAME, agent), (names.REQUEST_MODEL, model))
+    return tuple((name, value) for name, value in pairs if value is not None)
 
 
 @lru_cache(maxsize=4096)
@@ -229,41 +177,123 @@ def _attributes(criterion: str, agent: str | None, model: str | None) -> dict[st
     return dict(_labels(criterion, agent, model))
 
 
+class JudgeTotals:
+    """Sums over questions to judges since the process began; read by the observable counters.
+
+    `bounded` gives a word, or ``_other`` once too many of its kind were seen.
+    """
+
+    def __init__(self, bounded: Callable[[str, str | None], str | None]) -> None:
+        self.bounded = bounded
+        self.calls: dict[Labels, int] = {}
+        self.tokens: dict[Labels, int] = {}
+        self.cost: dict[Labels, float] = {}
+        self.judges: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    def know(self, judges: Iterable[Any]) -> None:
+        """Show the guards of these judges from now on, while they are in use."""
+        new = [judge for judge in judges if judge not in self.judges]
+        if new:
+            self.judges = weakref.WeakSet([*self.judges, *new])  # a new set: the exporter may be reading the old one
+
+    def add(self, call: JudgeCall) -> None:
+        """Add one question. What several threads add at once is not lost: no call stands within a statement."""
+        self.know([call.judge])
+        model = (names.JUDGE_MODEL, self.bounded("model of a judge", call.model) or "")
+        outcome = (names.OUTCOME, self.bounded("outcome of a judge", call.outcome) or "")
+        _add(self.calls, (model, outcome), 1)
+        if call.usage is not None:
+            for token_type in _TOKENS:
+                # An endpoint may return nonsense, and a counter that falls looks like a restart.
+                if (count := getattr(call.usage, f"{token_type}_tokens")) > 0 or token_type in ("input", "output"):
+                    _add(self.tokens, (model, (names.TOKEN_TYPE, token_type)), max(0, count))
+        if call.cost_usd is not None and 0.0 <= call.cost_usd < _MOST_USD:
+            _add(self.cost, (model,), call.cost_usd)
+
+    def reset(self) -> None:
+        """Back to zero, in place."""
+        for totals in (self.calls, self.tokens, self.cost):
+            totals.clear()
+
+    def breakers(self) -> dict[Labels, float]:
+        """By judge; of several endpoints by one name the worst."""
+        states: dict[Labels, float] = {}
+        for judge in list(self.judges):
+            if judge.breaker is not None:
+                key = ((names.JUDGE_NAME, self.bounded("name of a judge", judge.label) or ""),)
+                states[key] = max(states.get(key, 0), _STATES[judge.breaker.state])
+        return states
+
+    def budgets(self) -> dict[Labels, float]:
+        """By period; of several accounts the least."""
+        states: dict[Labels, float] = {}
+        for judge in list(self.judges):
+            for period, usd in ({} if judge.budget is None else judge.budget.remaining_usd()).items():
+                key = ((names.JUDGE_PERIOD, period),)
+                states[key] = min(states.get(key, usd), usd)
+        return states
+
+
+def _add(totals: dict[Labels, Any], key: Labels, amount: float) -> None:
+    totals.setdefault(key, 0)
+    totals[key] += amount
+
+
+class JudgeWatch(NamedTuple):
+    """Counts the questions about one response, with exemplars of the context's span: a `CallObserver`."""
+
+    totals: JudgeTotals
+    instruments: Instruments | None
+    context: Context
+
+    def on_call(self, call: JudgeCall) -> None:
+        """Count it, and record how long it took."""
+        self.totals.add(call)
+        if self.instruments is not None and call.was_sent:
+            self.instruments.record_judge_call(call, self.context)
+
+
 class Instruments:
     """The instruments on one meter.
 
-    Args:
-        gauges: Returns ``size``, ``bytes`` and ``max_bytes`` of the queue; ``drain_time`` and ``loop_lag`` in seconds
-            and ``level``, those that are known.
-        lost: Items that were lost in export, by signal and reason.
-        reach: Returns ``delivered`` or ``handed_over`` by signal.
+    `gauges` returns the values of `_GAUGES` that are known, `lost` holds the items lost in export by signal and reason,
+    `reach` returns ``delivered`` or ``handed_over`` by signal.
     """
 
     def __init__(
-        self,
-        meter: metrics.Meter,
-        totals: ResultTotals,
-        accounting: Accounting | None,
-        *,
-        gauges: Callable[[], Mapping[str, float]],
-        lost: Mapping[tuple[str, str], int],
+        self, meter: metrics.Meter, totals: ResultTotals, judges: JudgeTotals, accounting: Accounting | None, *,
+        gauges: Callable[[], Mapping[str, float]], lost: Mapping[tuple[str, str], int],
         reach: Callable[[], Mapping[str, str]],
-    ) -> None:
-        self._totals, self._accounting = totals, accounting
-        self._score = histogram(meter, names.METRIC_SCORE)
-        self._duration = histogram(meter, names.METRIC_DURATION)
-        self._lag = histogram(meter, names.METRIC_LAG)
-        observe(meter, names.METRIC_RESULTS, lambda: totals.results)
-        observe(meter, names.METRIC_ERRORS, lambda: totals.errors)
-        for instrument in _WEIGHTED:
-            observe(meter, instrument, lambda name=instrument.name: totals.sums[name])  # type: ignore[misc]
-        observe(meter, names.METRIC_RESPONSES, self._responses)
-        observe_keys(meter, _GAUGES, gauges)
-        observe_keys(meter, {"": names.METRIC_LAST_SUCCESS}, lambda: {"": totals.last_success})
-        observe(meter, names.METRIC_EXPORT_LOST, lambda: _lost(lost))
-        observe(meter, names.METRIC_EXPORT_SIGNALS, lambda: {
-            ((names.EXPORT_SIGNAL, signal), (names.EXPORT_REACH, how)): 1 for signal, how in reach().items()
-        })  # fmt: skip
+    ) -> None:  # fmt: skip
+        self._totals, self._judges, self._accounting, self._lost = totals, judges, accounting, lost
+        self._score, self._duration, self._lag, self._judge_duration = (
+            meter.create_histogram(
+                instrument.name, unit=instrument.unit, description=instrument.description,
+                explicit_bucket_boundaries_advisory=list(instrument.boundaries or ()),
+            )
+            for instrument in _HISTOGRAMS
+        )  # fmt: skip
+        observed: dict[Instrument, Callable[[], Mapping[Labels, Any]]] = {
+            names.METRIC_RESULTS: lambda: totals.results,
+            names.METRIC_ERRORS: lambda: totals.errors,
+            **{weighted: partial(totals.sums.__getitem__, weighted.name) for weighted in _WEIGHTED},
+            names.METRIC_RESPONSES: self._responses,
+            **{gauge: partial(_gauge, gauges, key) for key, gauge in _GAUGES.items()},
+            names.METRIC_LAST_SUCCESS: partial(_gauge, lambda: {"": totals.last_success}, ""),
+            names.METRIC_EXPORT_LOST: self._losses,
+            names.METRIC_EXPORT_SIGNALS: lambda: {
+                ((names.EXPORT_SIGNAL, signal), (names.EXPORT_REACH, how)): 1 for signal, how in reach().items()
+            },
+            names.METRIC_JUDGE_CALLS: lambda: judges.calls,
+            names.METRIC_JUDGE_TOKENS: lambda: judges.tokens,
+            names.METRIC_JUDGE_COST: lambda: judges.cost,
+            names.METRIC_JUDGE_BREAKER: judges.breakers,
+            names.METRIC_JUDGE_BUDGET: judges.budgets,
+        }
+        for instrument, read in observed.items():
+            create = getattr(meter, f"create_observable_{instrument.kind}")
+            callback = partial(_observations, read)
+            create(instrument.name, [callback], unit=instrument.unit, description=instrument.description)
 
     def record_score(self, result: EvaluationResult, agent: str | None, model: str | None, context: Context) -> None:
         """Record a normalized score, and the time of an evaluator that calls a model, with an exemplar of the span."""
@@ -282,22 +312,32 @@ class Instruments:
             lag_s = max(0, response.ended_ns - response.response_ended_ns) / 1e9
             self._lag.record(lag_s, {names.AGENT_NAME: agent} if agent else {}, context=context)
 
+    def record_judge_call(self, call: JudgeCall, context: Context) -> None:
+        """Record how long a call of a judge took, with an exemplar of the span."""
+        attributes = {names.JUDGE_MODEL: self._judges.bounded("model of a judge", call.model) or ""}
+        if (error_type := self._judges.bounded("outcome of a judge", call.error_type)) is not None:
+            attributes[names.ERROR_TYPE] = error_type
+        self._judge_duration.record(call.duration_s, attributes, context=context)
+
     def _responses(self) -> dict[Labels, int]:
-        if self._accounting is None:
-            return {}
         totals: dict[Labels, int] = {}
-        for agent, cell in self._accounting.by_agent().items():
+        for agent, outcomes in (self._accounting.by_agent() if self._accounting is not None else {}).items():
             name = (names.AGENT_NAME, self._totals.bounded("agent", agent) or "")
-            for outcome, count in cell.items():
-                key = (name, (names.OUTCOME, outcome))
-                totals[key] = totals.get(key, 0) + count  # several agents may be ``_other``
+            for outcome, count in outcomes.items():
+                _add(totals, (name, (names.OUTCOME, outcome)), count)  # several agents may be ``_other``
         return totals
 
+    def _losses(self) -> dict[Labels, int]:
+        # Every series starts at 0, so that its first loss is an increase.
+        every = {(signal, reason): 0 for signal in _SIGNALS for reason in names.LOST_REASONS} | dict(self._lost)
+        return {((names.EXPORT_SIGNAL, key[0]), (names.EXPORT_REASON, key[1])): count for key, count in every.items()}
 
-def _lost(counts: Mapping[tuple[str, str], int]) -> dict[Labels, int]:
-    # Every series starts at 0, so that its first loss is an increase.
-    every = {(signal, reason): 0 for signal in _SIGNALS for reason in names.LOST_REASONS} | dict(counts)
-    return {
-        ((names.EXPORT_SIGNAL, signal), (names.EXPORT_REASON, reason)): count
-        for (signal, reason), count in every.items()
-    }
+
+def _gauge(read: Callable[[], Mapping[str, float | None]], key: str) -> dict[Labels, float]:
+    value = read().get(key)
+    return {} if value is None else {(): value}
+
+
+def _observations(read: Callable[[], Mapping[Labels, Any]], _: CallbackOptions) -> list[Observation]:
+    # A copy: the background thread may add to the totals while the exporter reads.
+    return [Observation(value, dict(labels)) for labels, value in dict(read()).items()]

@@ -1,18 +1,27 @@
-"""Private providers: what emits to an exporter of ours where the application has no provider of its own.
+"""Private providers: what emits, to an exporter of ours, where the application has no provider of its own.
 
-The only module that meets the SDK; it is imported when a handler is set up that will need it. The providers register no
-exit handlers, because the SDK's may take 30 s.
+The only module that meets the SDK. The providers register no exit handlers, because the SDK's may take 30 s. The
+exporter stands in place of the SDK's batch processors and exporters: those drop a batch after ten seconds without a
+receiver, discard the result, and take CPU time from the host's threads.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
+import threading
+import time
 import uuid
+import zlib
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 from sys import getsizeof
 from typing import Any
 
+from opentelemetry.context import _SUPPRESS_INSTRUMENTATION_KEY, attach, detach, set_value
 from opentelemetry.sdk._logs import LoggerProvider, LogRecordProcessor, ReadableLogRecord
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import MetricReader
@@ -21,16 +30,24 @@ from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.id_generator import IdGenerator
 
 from agenteval_otel.runtime.fork import reset_in_child
-from agenteval_otel.telemetry.exporter import Exporter
-from agenteval_otel.telemetry.senders import load_signal
-from agenteval_otel.telemetry.target import OtlpTarget, positive
+from agenteval_otel.runtime.log import log
+from agenteval_otel.runtime.memory import MEMORY
+from agenteval_otel.runtime.worker import Worker
+from agenteval_otel.telemetry.target import Delivery, OtlpTarget, Sender, Signal, positive
 
 _METRICS_EVERY_MS = 60_000.0
+_EAGER_ITEMS = 512
+_DELAY_S = 1.0
+_MAX_ROUNDS = 64
+_REST_MAX_S = 0.1
+_BATCH_ITEMS = 128
+_BATCH_BYTES = 1024 * 1024
+_BACKOFF_S = (1.0, 10.0)
 
 
 def private_provider(signal: str, target: OtlpTarget, exporter: Exporter, resource: Any = None) -> Any:
     """A provider of one signal that emits to the exporter; with a resource, else with one from the environment."""
-    loaded = load_signal(signal)
+    loaded = Signal(signal)
     exporter.add(loaded, target.sender(loaded))
     resource = resource or _resource()
     if signal == "TRACES":
@@ -49,15 +66,14 @@ def private_provider(signal: str, target: OtlpTarget, exporter: Exporter, resour
 
 
 class _Exported:
-    """What the processors of both signals do at a flush and at the end."""
-
     def __init__(self, exporter: Exporter) -> None:
+        super().__init__()
         self._exporter = exporter
 
-    def shutdown(self) -> None:
+    def shutdown(self, timeout_millis: float = 30_000, **_: Any) -> None:
         self._exporter.close()
 
-    def force_flush(self, timeout_millis: int = 30_000) -> bool:
+    def force_flush(self, timeout_millis: float = 30_000) -> bool:
         return self._exporter.flush()
 
 
@@ -78,21 +94,11 @@ class _ExportedRecords(_Exported, LogRecordProcessor):
         self._exporter.put("LOGS", readable, _size_of(record.attributes))
 
 
-class _CollectedMetrics(MetricReader):
+class _CollectedMetrics(_Exported, MetricReader):
     """Cumulative; the exporter's thread collects, where the SDK's reader has a thread of its own."""
 
-    def __init__(self, exporter: Exporter) -> None:
-        super().__init__()
-        self._exporter = exporter
-
     def _receive_metrics(self, metrics_data: Any, timeout_millis: float = 10_000, **_: Any) -> None:
-        self._exporter.keep_newest(metrics_data)
-
-    def shutdown(self, timeout_millis: float = 30_000, **_: Any) -> None:
-        self._exporter.close()
-
-    def force_flush(self, timeout_millis: float = 10_000) -> bool:
-        return self._exporter.flush()
+        self._exporter.streams["METRICS"].keep_newest(metrics_data)
 
 
 class _SystemIds(IdGenerator):
@@ -106,7 +112,6 @@ class _SystemIds(IdGenerator):
 
 
 def _size_of(attributes: Any) -> int:
-    """About how many bytes an item keeps alive."""
     several = (value if type(value) is tuple else (value,) for value in attributes.values())
     return 1_024 + sum(getsizeof(value) for values in several for value in values)
 
@@ -127,3 +132,284 @@ def _instance_id() -> str:
 
 
 reset_in_child(_instance_id.cache_clear)
+
+
+class Exporter:
+    """A bounded queue for each signal, and one worker at low duty, which looks at them once a second.
+
+    `on_lost` gets, on any thread, the signal, one of `semconv.LOST_REASONS` and how many items will never be sent.
+    """
+
+    def __init__(self, on_lost: Callable[[str, str, int], object]) -> None:
+        self.streams: dict[str, _Stream] = {}
+        self._on_lost = on_lost
+        self._collect: Callable[[], None] | None = None
+        self._collect_every_s = self._collect_at = 0.0
+        self._exporting = threading.Lock()
+        self._worker = Worker(
+            "agenteval-export", max_waiting=_MAX_ROUNDS, idle_s=_DELAY_S, on_idle=self._export_all, stays=True
+        )
+        self._closed = False
+        self._pid = os.getpid()
+
+    def __repr__(self) -> str:
+        return f"<Exporter {' '.join(sorted(self.streams)).lower()}>"
+
+    def add(self, signal: Signal, sender: Sender) -> None:
+        self.streams[signal.name] = _Stream(signal, sender, self._on_lost, self._drop_oldest)
+
+    def collect_with(self, collect: Callable[[], None], every_s: float) -> None:
+        """Have metrics collected every so often, and with each flush."""
+        self._collect, self._collect_every_s, self._collect_at = collect, every_s, time.monotonic() + every_s
+        self._worker.start()
+
+    def put(self, name: str, item: Any, size_bytes: int) -> None:
+        """Take an item of a signal; never blocks. In a forked child nothing is taken: it has providers of its own."""
+        if self._pid != os.getpid():
+            return
+        stream = self.streams[name]
+        if self._closed:
+            self._on_lost(stream.name, "shutdown", 1)
+            return
+        stream.put(item, size_bytes)
+        if self._closed:  # a close came between
+            stream.drop_all("shutdown")
+        elif not self._worker.has_thread:
+            self._worker.start()  # at the interpreter's exit none starts: a flush exports what waits
+        elif len(stream) >= _EAGER_ITEMS and not self._worker.waiting:
+            self._worker.submit(self._export_all)
+
+    def flush(self) -> bool:
+        """Send on this thread what waits now, without rests; False where something of it still waits.
+
+        What comes meanwhile is for the next flush: it may come faster than it goes.
+        """
+        if self._pid != os.getpid():
+            return True
+        self._collect_now()
+        return all([self._flush(stream) for stream in list(self.streams.values())])
+
+    def close(self) -> None:
+        """Take nothing more, send what waits, and end the thread.
+
+        After the first batch of a signal that is refused the rest of the signal is lost: the receiver is down.
+        """
+        if self._pid != os.getpid() or self._closed:
+            return
+        self._closed = True
+        self._worker.close(0.0)
+        self.flush()
+        for stream in self.streams.values():
+            stream.drop_all("shutdown")
+            stream.sender.close()
+
+    def _flush(self, stream: _Stream) -> bool:
+        items = len(stream)
+        while items > 0:
+            with self._exporting:
+                items -= stream.encode_next()
+        end_ns = time.monotonic_ns()
+        while True:
+            with self._exporting:  # what the thread was sending is sent now, or waits again
+                oldest_ns = stream.oldest_ns()
+                if oldest_ns is None or oldest_ns > end_ns:
+                    return True
+                if time.monotonic() < stream.not_before or not stream.send_next():
+                    return False
+
+    def _collect_now(self) -> None:
+        if self._collect is None:
+            return
+        self._collect_at = time.monotonic() + self._collect_every_s
+        try:
+            with self._exporting:
+                self._collect()
+        except Exception as error:
+            log.warning("export_failed", part="metrics", status=type(error).__name__)
+
+    def _export_all(self) -> None:
+        if not self._closed and time.monotonic() >= self._collect_at:
+            self._collect_now()
+        for stream in list(self.streams.values()):
+            self._export(stream)
+
+    def _export(self, stream: _Stream) -> None:
+        """Encode what waits now, with rests, and send it as far as the receiver takes it."""
+        items = len(stream)  # later items are for the next round: they would make small batches
+        while not self._closed:
+            began = time.thread_time()
+            with self._exporting:
+                if items > 0:
+                    items -= stream.encode_next()
+                is_sending = stream.oldest_ns() is not None and not stream.is_waiting() and stream.send_next()
+            if items <= 0 and not is_sending:
+                return
+            time.sleep(min(_REST_MAX_S, time.thread_time() - began))
+
+    def _drop_oldest(self) -> bool:
+        """Make room; metrics stay, the newest replaces them anyway."""
+        streams = [stream for name, stream in list(self.streams.items()) if name != "METRICS"]
+        streams.sort(key=lambda stream: stream.oldest_ns() or time.monotonic_ns())
+        return any(stream.drop_oldest("no_room") for stream in streams)
+
+
+@dataclass(slots=True)
+class _Batch:
+    """An encoded request and the number of its items; packed while it waits for a receiver that is away."""
+
+    data: bytes
+    count: int
+    encoded_ns: int
+    is_packed: bool = False
+
+    def pack(self) -> None:
+        if not self.is_packed:  # OTLP repeats itself
+            self.data, self.is_packed = zlib.compress(self.data, 1), True
+
+
+class _Stream:
+    """One signal: a queue of items, then of encoded batches, bounded by `MEMORY.encoded_batches`.
+
+    Any thread calls `put` and the methods that drop; one thread at a time calls the others. `make_room` drops the
+    oldest of all streams; False where nothing is left to drop.
+    """
+
+    def __init__(
+        self, signal: Signal, sender: Sender, on_lost: Callable[[str, str, int], object], make_room: Callable[[], bool]
+    ) -> None:
+        self.name, self.sender = signal.name.lower(), sender
+        self._signal, self._on_lost, self._make_room = signal, on_lost, make_room
+        self._items: deque[tuple[Any, int]] = deque()
+        self._batches: deque[_Batch] = deque()
+        self._retry_at = self._backoff_s = 0.0
+        self.not_before = 0.0  # the receiver has asked not to be asked until then
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def oldest_ns(self) -> int | None:
+        """When the oldest waiting batch was encoded."""
+        with contextlib.suppress(IndexError):
+            return self._batches[0].encoded_ns
+        return None
+
+    def is_waiting(self) -> bool:
+        """Whether the receiver is away, and it is too early for the next try."""
+        return time.monotonic() < max(self._retry_at, self.not_before)
+
+    def put(self, item: Any, size_bytes: int) -> None:
+        """Take an item; where there is no room the oldest goes. Never blocks."""
+        if self._reserve(size_bytes, 1):
+            self._items.append((item, size_bytes))
+
+    def keep_newest(self, item: Any) -> None:
+        """Take a collection of metrics in place of all that waits: it is cumulative."""
+        batches = self._encoded(item)
+        with contextlib.suppress(IndexError):
+            while True:
+                MEMORY.encoded_batches.release(len(self._batches.popleft().data))
+        self._keep(batches)
+
+    def encode_next(self) -> int:
+        """Encode the oldest items, as many as go together; gives their number, at least 1."""
+        items: list[Any] = []
+        size = 0
+        with contextlib.suppress(IndexError):  # another thread drops the oldest
+            while len(items) < _BATCH_ITEMS and (not items or size + self._items[0][1] <= _BATCH_BYTES):
+                item, size_bytes = self._items.popleft()
+                items.append(item)
+                size += size_bytes
+        batches = self._encoded(items) if items else []
+        MEMORY.encoded_batches.release(size)
+        self._keep(batches)
+        return max(1, len(items))
+
+    def send_next(self) -> bool:
+        """Send the oldest batch; False when it has to wait. A retry sends the same bytes."""
+        try:
+            batch = self._batches.popleft()
+        except IndexError:
+            return True
+        data = zlib.decompress(batch.data) if batch.is_packed else batch.data
+        delivery = self._send(data)
+        MEMORY.encoded_batches.release(len(batch.data))
+        if delivery.retryable:
+            self._back_off(delivery)
+            batch.pack()
+            self._keep([batch], first=True)
+            return False
+        self._backoff_s = self._retry_at = 0.0
+        if delivery.too_large and batch.count > 1:
+            first = batch.count // 2
+            halves = zip(self._signal.halves(data, batch.count), (first, batch.count - first), strict=True)
+            self._keep([_Batch(half, count, batch.encoded_ns) for half, count in halves], first=True)
+        elif delivery.rejected or not delivery.delivered:
+            lost = min(delivery.rejected, batch.count) if delivery.delivered else batch.count
+            log.warning("export_failed", part=self.name, status=delivery.status, lost=lost)
+            self._on_lost(self.name, "too_large" if delivery.too_large else "rejected", lost)
+        return True
+
+    def drop_oldest(self, reason: str) -> bool:
+        """Drop the oldest batch, else the oldest item; False where nothing waits."""
+        try:
+            batch = self._batches.popleft()
+            size_bytes, count = len(batch.data), batch.count
+        except IndexError:
+            try:
+                size_bytes, count = self._items.popleft()[1], 1
+            except IndexError:
+                return False
+        MEMORY.encoded_batches.release(size_bytes)
+        self._on_lost(self.name, reason, count)
+        return True
+
+    def drop_all(self, reason: str) -> None:
+        while self.drop_oldest(reason):
+            pass
+
+    def _encoded(self, items: Any) -> list[_Batch]:
+        """The items as requests; an item that cannot be encoded costs itself."""
+        try:
+            request = self._signal.encode(items)
+            return [_Batch(request.SerializeToString(), self._signal.count(request), time.monotonic_ns())]
+        except Exception as error:
+            if isinstance(items, list) and len(items) > 1:
+                middle = len(items) // 2
+                return self._encoded(items[:middle]) + self._encoded(items[middle:])
+            log.warning("export_failed", part=self.name, status=type(error).__name__, lost=1)
+            self._on_lost(self.name, "unencodable", 1)
+            return []
+
+    def _keep(self, batches: list[_Batch], *, first: bool = False) -> None:
+        for batch in reversed(batches) if first else batches:
+            if self.is_waiting():
+                batch.pack()
+            if self._reserve(len(batch.data), batch.count):
+                (self._batches.appendleft if first else self._batches.append)(batch)
+
+    def _reserve(self, size_bytes: int, count: int) -> bool:
+        """Reserve memory, where there is none in place of the oldest; what does not fit at all is lost."""
+        while not MEMORY.encoded_batches.reserve(size_bytes):
+            if not self._make_room():
+                self._on_lost(self.name, "no_room", count)
+                return False
+        return True
+
+    def _back_off(self, delivery: Delivery) -> None:
+        now = time.monotonic()
+        least, most = _BACKOFF_S
+        self._backoff_s = min(most, max(least, 2 * self._backoff_s))
+        self._retry_at = now + self._backoff_s * (0.8 + os.urandom(1)[0] / 640)
+        if delivery.wait_s is not None:
+            # Never at once: with "after 0 s" a flush would retry without end.
+            self.not_before = now + max(least, delivery.wait_s)
+        log.warning("export_failed", part=self.name, status=delivery.status, waiting_batches=len(self._batches) + 1)
+
+    def _send(self, data: bytes) -> Delivery:
+        token = attach(set_value(_SUPPRESS_INSTRUMENTATION_KEY, True))  # exports are not traced
+        try:
+            return self.sender.send(data)
+        except BaseException as error:  # also SystemExit: it would end the thread, and with it every export
+            return Delivery(False, type(error).__name__)
+        finally:
+            detach(token)

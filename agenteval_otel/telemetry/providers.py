@@ -1,8 +1,8 @@
-"""Which OpenTelemetry providers the signals go to, resolved per signal and late.
+"""Which OpenTelemetry providers the signals go to, resolved per signal and late, and how much they still take.
 
 An explicit provider, else the application's real global one, else (an OTLP endpoint is configured) a private one with
 the application's resource, else none. The globals are never replaced. Private providers are built on the background
-thread, never at import and never on the caller's; after a fork the child builds its own.
+thread; after a fork the child builds its own.
 
 A private provider's signal is *delivered*: its exporter knows what the receiver took. A signal of the application's
 provider is *handed over*: what its processor does with it is unknown.
@@ -11,8 +11,9 @@ provider is *handed over*: what its processor does with it is unknown.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from typing import Any, Literal
+from collections.abc import Callable, Sequence
+from itertools import chain
+from typing import Any, Final, Literal, TypeVar
 
 from opentelemetry import _logs, metrics, trace
 
@@ -20,31 +21,28 @@ from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.runtime.log import log
 from agenteval_otel.runtime.worker import Worker
 from agenteval_otel.semconv import SCHEMA_URL, SCOPE_NAME
-from agenteval_otel.telemetry import backpressure
-from agenteval_otel.telemetry.exporter import Exporter
-from agenteval_otel.telemetry.senders import SIGNALS
 from agenteval_otel.telemetry.spans import EventLog
-from agenteval_otel.telemetry.target import OtlpTarget, is_off, scope_version, sdk_disabled
+from agenteval_otel.telemetry.target import SIGNALS, OtlpTarget, is_off, scope_version, sdk_disabled
 
-_PROXIES = ("ProxyTracerProvider", "ProxyLoggerProvider", "_ProxyMeterProvider")
+T = TypeVar("T")
+_PROXIES: Final = ("ProxyTracerProvider", "ProxyLoggerProvider", "_ProxyMeterProvider")
+_UNSEEN_ITEMS: Final = 512
+_UNSEEN_DELAY_S: Final = 5.0
+_STUCK_S: Final = 5.0
+_NUDGE_S: Final = 0.1
 
 
 class Providers:
     """Resolves tracer, event log and meter; built ones are kept, missing ones are looked for again next time."""
 
     def __init__(
-        self,
-        *,
-        tracer_provider: Any = None,
-        logger_provider: Any = None,
-        meter_provider: Any = None,
+        self, *, tracer_provider: Any = None, logger_provider: Any = None, meter_provider: Any = None,
         target: OtlpTarget | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._explicit = {"TRACES": tracer_provider, "LOGS": logger_provider, "METRICS": meter_provider}
         self._target = target or OtlpTarget()
         self.on_lost: Callable[[str, str, int], object] = lambda signal, reason, count: None
-        self.on_host: Callable[[], object] = lambda: None
-        """Called when a provider of the application's is first used; on any thread."""
+        self.on_host: Callable[[], object] = lambda: None  # when one of the application's is first used; on any thread
         self.lost: dict[tuple[str, str], int] = {}
         self.warns = True
         self._flushing = Worker("agenteval-flush", max_waiting=1, idle_s=0.0)
@@ -53,12 +51,6 @@ class Providers:
 
     def __repr__(self) -> str:
         return f"<Providers resolved={sorted(self._resolved)} private={sorted(self._private)}>"
-
-    @property
-    def nowhere(self) -> bool:
-        """Whether every signal is switched off: by ``OTEL_SDK_DISABLED``, or by ``OTEL_<SIGNAL>_EXPORTER=none`` where
-        no provider of the application's takes it."""
-        return sdk_disabled() or all(is_off(signal) and self._of_host(signal) is None for signal in SIGNALS)
 
     def reach(self) -> dict[str, Literal["delivered", "handed_over"]]:
         """What a flush can say of each emitted signal: that the receiver, or that the application's provider has it."""
@@ -80,15 +72,15 @@ class Providers:
 
     def _forget(self) -> None:
         self.lost.clear()
-        self._exporter: Exporter | None = None
+        self._exporter: Any = None
         self._resolved: dict[str, Any] = {}
         self._hosts: dict[str, Any] = {}
         self._private: dict[str, Any] = {}
         self._unbuildable: set[str] = set()
         self._losses = self._reported_losses = 0
         self._warned = False
-        self._backpressure = backpressure.Backpressure()
-        self._judged: tuple[Any, tuple[Any, ...], bool] = (None, (), False)
+        self.backpressure = Backpressure()
+        self._late: tuple[Any, Any, bool] = (None, (), False)
         self._flushed = True
 
     def prepare(self) -> None:
@@ -110,7 +102,7 @@ class Providers:
         host = self._hosts.get(signal)
         if host is None and signal not in self._private:
             host = self._of_host(signal)
-        if host is None or not backpressure.is_shut_down(host) or sdk_disabled():
+        if host is None or not is_shut_down(host) or sdk_disabled():
             return False
         self.lose(signal.lower(), "provider_shut_down")
         log.warning("provider_shut_down", part=signal.lower())
@@ -118,12 +110,7 @@ class Providers:
 
     def tracer(self) -> trace.Tracer | None:
         """The tracer; None when no provider is to be had. May build a provider: background thread only."""
-        if self.is_gone("TRACES"):
-            return None
-        tracer: trace.Tracer | None = self._resolve(
-            "TRACES", lambda provider: provider.get_tracer(SCOPE_NAME, scope_version(), schema_url=SCHEMA_URL)
-        )
-        return tracer
+        return None if self.is_gone("TRACES") else self._resolve("TRACES", _tracer_of)
 
     def tracer_now(self) -> trace.Tracer | None:
         """The tracer if it is there already or costs no time to have: for the caller's thread.
@@ -140,42 +127,28 @@ class Providers:
         the SDK's batch processor, because that may act on spans while the handler runs, nor where the provider shows
         none because it is not the SDK's. Cheap, on any thread."""
         provider = self._explicit["TRACES"] or self._private.get("TRACES") or trace.get_tracer_provider()
-        processors, judged = backpressure.processors_of(provider), self._judged
-        if provider is not judged[0] or processors is not judged[1]:
-            judged = (
-                provider,
-                processors,
-                backpressure.are_seen(provider) and all(map(backpressure.is_batch_processor, processors)),
-            )
-            self._judged = judged
-        return judged[2]
+        processors, late = processors_of(provider), self._late
+        if provider is not late[0] or processors is not late[1]:
+            is_late = processors is not None and all(map(is_batch_processor, processors))
+            late = self._late = (provider, processors, is_late)
+        return late[2]
 
     def has_room(self) -> bool:
         """Whether the host's span and log processors take what the next answer emits. Background thread only."""
         hosts = [host for signal, host in self._hosts.items() if signal != "METRICS"]
-        return self._backpressure.has_room(hosts) or self._backpressure.is_stuck()
-
-    def sent(self, items: int) -> None:
-        """Count what was emitted, where the host's queues cannot be seen."""
-        self._backpressure.sent(items)
+        return self.backpressure.has_room(hosts) or self.backpressure.is_stuck()
 
     def has_room_for_spans(self) -> bool:
         """False while the host's processors have been full for seconds: then our own spans are left out."""
-        return not self._backpressure.is_stuck()
+        return not self.backpressure.is_stuck()
 
     def events(self) -> EventLog | None:
         """The event log; None when no provider is to be had. Background thread only."""
-        if self.is_gone("LOGS"):
-            return None
-        events: EventLog | None = self._resolve("LOGS", EventLog)
-        return events
+        return None if self.is_gone("LOGS") else self._resolve("LOGS", EventLog)
 
     def meter(self) -> metrics.Meter | None:
         """The meter; None when no provider is to be had. Background thread only."""
-        meter: metrics.Meter | None = self._resolve(
-            "METRICS", lambda provider: provider.get_meter(SCOPE_NAME, scope_version(), schema_url=SCHEMA_URL)
-        )
-        return meter
+        return self._resolve("METRICS", _meter_of)
 
     def flush(self, timeout_s: float) -> bool:
         """Have the providers export what they hold, in a thread of its own: the SDK's own time limits do not hold.
@@ -183,7 +156,7 @@ class Providers:
         True says that private exporters have *delivered* everything, and that the application's providers were *handed*
         the rest: False when the time ran out, when something waits for a receiver that is away, when anything was lost
         since the last flush, or when a processor of the application's is full, shut down or absent. A flush that is
-        still under way is waited for first: what came after it began is for the next one.
+        still under way is waited for first.
         """
         if not self._resolved:
             return True
@@ -191,11 +164,10 @@ class Providers:
         if not self._flushing.close(timeout_s):
             return False
         self._flushed = False
-        self._flushing.submit(self.flush_here)  # not taken where no thread can be started any more: so it stays False
+        self._flushing.submit(self._flush_here)  # not taken where no thread can be started any more: so it stays False
         return self._flushing.close(deadline - time.monotonic()) and self._flushed
 
-    def flush_here(self) -> None:
-        """Export what the providers hold on this thread, for as long as the SDK takes."""
+    def _flush_here(self) -> None:
         complete = self._exporter is None or self._exporter.flush()
         for signal in SIGNALS:
             provider = None if signal in self._private else self._of_host(signal)
@@ -216,12 +188,10 @@ class Providers:
         for provider in private.values():
             provider.shutdown()
 
-    def _resolve(self, signal: str, make: Callable[[Any], Any]) -> Any:
-        known = self._resolved.get(signal)
-        if known is not None:
+    def _resolve(self, signal: str, make: Callable[[Any], T]) -> T | None:
+        known: T | None = self._resolved.get(signal)
+        if known is not None or sdk_disabled():
             return known
-        if sdk_disabled():
-            return None
         provider = self._of_host(signal)
         if provider is None and self._target.is_configured(signal):
             provider = self._build(signal)
@@ -241,17 +211,16 @@ class Providers:
         try:
             from agenteval_otel.telemetry import private
 
-            if self._exporter is None:
-                self._exporter = Exporter(self.lose)
-            self._private[signal] = private.private_provider(signal, self._target, self._exporter, self._resource())
+            self._exporter = self._exporter or private.Exporter(self.lose)
+            # Jaeger warns of clock skew unless parent and child name the same host.
+            resource = getattr(self._of_host("TRACES"), "resource", None)
+            self._private[signal] = private.private_provider(signal, self._target, self._exporter, resource)
         except Exception as error:
             self._unbuildable.add(signal)
             log.warning(
-                "wrong_telemetry",
-                part=signal.lower(),
-                error_type=type(error).__name__,
+                "wrong_telemetry", part=signal.lower(), error_type=type(error).__name__,
                 fix="is the endpoint or the protocol wrong, or is the process ending?",
-            )
+            )  # fmt: skip
         return self._private.get(signal)
 
     def _warn_once(self) -> None:
@@ -263,24 +232,24 @@ class Providers:
             signal.lower() for signal in SIGNALS
             if self._of_host(signal) is None and not is_off(signal) and not self._target.is_configured(signal)
         ]  # fmt: skip
-        if not missing:
-            return
-        log.warning(
-            "no_telemetry", signals=", ".join(missing),
-            fix="set OTEL_EXPORTER_OTLP_ENDPOINT, an OpenTelemetry provider, or telemetry.endpoint in the settings",
-        )  # fmt: skip
+        if missing:
+            log.warning(
+                "no_telemetry", signals=", ".join(missing),
+                fix="set OTEL_EXPORTER_OTLP_ENDPOINT, an OpenTelemetry provider, or telemetry.endpoint in the settings",
+            )  # fmt: skip
 
-    def _resource(self) -> Any:
-        """The resource of the application's tracer provider, where it has one.
 
-        Jaeger warns of clock skew unless parent and child name the same host.
-        """
-        return getattr(self._explicit["TRACES"] or _global_provider("TRACES"), "resource", None)
+def _tracer_of(provider: Any) -> Any:
+    return provider.get_tracer(SCOPE_NAME, scope_version(), schema_url=SCHEMA_URL)
+
+
+def _meter_of(provider: Any) -> Any:
+    return provider.get_meter(SCOPE_NAME, scope_version(), schema_url=SCHEMA_URL)
 
 
 def _handed_over(provider: Any) -> bool:
     """Whether the application's provider can take what is ours, and has flushed it as far as it says."""
-    if not backpressure.can_take(provider):
+    if not _can_take(provider):
         return False
     try:
         force_flush = getattr(provider, "force_flush", None)
@@ -301,3 +270,127 @@ def _global_provider(signal: str) -> Any | None:
         provider, placeholder = metrics.get_meter_provider(), metrics.NoOpMeterProvider
     # The classes that stand before the real ones are private to the interface, in part.
     return None if isinstance(provider, placeholder) or type(provider).__name__ in _PROXIES else provider
+
+
+def processors_of(provider: Any) -> tuple[Any, ...] | None:
+    """The processors of an SDK provider of spans or logs; None where they cannot be seen."""
+    processors = _seen(provider)
+    return _seen(getattr(provider, "provider", None)) if processors is None else processors  # Logfire's is outside
+
+
+def _seen(provider: Any) -> tuple[Any, ...] | None:
+    processors = getattr(getattr(provider, "_active_span_processor", None), "_span_processors", None)
+    if type(processors) is not tuple:
+        processors = getattr(getattr(provider, "_multi_log_record_processor", None), "_log_record_processors", None)
+    return processors if type(processors) is tuple else None
+
+
+def is_batch_processor(processor: Any) -> bool:
+    """Whether it is the SDK's own batch processor, or that of our private providers: neither acts on a span's start."""
+    kind = type(processor)
+    is_sdk = kind.__module__.startswith("opentelemetry.sdk.")
+    return _is_ours(kind) or (is_sdk and kind.__name__ in ("BatchSpanProcessor", "BatchLogRecordProcessor"))
+
+
+def _is_ours(kind: type) -> bool:
+    return kind.__module__.startswith("agenteval_otel.")
+
+
+class Backpressure:
+    """Says whether the processors behind some providers have room. Background thread only.
+
+    The SDK's batch processors evict the oldest item of a full queue, the host's or ours. Emission therefore waits while
+    a queue is more than a quarter full. The queues are private parts of the SDK, and of subclasses such as Langfuse's:
+    where they cannot be seen, at most 512 items go out per schedule delay. Other processors have no queue to wait for.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._processors: list[tuple[Any, ...] | None] = []
+        self._queues: list[tuple[Any, int, int]] = []
+        self._unseen = False
+        self._sent, self._since = 0, clock()
+        self._full_since: float | None = None
+        self._asked_at, self._least_over = 0.0, 0
+
+    def has_room(self, providers: Sequence[Any]) -> bool:
+        """Whether the next answer may be emitted now."""
+        processors = [processors_of(provider) for provider in providers]
+        if processors != self._processors:
+            self._look_at(processors)
+        over = max((len(queue) - limit for queue, limit, _ in self._queues), default=-1)
+        within_rate = not self._unseen or self._within_rate()
+        if over < 0 and within_rate:
+            self._full_since = None
+            return True
+        now = self._clock()
+        if self._full_since is None or over < self._least_over:
+            self._full_since = self._asked_at = now
+            self._least_over = over
+        # The SDK's thread can miss the wake-up of a full batch; the next item wakes it again.
+        is_quiet = within_rate and now - self._asked_at >= _NUDGE_S
+        if is_quiet and all(len(queue) < half for queue, _, half in self._queues):
+            self._asked_at = now
+            return True
+        return False
+
+    def is_stuck(self) -> bool:
+        """Whether the processors have been full for five seconds without getting rid of anything."""
+        return self._full_since is not None and self._clock() - self._full_since > _STUCK_S
+
+    def sent(self, items: int) -> None:
+        """Count what was emitted, for processors whose queues cannot be seen."""
+        self._sent += items
+
+    def _look_at(self, processors: list[tuple[Any, ...] | None]) -> None:
+        self._processors, self._queues, self._unseen = processors, [], None in processors
+        for processor in chain.from_iterable(filter(None, processors)):
+            batches = getattr(processor, "_batch_processor", None)
+            queue, capacity = getattr(batches, "_queue", None), getattr(batches, "_max_queue_size", None)
+            batch = getattr(batches, "_max_export_batch_size", None)
+            if hasattr(queue, "__len__") and type(capacity) is int and type(batch) is int:
+                # The SDK's thread wakes up for a whole batch: a limit below that would wait for its schedule.
+                self._queues.append((queue, max(1, min(max(capacity // 4, batch), capacity // 2)), capacity // 2))
+            elif is_batch_processor(processor) and not _is_ours(type(processor)):
+                self._unseen = True
+
+    def _within_rate(self) -> bool:
+        now = self._clock()
+        if now - self._since >= _UNSEEN_DELAY_S:
+            self._sent, self._since = 0, now
+        return self._sent < _UNSEEN_ITEMS
+
+
+def is_shut_down(provider: Any) -> bool:
+    """Whether the provider is shut down. Cheap: called for every answer."""
+    try:
+        processors = processors_of(provider)
+        if not processors:
+            return getattr(provider, "_shutdown", False) is True  # a meter provider
+        for processor in processors:  # noqa: SIM110 - a third less than `all`, on the caller's thread
+            if not _is_shut_down(processor):
+                return False
+        return True
+    except Exception:
+        return False
+
+
+def _can_take(provider: Any) -> bool:
+    """Whether every processor of the provider has room and runs; False where there is none."""
+    try:
+        processors = processors_of(provider)
+        if processors:
+            return not any(_is_shut_down(processor) or _is_full(processor) for processor in processors)
+        has_none = hasattr(provider, "add_span_processor") or hasattr(provider, "add_log_record_processor")
+        return not has_none and not is_shut_down(provider)  # a meter provider
+    except Exception:
+        return True  # the queue cannot be seen
+
+
+def _is_shut_down(processor: Any) -> bool:
+    return getattr(getattr(processor, "_batch_processor", processor), "_shutdown", False) is True
+
+
+def _is_full(processor: Any) -> bool:
+    batches = getattr(processor, "_batch_processor", None)
+    return batches is not None and len(batches._queue) >= batches._max_queue_size

@@ -1,8 +1,7 @@
 """Spans and events: the evaluated span, the run span, the result spans, and the log of events.
 
 A span that has ended takes no attributes, and results come after the answer, so they have their own carrier: the run
-span, a child of the evaluated one. Outside any trace the handler gets its own ``invoke_agent`` span. An event is a log
-record with an event name; OpenTelemetry's interface for logs is still private.
+span, a child of the evaluated one. Outside any trace the handler gets its own ``invoke_agent`` span.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from typing import Any, Literal
 
 from opentelemetry import _logs, trace
 from opentelemetry.context import Context
-from opentelemetry.trace import Link, NonRecordingSpan, Span, SpanContext, SpanKind, Status, StatusCode, TraceFlags
+from opentelemetry.trace import Link, NonRecordingSpan, Span, SpanContext, Status, StatusCode, TraceFlags
 from opentelemetry.trace.span import TraceState
 
 from agenteval_otel import semconv as names
@@ -37,10 +36,8 @@ def open_agent_span(
     tracer: trace.Tracer, agent: str, attributes: Mapping[str, Any], *, started_ns: int, context: Context | None = None
 ) -> Span:
     """Start the decorator's own ``invoke_agent {agent}`` span, at once or afterwards with its true start."""
-    return tracer.start_span(
-        f"{names.OPERATION_INVOKE_AGENT} {agent}", context=context, kind=SpanKind.INTERNAL, attributes=dict(attributes),
-        start_time=started_ns,
-    )  # fmt: skip
+    name = f"{names.OPERATION_INVOKE_AGENT} {agent}"
+    return tracer.start_span(name, context=context, attributes=dict(attributes), start_time=started_ns)
 
 
 def end_agent_span(span: Span, *, ended_ns: int, error_type: str | None, attributes: Mapping[str, Any]) -> None:
@@ -59,46 +56,18 @@ def end_agent_span(span: Span, *, ended_ns: int, error_type: str | None, attribu
 
 
 def open_run_span(
-    tracer: trace.Tracer,
-    agent: str,
-    evaluated: SpanContext | None,
-    placement: Placement,
-    *,
-    started_ns: int,
+    tracer: trace.Tracer, agent: str, evaluated: SpanContext | None, placement: Placement, *, started_ns: int,
     attributes: Mapping[str, Any] | None = None,
-) -> Span | None:
+) -> Span | None:  # fmt: skip
     """Start the run span ``evaluation {agent}``; None when the evaluated trace is not sampled."""
     if evaluated is not None and not evaluated.trace_flags.sampled:
         return None
-    links, context = [], Context()
-    if evaluated is not None and placement == "child":
-        context = trace.set_span_in_context(NonRecordingSpan(evaluated), context)
-    elif evaluated is not None:
-        links = [Link(evaluated)]
+    links = [Link(evaluated)] if evaluated is not None and placement == "linked" else []
     return tracer.start_span(
-        f"{names.OPERATION_EVALUATION} {agent}", context=context, kind=SpanKind.INTERNAL, links=links,
+        f"{names.OPERATION_EVALUATION} {agent}", context=Context() if links else context_of_span(evaluated),
         attributes={names.OPERATION_NAME: names.OPERATION_EVALUATION, names.AGENT_NAME: agent, **(attributes or {})},
-        start_time=started_ns,
+        links=links, start_time=started_ns,
     )  # fmt: skip
-
-
-def write_result_span(
-    tracer: trace.Tracer,
-    name: str,
-    attributes: Mapping[str, Any],
-    *,
-    context: Context,
-    started_ns: int,
-    ended_ns: int,
-    failed: bool,
-) -> None:
-    """Write one finished result span below the context's span, with its true start and end."""
-    span = tracer.start_span(
-        name, context=context, kind=SpanKind.INTERNAL, attributes=attributes, start_time=started_ns
-    )
-    if failed:
-        span.set_status(Status(StatusCode.ERROR))
-    span.end(end_time=ended_ns)
 
 
 def reference_of(span_context: SpanContext | None) -> SpanReference | None:
@@ -130,11 +99,6 @@ def span_context_of(reference: SpanReference | None) -> SpanContext | None:
         trace_flags=TraceFlags(reference.trace_flags),
         trace_state=TraceState.from_header([reference.trace_state]) if reference.trace_state else None,
     )  # fmt: skip
-
-
-def context_of(reference: SpanReference | None) -> Context:
-    """The context of a written-down span; an empty one for None."""
-    return context_of_span(span_context_of(reference))
 
 
 # An enumeration's name is looked up in Python: once here instead of for each event.

@@ -1,20 +1,41 @@
-"""OtlpTarget: where OTLP goes, from arguments or the standard environment variables."""
+"""OTLP: where it goes, from arguments or the standard environment variables, how it is sent, and what was really taken.
+
+A request counts as delivered after a 2xx (gRPC: OK) whose reply is empty or a readable OTLP reply. A redirect is not
+followed, because it would carry our keys elsewhere; a login page and garbage are no replies. Of a reply no more is read
+than it needs, and nothing of it comes into a log line: it may quote our key. Encoders and clients take tens of
+milliseconds to import: they are loaded when a provider of ours needs them.
+"""
 
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import os
+import time
+import zlib
 from collections.abc import Mapping
 from functools import cache
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, NamedTuple, Protocol
 from urllib.parse import unquote, urlsplit
 
+from pydantic.alias_generators import to_camel
+
+from agenteval_otel.http_client.retries import retry_after_of
 from agenteval_otel.runtime.log import log
 from agenteval_otel.runtime.masking import split_address
-from agenteval_otel.telemetry.senders import SIGNALS, GrpcSender, HttpSender, Sender, Signal, load_signal
 
+SIGNALS = ("TRACES", "LOGS", "METRICS")
+MAX_REPLY_BYTES = 64 * 1024
+MAX_WAIT_S = 60.0
 _TIMEOUT_S = 10.0
+_RETRYABLE_HTTP = frozenset({429, 502, 503, 504})
+_RETRYABLE_GRPC = frozenset({
+    "CANCELLED", "DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED", "ABORTED", "OUT_OF_RANGE", "UNAVAILABLE", "DATA_LOSS",
+})  # fmt: skip
+# How long a connection is tried, and how long until the next try: by itself gRPC waits up to two minutes.
+_RECONNECTING = (("grpc.min_reconnect_backoff_ms", 10_000), ("grpc.max_reconnect_backoff_ms", 10_000))
 
 
 @cache
@@ -36,19 +57,17 @@ class OtlpTarget:
 
     def is_configured(self, signal: str) -> bool:
         """Whether an endpoint is known for the signal (``TRACES``, ``LOGS`` or ``METRICS``), which is not ``none``."""
-        return not is_off(signal) and bool(self._endpoint or _variable(signal, "ENDPOINT"))
+        return not is_off(signal) and bool(self._address(signal))
 
     def protocol(self, signal: str) -> str:
         """``grpc`` or ``http/protobuf``: as configured, else by the port (4318 is HTTP's), else gRPC."""
         chosen = self._protocol or _variable(signal, "PROTOCOL")
-        if chosen:
-            return chosen
-        return "http/protobuf" if urlsplit(self._endpoint or _variable(signal, "ENDPOINT")).port == 4318 else "grpc"
+        return chosen or ("http/protobuf" if urlsplit(self._address(signal)).port == 4318 else "grpc")
 
     def sender(self, signal: Signal) -> Sender:
         """A new sender for the signal."""
         name = signal.name
-        address, user = split_address(self._endpoint or _variable(name, "ENDPOINT"))
+        address, user = split_address(self._address(name))
         headers = _parsed_headers(name, _variable(name, "HEADERS"))
         headers |= {key.lower(): value for key, value in (self._headers or {}).items()}  # gRPC takes no others
         if user is not None:
@@ -71,11 +90,11 @@ class OtlpTarget:
 
     def preload(self, signal: str) -> None:
         """Import what a sender of the signal needs: nothing of it can be imported at the process's exit."""
-        load_signal(signal)
-        if self.protocol(signal).startswith("http"):
-            import requests  # noqa: F401
-        else:
-            import grpc  # noqa: F401
+        Signal(signal)
+        import_module("requests" if self.protocol(signal).startswith("http") else "grpc")
+
+    def _address(self, signal: str) -> str:
+        return self._endpoint or _variable(signal, "ENDPOINT")
 
 
 def is_endpoint(url: str) -> bool:
@@ -140,3 +159,214 @@ def _channel_credentials(signal: str, address: str) -> Any:
 
     paths = (_variable(signal, name) for name in ("CERTIFICATE", "CLIENT_KEY", "CLIENT_CERTIFICATE"))
     return grpc.ssl_channel_credentials(*(Path(path).read_bytes() if path else None for path in paths))
+
+
+# Encoder; the collector's package; as in ``resource_<kind>``; fields of the items, and of the number of rejected ones.
+_PARTS: Final = {
+    "TRACES": ("trace_encoder.encode_spans", "trace", "spans", "spans", "rejected_spans"),
+    "LOGS": ("_log_encoder.encode_logs", "logs", "logs", "log_records", "rejected_log_records"),
+    "METRICS": ("metrics_encoder.encode_metrics", "metrics", "metrics", "metrics", "rejected_data_points"),
+}
+
+
+class Signal:
+    """One signal's part of OTLP: its encoder, messages and gRPC method. Creating one imports them."""
+
+    def __init__(self, name: str) -> None:
+        encoder, package, self._kind, self._records, self.rejected = _PARTS[name]
+        module, _, function = encoder.partition(".")
+        self.encode = getattr(import_module(f"opentelemetry.exporter.otlp.proto.common.{module}"), function)
+        collector, service = f"opentelemetry.proto.collector.{package}.v1", package.capitalize()
+        messages = import_module(f"{collector}.{package}_service_pb2")
+        self._request = getattr(messages, f"Export{service}ServiceRequest")
+        self.response = getattr(messages, f"Export{service}ServiceResponse")
+        self.name, self.method = name, f"/{collector}.{service}Service/Export"
+
+    def count(self, request: Any) -> int:
+        """Spans, log records or metrics of a request."""
+        return sum(map(len, self._records_of(request)))
+
+    def halves(self, data: bytes, count: int) -> tuple[bytes, bytes]:
+        """Two requests with half of the items each."""
+        middle = count // 2
+        return self._between(data, 0, middle), self._between(data, middle, count)
+
+    def _between(self, data: bytes, first: int, end: int) -> bytes:
+        request, before = self._request.FromString(data), 0
+        for records in self._records_of(request):
+            count = len(records)
+            del records[max(0, end - before) :]
+            del records[: max(0, first - before)]
+            before += count
+        encoded: bytes = request.SerializeToString()
+        return encoded
+
+    def _records_of(self, request: Any) -> list[Any]:
+        resources = getattr(request, f"resource_{self._kind}")
+        return [getattr(scope, self._records) for item in resources for scope in getattr(item, f"scope_{self._kind}")]
+
+
+class Delivery(NamedTuple):
+    """What became of a request.
+
+    Attributes:
+        status: For the log: an HTTP status, a gRPC code, an exception's class. Never text of the receiver's.
+        rejected: Items that the receiver refused for good although it took the request.
+        retryable: The same bytes may be sent again.
+        too_large: The receiver may take halves.
+        wait_s: The receiver asks not to be asked for so many seconds.
+    """
+
+    delivered: bool
+    status: str
+    rejected: int = 0
+    retryable: bool = False
+    too_large: bool = False
+    wait_s: float | None = None
+
+
+class Sender(Protocol):
+    """Sends an encoded request; blocks until the reply or the timeout."""
+
+    def send(self, body: bytes) -> Delivery: ...
+    def close(self) -> None: ...
+
+
+class HttpSender:
+    """OTLP over HTTP. The timeout is for the connection, for each read and for the reply as a whole."""
+
+    def __init__(
+        self, signal: Signal, url: str, headers: Mapping[str, str], timeout_s: float, compression: str,
+        verify: bool | str = True, cert: Any = None,
+    ) -> None:  # fmt: skip
+        import requests
+
+        self._signal, self._url, self._timeout_s, self._session = signal, url, timeout_s, requests.Session()
+        self._wbits = {"gzip": 31, "deflate": 15}.get(compression)
+        # Identity: no reply that unpacks into more than it is.
+        self._headers = {"content-type": "application/x-protobuf", "accept-encoding": "identity", **headers}
+        if self._wbits:
+            self._headers["content-encoding"] = compression
+        self._options = {"verify": verify, "cert": cert, "allow_redirects": False, "stream": True}
+        self.close = self._session.close
+
+    def send(self, body: bytes) -> Delivery:
+        """Send an encoded request. A connection that the receiver has closed meanwhile is opened again, once."""
+        import requests
+
+        if self._wbits:
+            packer = zlib.compressobj(wbits=self._wbits)
+            body = packer.compress(body) + packer.flush()
+        try:
+            try:
+                return self._send_once(body)
+            except requests.ConnectionError as error:
+                if isinstance(error, requests.Timeout):
+                    raise
+                return self._send_once(body)
+        except requests.RequestException as error:
+            is_away = isinstance(error, requests.ConnectionError | requests.Timeout)
+            return Delivery(False, type(error).__name__, retryable=is_away)
+
+    def _send_once(self, body: bytes) -> Delivery:
+        deadline = time.monotonic() + self._timeout_s
+        with self._session.post(
+            self._url, data=body, headers=self._headers, timeout=self._timeout_s, **self._options
+        ) as response:
+            status = response.status_code
+            if 200 <= status < 300:
+                return _delivery(self._signal, str(status), _read(response, deadline), response.headers)
+            wait_s = retry_after_of(response.headers) if status in _RETRYABLE_HTTP else None
+            return Delivery(
+                False, str(status), retryable=status in _RETRYABLE_HTTP, too_large=status == 413,
+                wait_s=None if wait_s is None else min(wait_s, MAX_WAIT_S),
+            )  # fmt: skip
+
+
+class GrpcSender:
+    """OTLP over gRPC; without credentials without TLS. Names of headers are in lower case."""
+
+    def __init__(
+        self, signal: Signal, address: str, headers: Mapping[str, str], timeout_s: float, compression: str,
+        credentials: Any,
+    ) -> None:  # fmt: skip
+        import grpc
+
+        packed = grpc.Compression.Gzip if compression == "gzip" else grpc.Compression.NoCompression
+        if credentials is None:
+            channel = grpc.insecure_channel(address, _RECONNECTING, packed)
+        else:
+            channel = grpc.secure_channel(address, credentials, _RECONNECTING, packed)
+        self._signal, self._timeout_s, self._metadata = signal, timeout_s, tuple(headers.items())
+        self._export = channel.unary_unary(signal.method)
+        self.close = channel.close  # ends a request under way
+
+    def send(self, body: bytes) -> Delivery:
+        """Send an encoded request."""
+        import grpc
+
+        try:
+            reply = self._export(body, timeout=self._timeout_s, metadata=self._metadata)
+        except grpc.RpcError as error:
+            code = error.code().name
+            too_large = code == "RESOURCE_EXHAUSTED" and "larger than max" in (error.details() or "")
+            return Delivery(
+                False, code, retryable=code in _RETRYABLE_GRPC and not too_large, too_large=too_large,
+                wait_s=_retry_delay(error.trailing_metadata()),
+            )  # fmt: skip
+        return _delivery(self._signal, "OK", reply, {})
+
+
+def _read(response: Any, deadline: float) -> bytes | None:
+    """The reply's body; None where it is packed, large, slow or broken off."""
+    import requests
+
+    if response.headers.get("content-encoding", "identity") != "identity":
+        return None
+    body = bytearray()
+    try:
+        # Byte by byte: a larger read waits for all of it, and each byte that trickles in starts the timeout again.
+        for part in response.iter_content(1):
+            body += part
+            if len(body) > MAX_REPLY_BYTES or time.monotonic() > deadline:
+                return None
+    except requests.RequestException:  # the receiver may have taken the request: it is not sent again
+        return None
+    return bytes(body)
+
+
+def _delivery(signal: Signal, status: str, reply: bytes | None, headers: Mapping[str, str]) -> Delivery:
+    """What a successful reply says; one that is not OTLP's says nothing."""
+    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+    rejected = None if reply is None else _rejected(signal, reply, kind)
+    if rejected is None:
+        return Delivery(False, f"{status}, not an OTLP reply")
+    return Delivery(True, f"{status}, partial success" if rejected else status, rejected)
+
+
+def _rejected(signal: Signal, reply: bytes, kind: str) -> int | None:
+    """How many items a reply of this content type rejects; None where it is no OTLP reply."""
+    try:
+        if kind == "application/json":
+            partial = json.loads(reply or b"{}").get("partialSuccess") or {}
+            return int(partial.get(to_camel(signal.rejected)) or 0)
+        if kind not in ("", "application/x-protobuf", "application/octet-stream") and (reply or "html" in kind):
+            return None
+        message = signal.response.FromString(reply)
+        # Bytes without any known field are not an OTLP reply.
+        if reply and not message.HasField("partial_success"):
+            return None
+        return int(getattr(message.partial_success, signal.rejected))
+    except Exception:
+        return None
+
+
+def _retry_delay(metadata: Any) -> float | None:
+    """gRPC's ``RetryInfo``, where the receiver sends it."""
+    from google.rpc.error_details_pb2 import RetryInfo
+
+    try:
+        delay = RetryInfo.FromString(dict(metadata)["google.rpc.retryinfo-bin"]).retry_delay
+        return min(max(float(delay.seconds + delay.nanos / 1e9), 0.0), MAX_WAIT_S)
+    except Exception:
+        return None

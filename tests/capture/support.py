@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from agenteval_otel.capture import Reading, answers, prompts
+from agenteval_otel.capture import Reading, answers, build
 from agenteval_otel.capture.detached import take
 from agenteval_otel.models import EvaluationInput, ToolCall
 from agenteval_otel.testing import ModelReply
@@ -102,4 +102,4 @@ def read_chunks(chunks: list[Any]) -> Reading:
 
 def history_of(value: Any) -> list[dict[str, Any]] | None:
     """The messages of a conversation, taken from the host first."""
-    return prompts.history_of(take(value).value)
+    return build.history_of(take(value).value)

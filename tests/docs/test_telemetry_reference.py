@@ -21,10 +21,12 @@ from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.semconv import INSTRUMENTS, METRIC_LOOP_LAG, METRIC_WEIGHT, criterion_label, criterion_score
 from agenteval_otel.storage import OtlpStorageProvider
 from agenteval_otel.telemetry import reference
-from agenteval_otel.telemetry.reference import ATTRIBUTES
 from agenteval_otel.testing import RecordedTelemetry
 from tests.backends.prometheus import prometheus_names
+from tests.docs.generator import load_generator
 from tests.telemetry.support import Watch
+
+ATTRIBUTES = load_generator().ATTRIBUTES
 
 
 async def mood(evaluation_input: EvaluationInput) -> Score:

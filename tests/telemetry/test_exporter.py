@@ -13,8 +13,8 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from agenteval_otel.runtime.memory import MEMORY
-from agenteval_otel.telemetry.exporter import Exporter
-from agenteval_otel.telemetry.senders import Delivery, load_signal
+from agenteval_otel.telemetry.private import Exporter
+from agenteval_otel.telemetry.target import Delivery, Signal
 
 DELIVERED, AWAY = Delivery(True, "200"), Delivery(False, "503", retryable=True)
 
@@ -70,7 +70,7 @@ class Sending:
     def __init__(self) -> None:
         self.receiver, self.lost = Receiver(), dict[str, int]()
         self.exporter = Exporter(self._on_lost)
-        self.exporter.add(load_signal("TRACES"), self.receiver)
+        self.exporter.add(Signal("TRACES"), self.receiver)
         self.exporter._worker.start = lambda: True  # type: ignore[method-assign]
 
     def _on_lost(self, signal: str, reason: str, count: int) -> None:
@@ -139,7 +139,7 @@ def test_a_receiver_that_names_a_time_gets_no_request_before_it(sending: Sending
     receiver.delivery = DELIVERED
     assert not sending.flush()
     assert len(receiver.asked) == 1
-    sending.exporter._streams["TRACES"].not_before = 0.0
+    sending.exporter.streams["TRACES"].not_before = 0.0
     assert sending.flush()
     assert receiver.taken == ["0", "1"]
 
@@ -234,7 +234,7 @@ def test_its_thread_sends_and_ends(spans: list[Any], no_thread_left: None) -> No
     lost: list[tuple[str, str, int]] = []
     receiver = Receiver()
     exporter = Exporter(lambda *loss: lost.append(loss))
-    exporter.add(load_signal("TRACES"), receiver)
+    exporter.add(Signal("TRACES"), receiver)
     for span in spans * 2:
         exporter.put("TRACES", span, 1_000)
     assert receiver.begun.wait(10)
@@ -247,7 +247,7 @@ def test_its_thread_sends_and_ends(spans: list[Any], no_thread_left: None) -> No
 @pytest.mark.parametrize("count", [2, 3, 17, 300])
 def test_halves_hold_everything_once(spans: list[Any], count: int) -> None:
     """The two halves of a request hold its spans once each, with their scopes, and differ in size by one at most."""
-    signal = load_signal("TRACES")
+    signal = Signal("TRACES")
     data = signal.encode(spans[:count]).SerializeToString()
     first, second = (names_of(part) for part in signal.halves(data, count))
     assert sorted(first + second, key=int) == sorted(numbers(count), key=int)

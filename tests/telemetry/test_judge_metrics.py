@@ -14,8 +14,7 @@ from agenteval_otel.judges import AnthropicJudge, JudgeUsage
 from agenteval_otel.judges.base import Guarded
 from agenteval_otel.models import EvaluationInput, Score
 from agenteval_otel.models.judge_calls import JudgeCall
-from agenteval_otel.telemetry.judge_metrics import JudgeTotals
-from agenteval_otel.telemetry.metrics import ResultTotals
+from agenteval_otel.telemetry.metrics import JudgeTotals, ResultTotals
 from agenteval_otel.testing import ModelReply, ModelServer, RecordedTelemetry, ScriptedJudge
 from tests.telemetry.support import Watch, trace_of
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from agenteval_otel.telemetry import senders
-from agenteval_otel.telemetry.senders import Delivery, HttpSender, load_signal
+from agenteval_otel.telemetry import target
+from agenteval_otel.telemetry.target import Delivery, HttpSender, Signal
 
 
 class Server:
@@ -64,7 +64,7 @@ def server() -> Iterator[Server]:
 
 
 def _post(server: Server, compression: str = "none") -> Delivery:
-    sender = HttpSender(load_signal("LOGS"), server.endpoint, {}, 5.0, compression)
+    sender = HttpSender(Signal("LOGS"), server.endpoint, {}, 5.0, compression)
     try:
         return sender.send(b"batch" * 100)
     finally:
@@ -80,7 +80,7 @@ def test_an_endless_reply_is_not_read(server: Server, headers: dict[str, str]) -
 
 @pytest.mark.parametrize(
     ("status", "header", "wait_s"),
-    [(429, "7", 7.0), (503, "0", 0.0), (503, "100000", senders.MAX_WAIT_S), (429, "soon", None), (429, "nan", None),
+    [(429, "7", 7.0), (503, "0", 0.0), (503, "100000", target.MAX_WAIT_S), (429, "soon", None), (429, "nan", None),
      (400, "7", None), (413, "7", None), (200, "7", None)],
 )  # fmt: skip
 def test_retry_after(server: Server, status: int, header: str, wait_s: float | None) -> None:

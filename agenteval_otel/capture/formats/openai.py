@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from agenteval_otel.capture.answers import add_answer, add_chunk, must_be_complete, total_usage
-from agenteval_otel.capture.fields import field, first, items, kind_of, last_items, real_id, usage_of
-from agenteval_otel.capture.messages import Turn, content_text, part_calls, result_of, turns_of
+from agenteval_otel.capture.answers import add_answer, add_chunk, must_be_complete
+from agenteval_otel.capture.fields import field, first, items, kind_of, last_items, total_usage, usage_of
+from agenteval_otel.capture.messages import Turn, content_text, part_calls, real_id, result_of, turns_of
 from agenteval_otel.capture.reading import Reading, response_format
 from agenteval_otel.capture.text import to_text
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from agenteval_otel.capture.answers import add_answer, must_be_complete, total_usage
-from agenteval_otel.capture.fields import field, first, kind_of
+from agenteval_otel.capture.answers import add_answer, must_be_complete
+from agenteval_otel.capture.fields import field, first, kind_of, total_usage
 from agenteval_otel.capture.messages import Turn, all_turns, call_of, result_of
 from agenteval_otel.capture.reading import Reading, response_format
 from agenteval_otel.capture.text import to_text
