@@ -42,9 +42,7 @@ def trusted() -> ssl.SSLContext:
 def client_for(url: str, *, max_bytes: int) -> httpx2.AsyncClient:
     """A client for one address, to be used and closed on the running event loop.
 
-    Args:
-        url: The paths of requests are appended to it.
-        max_bytes: Longest response body. The body of an error is cut at 64 KiB instead: its status is enough.
+    A response body of more than `max_bytes` fails; that of an error is cut at 64 KiB, since its status is enough.
     """
     import httpx2
 
@@ -62,9 +60,6 @@ def client_for(url: str, *, max_bytes: int) -> httpx2.AsyncClient:
         await asyncio.sleep(0)
         if response.headers.get("content-encoding", "identity").strip().lower() not in ("", "identity"):
             raise unreadable("is compressed")  # so its size is unknown
-        length = response.headers.get("content-length", "")
-        if response.status_code < 400 and length.isdecimal() and int(length[:18]) > max_bytes:
-            raise unreadable(f"is longer than {max_bytes} bytes")
         is_error = response.status_code >= 400
         response.stream = Bounded(response.stream, _ERROR_BYTES if is_error else max_bytes, cuts=is_error)
 
@@ -145,8 +140,10 @@ class LoopClients:
             for pid, loop in list(self._clients):
                 if pid != place[0] or loop.is_closed():
                     self._clients.pop((pid, loop), None)
+            for client in [client for client in _OPEN if client.loop.is_closed()]:  # without finishing its generators
+                _OPEN.discard(client)
             self._clients[place] = _OpenClient(connect())
-            await self._clients[place].open()
+            await anext(self._clients[place].closing)
         return self._clients[place].client
 
     async def close(self) -> None:
@@ -162,23 +159,18 @@ class _OpenClient:
     def __init__(self, client: Any) -> None:
         self.client, self.loop = client, asyncio.get_running_loop()
         self.closing = self._until_closed()
-
-    async def open(self) -> None:
-        for client in [client for client in _OPEN if client.loop.is_closed()]:  # without finishing its generators
-            _OPEN.discard(client)
         _OPEN.add(self)
-        await anext(self.closing)
 
     async def _until_closed(self) -> AsyncGenerator[None, None]:
         try:
             yield
         finally:
-            await self.close()
+            await self._close()
 
     def close_soon(self) -> None:
-        self.closing_task = self.loop.create_task(self.close())  # a loop keeps no task alive
+        self.closing_task = self.loop.create_task(self._close())  # a loop keeps no task alive
 
-    async def close(self) -> None:
+    async def _close(self) -> None:
         with quietly():
             await (self.client.aclose() if hasattr(self.client, "aclose") else self.client.close())
         _OPEN.discard(self)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-from abc import abstractmethod
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import cached_property
@@ -50,6 +49,8 @@ class HostedModel(Component):
     """
 
     client_modules: ClassVar[tuple[str, ...]] = ("httpx2",)
+    error_class: ClassVar[type[ModelError]] = ModelError
+    usage_class: ClassVar[Callable[..., Any]]  # takes the number of calls
     # No answer depends on these.
     fingerprint_exclude: ClassVar[frozenset[str]] = frozenset({
         "api_key", "api_key_env", "deadline_s", "max_retries", "retry_share", "retry_base_s", "max_answer_bytes",
@@ -100,11 +101,7 @@ class HostedModel(Component):
         return client
 
     async def _post(self, path: str, body: dict[str, Any], client: Any, key: str | None) -> Reply:
-        """Send once, by a client of `_connect`.
-
-        Raises:
-            ModelError: ``connection_error`` or ``bad_request``: there is no response.
-        """
+        """Send once, by a client of `_connect`; raises `ModelError` where there is no response."""
         sends_key = key is not None and "authorization" not in client.headers  # else one of `extra_headers`
         headers = {"authorization": f"Bearer {key}"} if sends_key else None
         try:
@@ -116,10 +113,6 @@ class HostedModel(Component):
         except Exception as error:
             raise no_connection(error) from None
         return Reply(response.status_code, response.headers, response.content)
-
-    @abstractmethod
-    def _failed(self, error: ModelError, calls: int) -> ModelError:
-        """The failure as an error of the judge's or embedder's own class, with what it used."""
 
     def config_problem(self) -> str | None:
         """That its key is missing, with the name of the environment variable; None where it is there."""
@@ -140,7 +133,6 @@ class HostedModel(Component):
         if not _LOADED.issuperset(self.client_modules):  # takes seconds: not on the loop, and not of the deadline
             await asyncio.to_thread(_load, self.client_modules)
         attempts = Attempts()
-        failure: ModelError | None = None
         try:
             async with asyncio.timeout(self.deadline_s):
                 with quietly():
@@ -149,10 +141,13 @@ class HostedModel(Component):
             failure = ModelError(f"no answer within {self.deadline_s:g} s", error_type="timeout")
         except ModelError as error:
             failure = error
-        failure = self._failed(failure, attempts.calls)
-        # Outside of the handlers: the client's own error, which holds the request with its headers, stays behind.
-        failure.__context__ = failure.__cause__ = None
-        raise failure.with_traceback(None)
+        # A new error, outside of the handlers: the client's own, which holds the request with its headers, stays behind.
+        failure = self.error_class(
+            str(failure), error_type=failure.error_type, retryable=failure.retryable,
+            usage=failure.usage or (self.usage_class(calls=attempts.calls) if attempts.calls else None),
+            retry_after_s=failure.retry_after_s,
+        )  # fmt: skip
+        raise failure
 
     async def _with_retries(self, attempts: Attempts, send: Callable[[Attempts], Awaitable[T]]) -> T:
         self._retry_budget.count_call()
@@ -171,15 +166,9 @@ class HostedModel(Component):
     async def _message(
         self, attempts: Attempts, send: Callable[[Any, str | None], Awaitable[Reply]], question: str
     ) -> dict[str, Any]:
-        """Send once; the JSON object of a response without an error.
+        """Send once, by a client and a key: the JSON object of a response without an error, else `ModelError`.
 
-        Args:
-            attempts: Counts the request.
-            send: Sends by a client and a key.
-            question: The text that is sent: no error repeats it.
-
-        Raises:
-            ModelError: There is no such response.
+        No error repeats the question.
         """
         key = self._key()
         client = await self._clients.get(lambda: self._connect(key))

@@ -17,10 +17,7 @@ _SAVED: Final = 10.0
 
 
 class RetryBudget:
-    """Holds retries to a share of the calls, so that a provider in trouble gets no more than that on top.
-
-    There are at most ``max(2, share x calls)`` retries; of unused ones at most ten are saved. Any thread may call.
-    """
+    """Holds retries to ``max(2, share x calls)``; of unused ones at most ten are saved. Any thread may call."""
 
     def __init__(self, share: float) -> None:
         self._share, self._earned, self._used = share, 0.0, 0.0
@@ -53,11 +50,7 @@ def wait_before(retry: int, base_s: float, retry_after_s: float | None = None) -
 
 
 def retry_after_of(headers: Mapping[str, str]) -> float | None:
-    """Seconds that a response asks to wait, as a number or a date; None where it names none that can be read.
-
-    Args:
-        headers: Of the response, with names in lower case or of any.
-    """
+    """Seconds that a response asks to wait, as a number or a date; None where it names none that can be read."""
     for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         seconds = _seconds(headers.get(name, "").strip()[:64])
         if seconds is not None and math.isfinite(seconds) and seconds >= 0.0:

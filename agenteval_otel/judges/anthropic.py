@@ -43,12 +43,15 @@ class AnthropicJudge(HostedJudge, type="anthropic"):
     def _connect(self, key: str | None) -> Any:
         from anthropic import AsyncAnthropic, Omit
 
-        http = client_for(self.base_url, max_bytes=self.max_answer_bytes)
-        # The SDK would read keys of the host's environment and send them to `base_url`, which may be a proxy.
-        no_key: dict[str, Any] = {} if key else {"X-Api-Key": Omit(), "Authorization": Omit()}
+        # The SDK would read keys and headers of the host's environment, such as a gateway's token, and send them to
+        # `base_url`, which may be a proxy.
+        lines = os.environ.get("ANTHROPIC_CUSTOM_HEADERS", "").split("\n")
+        left_out = [name.strip() for name, colon, _ in (line.partition(":") for line in lines) if colon]
+        left_out += () if key else ("X-Api-Key", "Authorization")
         client = AsyncAnthropic(
-            api_key=key or "none", base_url=self.base_url, http_client=http, max_retries=0, open_telemetry=False,
-            default_headers={**_headers_of_the_host(), **no_key, **self.extra_headers}, timeout=self.deadline_s,
+            api_key=key or "none", base_url=self.base_url, max_retries=0, open_telemetry=False, timeout=self.deadline_s,
+            http_client=client_for(self.base_url, max_bytes=self.max_answer_bytes),
+            default_headers={**{name: Omit() for name in left_out}, **self.extra_headers},
         )  # fmt: skip
         client.auth_token = None
         return client
@@ -112,11 +115,3 @@ class AnthropicJudge(HostedJudge, type="anthropic"):
         if text is None:
             raise JudgeError("the judge's response is not a finished message", error_type="malformed_answer")
         return text
-
-
-def _headers_of_the_host() -> dict[str, Any]:
-    """Headers that the environment sets for the host's own clients, such as a gateway's token: left out of ours."""
-    from anthropic import Omit
-
-    lines = os.environ.get("ANTHROPIC_CUSTOM_HEADERS", "").split("\n")
-    return {name.strip(): Omit() for name, colon, _ in (line.partition(":") for line in lines) if colon}

@@ -28,6 +28,8 @@ class HostedJudge(HostedModel, Judge):
     """
 
     fingerprint_exclude: ClassVar[frozenset[str]] = HostedModel.fingerprint_exclude | Judge.fingerprint_exclude
+    error_class: ClassVar[type[ModelError]] = JudgeError
+    usage_class: ClassVar[type[JudgeUsage]] = JudgeUsage
 
     breaker: BreakerSettings | None = BreakerSettings()
 
@@ -36,8 +38,7 @@ class HostedJudge(HostedModel, Judge):
         """Send once; raises `ModelError` where there is no response."""
 
     @abstractmethod
-    def _usage_of(self, message: dict[str, Any]) -> JudgeUsage:
-        """The tokens that a response counts."""
+    def _usage_of(self, message: dict[str, Any]) -> JudgeUsage: ...
 
     @abstractmethod
     def _text_of(self, message: dict[str, Any]) -> str:
@@ -45,9 +46,8 @@ class HostedJudge(HostedModel, Judge):
 
     async def judge(self, request: JudgeRequest) -> Verdict:
         """The model's answer; ends at the deadline at the latest."""
-        if not (request.system.isascii() and request.prompt.isascii()):
-            texts = {"system": encodable(request.system), "prompt": encodable(request.prompt)}
-            request = request.model_copy(update=texts)
+        texts = {"system": encodable(request.system), "prompt": encodable(request.prompt)}
+        request = request.model_copy(update=texts)
         return await self._ask(lambda attempts: self._verdict(request, attempts))
 
     async def _verdict(self, request: JudgeRequest, attempts: Attempts) -> Verdict:
@@ -65,13 +65,6 @@ class HostedJudge(HostedModel, Judge):
             answer=answer, raw=raw, usage=usage, duration_s=attempts.age_s(),
             model=encodable(model) if model and isinstance(model, str) else self.model,
             response_id=encodable(response_id) if isinstance(response_id, str) else None,
-        )  # fmt: skip
-
-    def _failed(self, error: ModelError, calls: int) -> JudgeError:
-        usage = error.usage or (JudgeUsage(calls=calls) if calls else None)
-        return JudgeError(
-            str(error), error_type=error.error_type, retryable=error.retryable, retry_after_s=error.retry_after_s,
-            usage=usage,
         )  # fmt: skip
 
 
