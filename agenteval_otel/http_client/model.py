@@ -141,7 +141,7 @@ class HostedModel(Component):
             failure = ModelError(f"no answer within {self.deadline_s:g} s", error_type="timeout")
         except ModelError as error:
             failure = error
-        # A new error, outside of the handlers: the client's own, which holds the request with its headers, stays behind.
+        # A new error, outside of the handlers: the client's own, which holds the request and its headers, stays behind.
         failure = self.error_class(
             str(failure), error_type=failure.error_type, retryable=failure.retryable,
             usage=failure.usage or (self.usage_class(calls=attempts.calls) if attempts.calls else None),

@@ -75,13 +75,8 @@ class CallableJudge(Judge):
                 else:
                     result = await self._on_a_thread(lambda: self._method(*positional, **named))
                     result = await result if inspect.isawaitable(result) else result
-        except JudgeError:
-            raise
         except (Exception, SystemExit) as error:  # SystemExit would end the loop, and every evaluation on it
-            error_type = "connection_error" if isinstance(error, ConnectionError) else "server_error"
-            if isinstance(error, TimeoutError):
-                error_type = "timeout"
-            raise JudgeError(f"the model raised {type(error).__name__}", error_type=error_type) from None
+            raise _failure_of(error) from None
         if isinstance(result, Verdict):
             return result
         text = _text_of(result)
@@ -98,32 +93,28 @@ class CallableJudge(Judge):
 
         The loop's own threads are few and resolve host names: six functions that hang would silence every judge.
         """
-        if len(self._hung) >= _MAX_HUNG:
-            self._hung.difference_update([thread for thread in self._hung if not thread.is_alive()])
+        self._hung.difference_update([thread for thread in self._hung if not thread.is_alive()])
         if len(self._hung) >= _MAX_HUNG:
             raise JudgeError(f"{_MAX_HUNG} calls of the model never returned", error_type="timeout")
-        context = contextvars.copy_context()
-        done: Future[tuple[Any, BaseException | None]] = Future()
+        context, done = contextvars.copy_context(), Future[Any]()
 
         def call() -> None:
             try:
-                done.set_result((context.run(function), None))
-            except BaseException as error:  # a future refuses some kinds
-                done.set_result((None, error))
+                done.set_result(context.run(function))
+            except BaseException as error:  # as a result: an exception that is never asked for would be logged
+                done.set_result(_failure_of(error))
 
         thread = threading.Thread(target=call, name="agenteval-judge")
         if not thread.daemon:  # else it has inherited the mark of our evaluations (`runtime.reentrancy`)
             thread.daemon = True
         thread.start()
         try:
-            result, error = await asyncio.shield(asyncio.wrap_future(done))
+            result = await asyncio.shield(asyncio.wrap_future(done))
         except asyncio.CancelledError:
             self._hung.add(thread)
             raise
-        if isinstance(error, Exception) and not isinstance(error, StopIteration):
-            raise error
-        if error is not None:
-            raise JudgeError(f"the model raised {type(error).__name__}", error_type="server_error")
+        if isinstance(result, JudgeError):
+            raise result
         return result
 
     @cached_property
@@ -165,6 +156,15 @@ def _method_of(target: Any) -> Callable[..., Any] | None:
         if callable(inner):
             return _method_of(inner())
     return target if callable(target) else None
+
+
+def _failure_of(error: BaseException) -> JudgeError:
+    """What the object raised, without its message."""
+    if isinstance(error, JudgeError):
+        return error
+    kinds = {TimeoutError: "timeout", ConnectionError: "connection_error"}
+    error_type = next((name for kind, name in kinds.items() if isinstance(error, kind)), "server_error")
+    return JudgeError(f"the model raised {type(error).__name__}", error_type=error_type)
 
 
 def _arguments(method: Callable[..., Any], request: JudgeRequest) -> tuple[tuple[Any, ...], dict[str, Any]]:

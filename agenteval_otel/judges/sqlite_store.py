@@ -13,6 +13,7 @@ import os
 import threading
 import time
 import weakref
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
@@ -26,6 +27,8 @@ from agenteval_otel.runtime.worker import Worker, settle
 
 if TYPE_CHECKING:
     import sqlite3
+
+    Work = Callable[[sqlite3.Connection], Any]
 
 T = TypeVar("T")
 _IDLE_S: Final = 1.0
@@ -61,6 +64,7 @@ class SqliteStore:
         self._schema, self._event, self._patience_s, self._clock = tuple(schema), event, patience_s, clock
         self._worker = Worker("agenteval-judges", max_waiting=_MAX_WAITING, idle_s=_IDLE_S, on_idle=self._disconnect)
         self._working, self._forking_thread = threading.Lock(), 0
+        self._unwritten: deque[Work] = deque()
         self._connection: sqlite3.Connection | None = None
         self._is_lost, self._usable_at = False, float("-inf")
         _STORES.add(self)
@@ -75,31 +79,25 @@ class SqliteStore:
     def is_usable(self) -> bool:
         return self._clock() >= self._usable_at
 
-    def submit(
-        self, work: Callable[[sqlite3.Connection], T], *, on_commit: Callable[[], None] | None = None
-    ) -> Future[T]:
-        """Do the work in a transaction of its own, after the work that waits already. Never waits.
-
-        Args:
-            work: Gets the connection, on the store's thread.
-            on_commit: Called on that thread after the commit, before other work.
-        """
+    def submit(self, work: Callable[[sqlite3.Connection], T]) -> Future[T]:
+        """Do the work, on the store's thread, in a transaction of its own. Never waits."""
         future: Future[T] = Future()
         future.add_done_callback(self._note)
-        if not self._worker.submit(lambda: settle(future, lambda: self._transaction(work, on_commit))):
+        if not self._worker.submit(lambda: settle(future, lambda: self._transaction(work))):
             future.set_exception(RuntimeError(f"{self.path}: too much work waits, or the process is ending"))
         return future
 
-    async def result(self, future: Future[T], *, on_late: Callable[[T], Any] | None = None) -> T:
-        """The result of submitted work, awaited for three times `patience_s` at most.
+    async def run(self, work: Callable[[sqlite3.Connection], T], *, on_late: Callable[[T], Any] | None = None) -> T:
+        """The result of the work, awaited for three times `patience_s` at most.
 
         Args:
-            future: From `submit`.
+            work: Gets the connection.
             on_late: Called with a result that comes although the caller gave up or was cancelled.
 
         Raises:
             Exception: The file cannot be used; TimeoutError where that took too long.
         """
+        future = self.submit(work)
         try:
             async with asyncio.timeout(3 * self._patience_s):  # not `wait_for`, which may swallow a cancellation
                 return await asyncio.wrap_future(future)
@@ -110,9 +108,22 @@ class SqliteStore:
                 future.add_done_callback(lambda done: _error_of(done) is None and on_late(done.result()))
             raise
 
+    def write(self, work: Work) -> None:
+        """Do the work within the next transaction, before that one's own, and again until it is committed. Never waits.
+
+        Of more than 10,000 that wait for a file that cannot be used, the oldest is left out.
+        """
+        self._unwritten.append(work)
+        if len(self._unwritten) > _MAX_WAITING:
+            self._unwritten.popleft()
+        if self.is_usable:
+            self.submit(_nothing)
+
     def close(self, timeout_s: float = _EXIT_S) -> bool:
-        """Finish the waiting work and close the file, which new work opens again. True if that was done in time."""
-        return self._worker.close(timeout_s)
+        """Finish the waiting work and close the file, which new work opens again. True if all is written in time."""
+        if self._unwritten:
+            self.submit(_nothing)
+        return self._worker.close(timeout_s) and not self._unwritten
 
     def _note(self, done: Future[Any]) -> None:
         error = _error_of(done)
@@ -124,25 +135,25 @@ class SqliteStore:
         self._usable_at = self._clock() + _AGAIN_S
         log.warning(self._event, part=str(self.path), error=type(error).__name__)
 
-    def _transaction(self, work: Callable[[sqlite3.Connection], T], on_commit: Callable[[], None] | None) -> T:
+    def _transaction(self, work: Callable[[sqlite3.Connection], T]) -> T:
         with self._working:
             if self._is_lost:
                 raise OSError(f"{self.path}: was being written while this process was forked")
-            connection = self._connection
+            unwritten = tuple(self._unwritten)
             try:
-                if connection is None:
-                    connection = self._connection = self._connect()
-                connection.execute("BEGIN IMMEDIATE")
-                result = work(connection)
-                connection.execute("COMMIT")
+                if self._connection is None:
+                    self._connection = self._connect()
+                self._connection.execute("BEGIN IMMEDIATE")
+                for write in unwritten:
+                    write(self._connection)
+                result = work(self._connection)
+                self._connection.execute("COMMIT")
             except BaseException:
-                # The next work connects anew: the file may have been removed.
-                self._connection = None
-                if connection is not None:
-                    connection.close()  # and rolls back
+                self._drop()  # rolls back; the next work connects anew, since the file may have been removed
                 raise
-            if on_commit is not None:
-                on_commit()
+            for write in unwritten:
+                if self._unwritten and self._unwritten[0] is write:  # else there was no room for it
+                    self._unwritten.popleft()
             return result
 
     def _connect(self) -> sqlite3.Connection:
@@ -154,7 +165,15 @@ class SqliteStore:
             self.path, timeout=self._patience_s, isolation_level=None, check_same_thread=False
         )  # fmt: skip
         try:
-            self._write_ahead(connection)
+            until = time.monotonic() + self._patience_s
+            while True:  # SQLite refuses this at once where another process opens a new file too, whatever the timeout
+                try:
+                    connection.execute("PRAGMA journal_mode = WAL")
+                    break
+                except sqlite3.OperationalError:
+                    if time.monotonic() >= until:
+                        raise
+                    time.sleep(_SHORTLY_S)
             # Survives the end of a process; of the machine, but for the last moments.
             connection.execute("PRAGMA synchronous = NORMAL")
             connection.execute("BEGIN IMMEDIATE")
@@ -165,20 +184,6 @@ class SqliteStore:
             connection.close()
             raise
         return connection
-
-    def _write_ahead(self, connection: sqlite3.Connection) -> None:
-        # SQLite refuses this at once where another process opens a new file too, whatever the timeout is.
-        import sqlite3
-
-        until = time.monotonic() + self._patience_s
-        while True:
-            try:
-                connection.execute("PRAGMA journal_mode = WAL")
-                return
-            except sqlite3.OperationalError:
-                if time.monotonic() >= until:
-                    raise
-                time.sleep(_SHORTLY_S)
 
     def _disconnect(self) -> None:
         with self._working:
@@ -200,12 +205,17 @@ class SqliteStore:
             self._working.release()
 
     def _in_child(self) -> None:
+        self._unwritten = deque()  # the parent writes them
         if self._forking_thread != threading.get_ident():
             # SQLite's own memory of its locks came along: a new connection to this file would trust it.
             self._is_lost = True
             _ABANDONED.append(self._connection)
             self._connection = None
         self._working, self._forking_thread = threading.Lock(), 0
+
+
+def _nothing(_: sqlite3.Connection) -> None:
+    """Work that only has what is unwritten written."""
 
 
 def _not_a_folder(path: Path | None) -> Path | None:

@@ -13,8 +13,8 @@ import pytest
 
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.judges import Verdict
+from agenteval_otel.judges.budget import SpendLimits
 from agenteval_otel.judges.cache import CacheSettings, VerdictCache
-from agenteval_otel.judges.spend import SpendLimits
 from agenteval_otel.testing import ManualClock
 from tests.judges.doubles import verdict
 

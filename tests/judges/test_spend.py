@@ -19,9 +19,19 @@ from agenteval_otel.errors import EvaluationSkipped
 from agenteval_otel.judges import JudgeUsage
 from agenteval_otel.judges import budget as budgets
 from agenteval_otel.judges.base import Guarded
-from agenteval_otel.judges.budget import BudgetLimiter, Reservation, ledger_of, probability_of
+from agenteval_otel.judges.budget import (
+    BudgetLimiter,
+    Limit,
+    Price,
+    PurposeLimits,
+    Reservation,
+    SpendLimits,
+    ledger_of,
+    most_of,
+    price_of,
+    probability_of,
+)
 from agenteval_otel.judges.ledger import SCHEMA, Amount, MemoryLedger, SqliteLedger
-from agenteval_otel.judges.spend import Limit, Price, PurposeLimits, SpendLimits, most_of, price_of
 from agenteval_otel.judges.sqlite_store import SqliteStore
 from agenteval_otel.runtime.log import log
 from agenteval_otel.testing import ManualClock

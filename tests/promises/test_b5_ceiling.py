@@ -24,9 +24,8 @@ import pytest
 from agenteval_otel.errors import EvaluationSkipped
 from agenteval_otel.judges import AnthropicJudge, Judge, JudgeUsage, OpenAICompatibleJudge, SpendLimits
 from agenteval_otel.judges.base import Guarded
-from agenteval_otel.judges.budget import BudgetLimiter
+from agenteval_otel.judges.budget import NANO, BudgetLimiter
 from agenteval_otel.judges.ledger import MemoryLedger
-from agenteval_otel.judges.spend import NANO
 from agenteval_otel.testing import ModelReply, ModelServer
 from tests.judges.asking import GOOD, QUESTION, hosted
 from tests.judges.doubles import CountingJudge, asked, verdict
