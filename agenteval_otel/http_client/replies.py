@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import Any, Final, NamedTuple
 
 from agenteval_otel.errors import ModelError
-from agenteval_otel.http_client.retries import retry_after_of
 from agenteval_otel.runtime.masking import mask_known, printable
 
 RETRYABLE: Final = frozenset({"rate_limited", "overloaded", "server_error", "connection_error"})
@@ -130,3 +133,23 @@ def _error_fields(reply: Reply) -> tuple[str, str]:
 def _repeats(message: str, known: str, length: int, *, step: int = 1) -> bool:
     """Whether the provider's message quotes so many characters of the question, which is content, or of a key."""
     return any(message[at : at + length] in known for at in range(0, len(message) - length + 1, step))
+
+
+def retry_after_of(headers: Mapping[str, str]) -> float | None:
+    """Seconds that a response asks to wait, as a number or a date, if it can be read."""
+    for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
+        seconds = _seconds(headers.get(name, "").strip()[:64])
+        if seconds is not None and math.isfinite(seconds) and seconds >= 0.0:
+            return seconds * unit
+    return None
+
+
+def _seconds(value: str) -> float | None:
+    with contextlib.suppress(ValueError):
+        return float(value)
+    try:
+        date = parsedate_to_datetime(value)
+    except (ValueError, TypeError, OverflowError):
+        return None
+    date = date if date.tzinfo else date.replace(tzinfo=UTC)
+    return max(0.0, (date - datetime.now(UTC)).total_seconds())

@@ -14,7 +14,7 @@ from agenteval_otel.judges.breaker import BreakerSettings
 from agenteval_otel.judges.budget import SpendLimits
 from agenteval_otel.judges.cache import CacheSettings
 from agenteval_otel.judges.hosted import OpenAICompatibleJudge
-from agenteval_otel.judges.request import JudgeRequest, Verdict
+from agenteval_otel.judges.answers import JudgeRequest, Verdict
 from agenteval_otel.models.judge_calls import JudgeUsage
 
 __all__ = [

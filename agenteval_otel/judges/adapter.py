@@ -18,7 +18,7 @@ from agenteval_otel.components.loading import resolve_or_wrap
 from agenteval_otel.errors import ConfigurationError, JudgeError
 from agenteval_otel.judges.answers import parse_answer
 from agenteval_otel.judges.base import Judge
-from agenteval_otel.judges.request import JudgeRequest, Verdict
+from agenteval_otel.judges.answers import JudgeRequest, Verdict
 from agenteval_otel.models.judge_calls import JudgeUsage
 
 _METHODS: Final = (
@@ -89,10 +89,7 @@ class CallableJudge(Judge):
         return Verdict(answer=answer, raw=text, usage=usage, model=self.model, duration_s=time.monotonic() - started)
 
     async def _on_a_thread(self, function: Callable[[], Any]) -> Any:
-        """The function's result, in the caller's context, from a daemon thread of its own.
-
-        The loop's own threads are few and resolve host names: six functions that hang would silence every judge.
-        """
+        """The function's result, in the caller's context, from a daemon thread of its own: the loop's own are few."""
         self._hung.difference_update([thread for thread in self._hung if not thread.is_alive()])
         if len(self._hung) >= _MAX_HUNG:
             raise JudgeError(f"{_MAX_HUNG} calls of the model never returned", error_type="timeout")
@@ -168,7 +165,7 @@ def _failure_of(error: BaseException) -> JudgeError:
 
 
 def _arguments(method: Callable[..., Any], request: JudgeRequest) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The question as the method wants it: by the names of its parameters where it has them, else as one text."""
+    """The question by the names of the method's parameters where it has them, else as one text."""
     whole = f"{request.system}\n\n{request.prompt}" if request.system else request.prompt
     try:
         parameters = inspect.signature(method).parameters

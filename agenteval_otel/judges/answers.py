@@ -1,7 +1,4 @@
-"""A judge's answer: exactly one JSON object, or refused. Space around it and one fence of Markdown are allowed.
-
-Nothing is searched for, repaired or assumed: a score that has to be guessed is refused.
-"""
+"""What a judge is asked, and what it answers: exactly one JSON object. A score that has to be guessed is refused."""
 
 from __future__ import annotations
 
@@ -10,8 +7,12 @@ import sys
 from collections.abc import Mapping
 from typing import Any, Final
 
+from pydantic import Field
+
 from agenteval_otel.errors import JudgeError
 from agenteval_otel.http_client.replies import encodable
+from agenteval_otel.models.judge_calls import JudgeUsage
+from agenteval_otel.models.value import Value
 
 MAX_DEPTH: Final = 32
 _FENCE: Final = "```"
@@ -26,6 +27,52 @@ _KINDS: Final[dict[str, tuple[type, ...]]] = {
     "object": (dict,), "array": (list,), "string": (str,), "boolean": (bool,), "null": (type(None),),
     "number": (int, float), "integer": (int,),
 }  # fmt: skip
+
+
+class JudgeRequest(Value):
+    """A question to a judge.
+
+    Attributes:
+        system: The instruction; trusted text.
+        prompt: The question, rendered; untrusted text is in it as JSON data behind a random delimiter already.
+        answer_form: JSON Schema of the answer, an object's.
+        max_tokens: Most tokens of the answer; a model's thinking counts.
+        purpose: Names of the criteria, for metrics; few different words.
+        fingerprint: Hexadecimal digits of the rubric and of what is judged, without the delimiter; for caches.
+    """
+
+    system: str = ""
+    prompt: str
+    answer_form: dict[str, Any] = Field(default_factory=lambda: {"type": "object"})
+    max_tokens: int = Field(default=1024, ge=1)
+    purpose: str = ""
+    fingerprint: str = ""
+
+
+class Verdict(Value):
+    """A judge's answer.
+
+    Attributes:
+        answer: The JSON object that the judge answered with; its fields are not checked yet.
+        raw: The answer's text as it came; content.
+        usage: What it has used.
+        model: The model that answered, as the provider names it.
+        response_id: The provider's id of the answer.
+        duration_s: From the question to the answer, retries and waits between them included.
+        cost_usd: Its price in US dollars; None where that is unknown.
+        from_cache: It comes from the cache; nothing was used.
+        probability: With what probability the budget let the call be made, above 0 to 1; 1 where nothing limits it.
+    """
+
+    answer: dict[str, Any]
+    raw: str = ""
+    usage: JudgeUsage = JudgeUsage()
+    model: str = ""
+    response_id: str | None = None
+    duration_s: float = 0.0
+    cost_usd: float | None = None
+    from_cache: bool = False
+    probability: float = Field(default=1.0, gt=0.0, le=1.0)
 
 
 def parse_answer(text: str, form: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -67,7 +114,7 @@ def parse_answer(text: str, form: dict[str, Any] | None = None) -> dict[str, Any
 
 
 def _check(answer: Any, form: dict[str, Any], path: str = "") -> None:
-    """Check the types and required names of a JSON Schema; the error has the path of the first wrong field."""
+    """Check the types and required names of a JSON Schema."""
     wanted = form.get("type")
     kinds = (wanted,) if isinstance(wanted, str) else tuple(wanted or ())
     if kinds and not any(_is_kind(answer, kind) for kind in kinds):

@@ -8,12 +8,11 @@ from typing import Any, ClassVar, Final, Literal
 from pydantic import Field
 
 from agenteval_otel.errors import JudgeError, ModelError
-from agenteval_otel.http_client.client import client_for
-from agenteval_otel.http_client.model import no_connection, not_written
+from agenteval_otel.http_client.client import client_for, no_connection, not_written
 from agenteval_otel.http_client.replies import Reply, count_of, joined
 from agenteval_otel.judges.answers import constrained_form, with_form
 from agenteval_otel.judges.hosted import HostedJudge
-from agenteval_otel.judges.request import JudgeRequest
+from agenteval_otel.judges.answers import JudgeRequest
 from agenteval_otel.models.judge_calls import JudgeUsage
 
 _STOPPED: Final = {

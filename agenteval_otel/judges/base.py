@@ -1,9 +1,4 @@
-"""Contract of judges, and the guards around one: cache, circuit breaker and budget, in this order.
-
-A judge answers a question with one JSON object, or raises a `JudgeError`. A cached verdict costs nothing and needs no
-healthy endpoint; an endpoint in trouble is not paid for; and only a call within the budget is made. Guards never change
-an answer.
-"""
+"""Contract of judges, and the guards around one: cache, circuit breaker and budget, in this order."""
 
 from __future__ import annotations
 
@@ -20,7 +15,7 @@ from agenteval_otel.errors import EvaluationSkipped, JudgeError
 from agenteval_otel.judges.breaker import BreakerSettings, CircuitBreaker, breaker_of
 from agenteval_otel.judges.budget import BudgetLimiter, Reservation, SpendLimits
 from agenteval_otel.judges.cache import CacheSettings, VerdictCache
-from agenteval_otel.judges.request import JudgeRequest, Verdict
+from agenteval_otel.judges.answers import JudgeRequest, Verdict
 from agenteval_otel.models.judge_calls import ANSWERED, CACHED, OBSERVER, JudgeCall, JudgeUsage
 from agenteval_otel.models.value import copy_with
 
@@ -85,42 +80,25 @@ class Judge(Component, contract="judge"):
 
 
 class Guarded:
-    """A judge behind its guards; has the judge's own `judge`.
+    """A judge behind its guards; has the judge's own `judge`. Judges, loops and threads may share guards.
 
-    With a cache, equal requests at the same time are one call: the others wait for its result. All guards may be shared
-    by several judges, loops and threads.
-
-    Args:
-        judge: The judge.
-        budget: What may be spent; None is no limit.
-        breaker: When the endpoint is left alone; None is never.
-        cache: The verdicts of earlier calls; None makes each call.
-        clock: Monotonic seconds.
-
-    Attributes:
-        observer_failures: How often an observer (`models.judge_calls`) has raised.
+    With a cache, equal requests at the same time are one call: the others wait for its result.
     """
 
     def __init__(
-        self,
-        judge: Judge,
-        *,
-        budget: BudgetLimiter | None = None,
-        breaker: CircuitBreaker | None = None,
-        cache: VerdictCache | None = None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+        self, judge: Judge, *, budget: BudgetLimiter | None = None, breaker: CircuitBreaker | None = None,
+        cache: VerdictCache | None = None, clock: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
         self.inner, self.budget, self.breaker, self.cache, self._clock = judge, budget, breaker, cache, clock
         self._version = judge.fingerprint_source()
         self._calls: dict[tuple[asyncio.AbstractEventLoop, str], asyncio.Future[Verdict]] = {}
-        self.observer_failures = 0
+        self.observer_failures = 0  # how often an observer (`models.judge_calls`) has raised
 
     def __repr__(self) -> str:
         return f"<Guarded {self.label} {self.breaker!r} {self.budget!r} {self.cache!r}>"
 
     @property
     def model(self) -> str:
-        """The judge's model."""
         return self.inner.model
 
     @property
@@ -143,12 +121,11 @@ class Guarded:
         return await self._call_once(request, self.cache)
 
     def forget(self, request: JudgeRequest) -> None:
-        """Drop the cached verdict on a request, because its answer is of no use, such as one out of range."""
+        """Drop the cached verdict on a request, because its answer is of no use."""
         if self.cache is not None and request.fingerprint:
             self.cache.forget(self._key(request))
 
     async def close(self) -> None:
-        """Close the judge's connections of the running event loop."""
         await self.inner.close()
 
     def _key(self, request: JudgeRequest) -> str:

@@ -1,8 +1,4 @@
-"""Circuit breaker: an endpoint in trouble is left alone, and then tried by one call.
-
-It belongs to an endpoint, not to a judge: judges of one endpoint share it. It knows `ModelError` only, so it serves
-embedders as well. Any thread may use it; it waits for nothing.
-"""
+"""Circuit breaker: an endpoint in trouble is left alone, and then tried by one call."""
 
 from __future__ import annotations
 
@@ -54,11 +50,7 @@ class CircuitBreaker:
 
     Failures that may pass (`ModelError.retryable`), timeouts and refused keys count against an endpoint. A refusal, or
     an answer that cannot be read, is an answer: the endpoint is healthy. Timeouts count for the share alone: calls that
-    hang together end together, and a few of them are no evidence about the others.
-
-    Args:
-        settings: When it opens and for how long.
-        clock: Monotonic seconds.
+    hang together end together, and a few of them are no evidence about the others. Any thread; never waits.
     """
 
     def __init__(self, settings: BreakerSettings | None = None, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -74,7 +66,6 @@ class CircuitBreaker:
 
     @property
     def state(self) -> Literal["closed", "open", "half_open"]:
-        """``closed``, ``open`` or, from when a probe is due until it has ended, ``half_open``."""
         until = self._open_until
         if until is None:
             return "closed"
@@ -82,11 +73,7 @@ class CircuitBreaker:
 
     @contextmanager
     def call(self) -> Iterator[None]:
-        """The block is one call of the endpoint; what it raises tells how it ended.
-
-        Raises:
-            JudgeError: ``breaker_open``: the endpoint is left alone, for `retry_after_s` more.
-        """
+        """The block is one call of the endpoint; what it raises tells how it ended. Raises `JudgeError` when open."""
         call = object()
         self._enter(call)
         try:

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from agenteval_otel.components.explained import FriendlyErrors
 from agenteval_otel.errors import EvaluationSkipped
 from agenteval_otel.judges.ledger import SCHEMA, Amount, Entry, Key, Ledger, MemoryLedger, SqliteLedger, Totals
-from agenteval_otel.judges.request import JudgeRequest
+from agenteval_otel.judges.answers import JudgeRequest
 from agenteval_otel.judges.sqlite_store import IS_FILE, SqliteStore
 from agenteval_otel.models.judge_calls import JudgeUsage
 from agenteval_otel.runtime.fork import RANDOM
@@ -59,7 +59,6 @@ class Price(BaseModel, metaclass=FriendlyErrors):
     cache_write: float | None = Field(default=None, ge=0)
 
     def nano_usd(self, usage: JudgeUsage) -> int:
-        """The price of a usage, in billionths of a dollar, rounded up."""
         read = self.input if self.cache_read is None else self.cache_read
         write = self.input * _HIGHEST_WRITE if self.cache_write is None else self.cache_write
         return _rounded_up(
@@ -68,7 +67,7 @@ class Price(BaseModel, metaclass=FriendlyErrors):
         )  # fmt: skip
 
     def most_nano_usd(self, input_tokens: int, output_tokens: int) -> int:
-        """The highest price of so many tokens: those of the question may all have to be written into a cache."""
+        # Those of the question may all have to be written into a cache.
         return _rounded_up(input_tokens * max(self.input, self.cache_write or 0.0) + output_tokens * self.output)
 
 
@@ -83,10 +82,7 @@ def price_of(prices: Mapping[str, Price], model: str) -> Price | None:
 
 
 def most_of(request: JudgeRequest, price: Price | None) -> Amount:
-    """The most that a request may use: a token for every three bytes of the question, and `max_tokens`.
-
-    Three bytes of UTF-8 are three letters or one Chinese character: models count fewer tokens for ordinary text.
-    """
+    """The most that a request may use: a token for every three bytes of the question, and `max_tokens`."""
     texts = (request.system, request.prompt, json.dumps(request.answer_form, default=str))
     size_bytes = sum(len(text.encode("utf-8", "replace")) for text in texts)
     tokens = math.ceil(size_bytes / _BYTES_PER_TOKEN) + _FRAME_TOKENS
@@ -95,19 +91,17 @@ def most_of(request: JudgeRequest, price: Price | None) -> Amount:
 
 
 class Limit(NamedTuple):
-    """How much may be spent within a period by a scope; None is no limit.
+    """The most that a scope may spend within a period.
 
-    Attributes:
-        scope: Empty for all calls, ``purpose:<name>`` for one purpose, ``unpriced`` for models without a price.
+    A scope is empty for all calls, ``purpose:<name>`` for one purpose, ``unpriced`` for models without a price.
     """
 
     scope: str
     period: Period
-    nano_usd: int | None
-    tokens: int | None
+    unit: Literal["nano_usd", "tokens"]
+    most: int
 
     def key(self, now: float) -> Key:
-        """The window of a Unix time."""
         return Key(self.scope, self.period, int(now // _PERIOD_S[self.period]))
 
 
@@ -130,12 +124,11 @@ class PurposeLimits(BaseModel, metaclass=FriendlyErrors):
 
     def limits(self, scope: str) -> Iterator[Limit]:
         """Its limits, as those of a scope."""
-        periods: tuple[tuple[Period, float | None, int | None], ...] = (
-            ("minute", self.usd_per_minute, self.tokens_per_minute), ("day", self.usd_per_day, self.tokens_per_day)
-        )  # fmt: skip
-        for period, usd, tokens in periods:
-            if usd is not None or tokens is not None:
-                yield Limit(scope, period, None if usd is None else int(usd * NANO), tokens)
+        for period in _PERIOD_S:
+            if (usd := getattr(self, f"usd_per_{period}")) is not None:
+                yield Limit(scope, period, "nano_usd", int(usd * NANO))
+            if (tokens := getattr(self, f"tokens_per_{period}")) is not None:
+                yield Limit(scope, period, "tokens", tokens)
 
 
 class SpendLimits(PurposeLimits):
@@ -180,7 +173,7 @@ class SpendLimits(PurposeLimits):
         own = self.purposes.get(purpose, self.each_purpose)
         if own is not None:
             limits += own.limits(f"purpose:{purpose}")
-        if not priced and any(limit.nano_usd is not None for limit in limits):
+        if not priced and any(limit.unit == "nano_usd" for limit in limits):
             unpriced = PurposeLimits(
                 tokens_per_minute=self.unpriced_tokens_per_minute, tokens_per_day=self.unpriced_tokens_per_day
             )
@@ -189,13 +182,7 @@ class SpendLimits(PurposeLimits):
 
 
 class Reservation(NamedTuple):
-    """A call that may be made, to be settled once.
-
-    Attributes:
-        entry: Its entry in the ledger; None where nothing is limited.
-        price: The model's price; None where it has none.
-        probability: With what probability the budget let it through, above 0 to 1.
-    """
+    """A call that may be made, to be settled once; `entry` is None where nothing is limited."""
 
     entry: Entry | None = None
     price: Price | None = None
@@ -205,23 +192,13 @@ class Reservation(NamedTuple):
 class BudgetLimiter:
     """Reserves before each call what it may use at most, and settles after it what it has used.
 
-    A call waits for a SQLite file, where one is set, on a thread of that file's own; otherwise for nothing.
-
-    Args:
-        limits: Prices and limits.
-        ledger: Its ledger; that of `limits.account` in this process or in `limits.path` when left out.
-        clock: Unix time in seconds; windows come from it.
-        draw: A number in [0, 1).
+    A call waits for a SQLite file, where one is set; otherwise for nothing. The clock gives Unix time.
     """
 
     def __init__(
-        self,
-        limits: SpendLimits,
-        *,
-        ledger: Ledger | None = None,
-        clock: Callable[[], float] = time.time,
+        self, limits: SpendLimits, *, ledger: Ledger | None = None, clock: Callable[[], float] = time.time,
         draw: Callable[[], float] = RANDOM.random,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.limits, self._clock, self._draw = limits, clock, draw
         self._ledger = ledger or ledger_of(limits)
 
@@ -229,11 +206,7 @@ class BudgetLimiter:
         return f"<BudgetLimiter {self._ledger!r}>"
 
     async def reserve(self, request: JudgeRequest, model: str) -> Reservation:
-        """Permission for one call.
-
-        Raises:
-            EvaluationSkipped: ``budget``: left out by chance, near a limit; ``budget_exhausted``: it does not fit.
-        """
+        """Permission for one call; raises `EvaluationSkipped` (`BUDGET`, `BUDGET_EXHAUSTED`) where there is none."""
         price = price_of(self.limits.prices, model)
         limits = self.limits.of_call(request.purpose, priced=price is not None)
         if price is None and any(limit.scope == "unpriced" for limit in limits):
@@ -242,7 +215,8 @@ class BudgetLimiter:
             return Reservation(price=price)
         now, draw, probability = self._clock(), self._draw(), 0.0
         keys = {limit: limit.key(now) for limit in limits}
-        entry = Entry(uuid.uuid4().hex, tuple(keys.values()), most_of(request, price), now + self.limits.expires_s)
+        windows = tuple(dict.fromkeys(keys.values()))
+        entry = Entry(uuid.uuid4().hex, windows, most_of(request, price), now + self.limits.expires_s)
 
         def allows(totals: Totals, share: float) -> bool:
             nonlocal probability
@@ -258,26 +232,16 @@ class BudgetLimiter:
         raise EvaluationSkipped(BUDGET if probability > 0.0 else BUDGET_EXHAUSTED)
 
     def settle(
-        self,
-        reservation: Reservation,
-        usage: JudgeUsage | None,
-        *,
-        error_type: str | None = None,
+        self, reservation: Reservation, usage: JudgeUsage | None, *, error_type: str | None = None,
         cost_usd: float | None = None,
-    ) -> float | None:
+    ) -> float | None:  # fmt: skip
         """Enter what a call has used, once for each reservation, however the call ended. Never waits.
 
         Where the usage is unknown (cancelled, timed out, the connection broke, an endpoint that does not count) the
         whole reservation is charged: the provider may have charged it. What a provider refused is not charged.
 
-        Args:
-            reservation: The call's.
-            usage: What the provider counted; None where it did not.
-            error_type: How the call failed; None where it did not.
-            cost_usd: The cost by the judge itself; counts where there is no price.
-
         Returns:
-            The cost in US dollars; None where it is unknown.
+            The cost in US dollars; without a price `cost_usd`, which the judge has counted itself.
         """
         # Within what a call can use: a negative count would grow the budget.
         counted = {name: min(max(0, count), _MAX_TOKENS) for name, count in usage or () if name != "calls"}
@@ -294,27 +258,19 @@ class BudgetLimiter:
     def remaining_usd(self) -> dict[str, float]:
         """What is left in total, by period (``minute``, ``day``). With a file, as of this process's last call."""
         now = self._clock()
-        limits = {limit.key(now): limit.nano_usd for limit in self.limits.limits("") if limit.nano_usd is not None}
+        limits = {limit.key(now): limit.most for limit in self.limits.limits("") if limit.unit == "nano_usd"}
         totals = self._ledger.known(limits)
         return {key.period: max(0, limits[key] - total.nano_usd) / NANO for key, total in totals.items()}
 
 
 def probability_of(used: list[tuple[Limit, Amount]], wanted: Amount, soft_limit: float, share: float) -> float:
-    """With what probability a call may be made: 1 below `soft_limit` of every limit, falling to 0 at the nearest one.
-
-    ``min over limits of (limit - used) / (limit x (1 - soft_limit))``, at most 1; 0 where the call does not fit.
-    """
+    """``min over limits of (limit - used) / (limit x (1 - soft_limit))``, at most 1; 0 where the call does not fit."""
     probability = 1.0
     for limit, total in used:
-        for most, spent, more in (
-            (limit.nano_usd, total.nano_usd, wanted.nano_usd), (limit.tokens, total.tokens, wanted.tokens)
-        ):  # fmt: skip
-            if most is None:
-                continue
-            room = most * share
-            if room <= 0.0 or spent + more > room:
-                return 0.0
-            probability = min(probability, (room - spent) / (room * (1.0 - soft_limit)))
+        allowed, spent = limit.most * share, getattr(total, limit.unit)
+        if allowed <= 0.0 or spent + getattr(wanted, limit.unit) > allowed:
+            return 0.0
+        probability = min(probability, (allowed - spent) / (allowed * (1.0 - soft_limit)))
     return probability
 
 
@@ -323,7 +279,7 @@ _LEDGERS: Final[dict[tuple[str, object], Ledger]] = {}
 
 
 def ledger_of(limits: SpendLimits) -> Ledger:
-    """The ledger of an account in this process, or of an account in a file: the same one for all budgets."""
+    """The ledger of an account, in this process or in a file: the same one for all budgets."""
     path = None if limits.path is None else limits.path.absolute()
     ledger = _LEDGERS.get((limits.account, path))
     if ledger is None:

@@ -1,8 +1,6 @@
-"""Ledgers: what an account has spent and reserved, per window of time.
+"""Ledgers: what an account has spent and reserved, per minute of the clock and per day.
 
-A call reserves the most that it may use, in one step with the look at the totals, and settles what it has used. A
-reservation counts as spent until then. Accounts of past windows (a minute of the clock, a day) are kept, so that a
-clock that is set back finds them again.
+Past windows are kept, so that a clock that is set back does not grant them again.
 """
 
 from __future__ import annotations
@@ -40,11 +38,7 @@ class Key(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """A call: the keys that it is charged to, and the most that it may use.
-
-    Attributes:
-        expires: Unix time at which a reservation in a file counts as spent if it was never settled.
-    """
+    """A call, and the most that it may use; at `expires` (Unix time) its reservation in a file counts as spent."""
 
     entry_id: str
     keys: tuple[Key, ...]
@@ -75,11 +69,7 @@ class Ledger(Protocol):
 
 
 class MemoryLedger:
-    """The ledger of one process, for any thread; of more than 20,000 keys the least recently used is forgotten.
-
-    Args:
-        share: Share of each limit that this ledger allows.
-    """
+    """The ledger of one process, for any thread; of more than 20,000 keys the least recently used is forgotten."""
 
     def __init__(self, *, share: float = 1.0) -> None:
         self._share, self._lock = share, ForkSafeLock()
@@ -148,11 +138,6 @@ class SqliteLedger:
 
     While the file cannot be used this process goes on with a ledger of its own, up to `share_without_file` of each
     limit. What it spends meanwhile is written when the file is back.
-
-    Args:
-        store: The file, with `SCHEMA`.
-        account: Name of the account in the file.
-        share_without_file: Share of each limit that may be spent without the file.
     """
 
     def __init__(self, store: SqliteStore, account: str, *, share_without_file: float = 0.1) -> None:
@@ -164,15 +149,11 @@ class SqliteLedger:
         return f"<SqliteLedger {self._account!r} in {self.store!r}>"
 
     async def reserve(self, entry: Entry, allows: Allows, now: float) -> bool:
-        """As `Ledger.reserve`; waits for the file at most three times its patience."""
-
-        def undo(_: bool) -> None:
-            self.store.write(lambda connection: _release(connection, entry))
-
         if self.store.is_usable:
             try:
                 return await self.store.run(
-                    lambda connection: self._reserve(connection, entry, allows, now), on_late=undo
+                    lambda connection: self._reserve(connection, entry, allows, now),
+                    undo=lambda connection: _release(connection, entry),
                 )
             except Exception:  # the store has noted it
                 self._last_totals = {}
@@ -189,7 +170,7 @@ class SqliteLedger:
         self.store.write(write)
 
     def known(self, keys: Iterable[Key]) -> Totals:
-        """The totals of the last call's keys at its reservation: other processes may have spent since."""
+        # As of the last call's reservation: other processes may have spent since.
         totals = self._last_totals
         return {key: totals[key] for key in keys if key in totals}
 

@@ -1,8 +1,7 @@
 """SqliteStore: a SQLite file that several processes use, from a thread of its own.
 
-No event loop waits for the disk: each piece of work is one transaction on the store's thread, and its result is a
-future. SQLite forbids that a connection crosses a fork: it is closed before a fork; where a transaction takes too long
-for that, the child leaves the file alone.
+SQLite forbids that a connection crosses a fork: it is closed before a fork; where a transaction takes too long for
+that, the child leaves the file alone.
 """
 
 from __future__ import annotations
@@ -42,18 +41,9 @@ _AGAIN_S: Final = 10.0
 class SqliteStore:
     """The file; opened with the first work, closed after a second without any. Any thread may call.
 
-    Work fails with `sqlite3.Error` or OSError where the file cannot be used, and with RuntimeError where the process is
-    ending or too much work waits. `is_usable` is then False for ten seconds.
-
-    Args:
-        path: The file; it and new folders above it are readable by their owner alone.
-        schema: Statements that create what is missing.
-        event: The log event of a file that cannot be used.
-        patience_s: How long a transaction waits for those of other processes.
-        clock: Monotonic seconds.
-
-    Attributes:
-        failures: How much work has failed.
+    It and new folders above it are readable by their owner alone. Work fails where the file cannot be used, the process
+    is ending or too much work waits: then `event` is logged, and `is_usable` is False for ten seconds. A transaction
+    waits `patience_s` for those of other processes.
     """
 
     def __init__(
@@ -80,32 +70,28 @@ class SqliteStore:
         return self._clock() >= self._usable_at
 
     def submit(self, work: Callable[[sqlite3.Connection], T]) -> Future[T]:
-        """Do the work, on the store's thread, in a transaction of its own. Never waits."""
+        """Do the work in a transaction of its own, on the store's thread. Never waits."""
         future: Future[T] = Future()
-        future.add_done_callback(self._note)
         if not self._worker.submit(lambda: settle(future, lambda: self._transaction(work))):
-            future.set_exception(RuntimeError(f"{self.path}: too much work waits, or the process is ending"))
+            refused = RuntimeError(f"{self.path}: too much work waits, or the process is ending")
+            self._unusable(refused)
+            future.set_exception(refused)
         return future
 
-    async def run(self, work: Callable[[sqlite3.Connection], T], *, on_late: Callable[[T], Any] | None = None) -> T:
-        """The result of the work, awaited for three times `patience_s` at most.
+    async def run(self, work: Callable[[sqlite3.Connection], T], *, undo: Work | None = None) -> T:
+        """The result of the work, awaited for three times `patience_s` at most; raises whatever keeps it from that.
 
-        Args:
-            work: Gets the connection.
-            on_late: Called with a result that comes although the caller gave up or was cancelled.
-
-        Raises:
-            Exception: The file cannot be used; TimeoutError where that took too long.
+        `undo` is written where the caller gave up or was cancelled while the work was being done.
         """
         future = self.submit(work)
         try:
             async with asyncio.timeout(3 * self._patience_s):  # not `wait_for`, which may swallow a cancellation
                 return await asyncio.wrap_future(future)
-        except BaseException as error:
+        except (TimeoutError, asyncio.CancelledError, GeneratorExit) as error:
             if isinstance(error, TimeoutError):
                 self._unusable(error)
-            if on_late is not None:
-                future.add_done_callback(lambda done: _error_of(done) is None and on_late(done.result()))
+            if not future.cancel() and undo is not None:
+                self.write(undo)
             raise
 
     def write(self, work: Work) -> None:
@@ -125,11 +111,6 @@ class SqliteStore:
             self.submit(_nothing)
         return self._worker.close(timeout_s) and not self._unwritten
 
-    def _note(self, done: Future[Any]) -> None:
-        error = _error_of(done)
-        if isinstance(error, Exception):
-            self._unusable(error)
-
     def _unusable(self, error: Exception) -> None:
         self.failures += 1
         self._usable_at = self._clock() + _AGAIN_S
@@ -137,10 +118,10 @@ class SqliteStore:
 
     def _transaction(self, work: Callable[[sqlite3.Connection], T]) -> T:
         with self._working:
-            if self._is_lost:
-                raise OSError(f"{self.path}: was being written while this process was forked")
             unwritten = tuple(self._unwritten)
             try:
+                if self._is_lost:
+                    raise OSError(f"{self.path}: was being written while this process was forked")
                 if self._connection is None:
                     self._connection = self._connect()
                 self._connection.execute("BEGIN IMMEDIATE")
@@ -148,8 +129,9 @@ class SqliteStore:
                     write(self._connection)
                 result = work(self._connection)
                 self._connection.execute("COMMIT")
-            except BaseException:
+            except Exception as error:
                 self._drop()  # rolls back; the next work connects anew, since the file may have been removed
+                self._unusable(error)
                 raise
             for write in unwritten:
                 if self._unwritten and self._unwritten[0] is write:  # else there was no room for it
@@ -214,8 +196,7 @@ class SqliteStore:
         self._working, self._forking_thread = threading.Lock(), 0
 
 
-def _nothing(_: sqlite3.Connection) -> None:
-    """Work that only has what is unwritten written."""
+def _nothing(_: sqlite3.Connection) -> None: ...
 
 
 def _not_a_folder(path: Path | None) -> Path | None:
@@ -225,12 +206,6 @@ def _not_a_folder(path: Path | None) -> Path | None:
 
 
 IS_FILE: Final = AfterValidator(_not_a_folder)
-"""Validates the path of a store in settings."""
-
-
-def _error_of(done: Future[Any]) -> BaseException | None:
-    """A cancellation is no Exception."""
-    return asyncio.CancelledError() if done.cancelled() else done.exception()
 
 
 def _make_folders(folder: Path) -> None:

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from pydantic.alias_generators import to_camel
 
-from agenteval_otel.http_client.retries import retry_after_of
+from agenteval_otel.http_client.replies import retry_after_of
 
 SIGNALS = ("TRACES", "LOGS", "METRICS")
 MAX_REPLY_BYTES = 64 * 1024

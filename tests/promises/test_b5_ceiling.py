@@ -213,7 +213,7 @@ def test_usage_that_makes_no_sense_gives_no_money(
     left = budget.remaining_usd()["day"]
     assert 0.0 <= left <= 0.05
     if in_file:
-        assert getattr(budget._ledger, "failures", 0) == 0
+        assert budget._ledger.store.failures == 0
 
 
 @BOTH
@@ -263,7 +263,7 @@ async def one():
 async def work():
     await asyncio.gather(*(one() for _ in range(at_once)))
     ledger = judge.guarded().budget._ledger
-    print(json.dumps({"calls": judge.calls, "failures": ledger.failures, "flushed": ledger.flush(10)}))
+    print(json.dumps({"calls": judge.calls, "failures": ledger.store.failures, "flushed": ledger.store.close(10)}))
 
 asyncio.run(work())
 """
@@ -337,7 +337,7 @@ def test_a_file_that_was_tampered_with_gives_no_money(damage: str, tmp_path: Pat
     limits = SpendLimits(prices=PRICES, usd_per_day=0.02, path=path, patience_s=1, account=damage)
     first = BudgetLimiter(limits, clock=lambda: NOON, draw=lambda: 0.0)
     asyncio.run(Spender(random.Random(1), (100, 100)).ask(first))
-    assert first._ledger.flush(5.0)  # type: ignore[attr-defined]
+    assert first._ledger.store.close(5.0)  # type: ignore[attr-defined]
     _damaged(path, damage)
     spender = Spender(random.Random(2), (100, 100))
     asyncio.run(_until_refused(BudgetLimiter(limits, clock=lambda: NOON, draw=lambda: 0.0), spender))
