@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -52,7 +51,7 @@ class VerdictCache:
 
     def __init__(self, settings: CacheSettings | None = None, *, clock: Callable[[], float] = time.time) -> None:
         self._settings, self._clock = settings or CacheSettings(), clock
-        self._kept: OrderedDict[str, KeptText] = OrderedDict()
+        self._kept: dict[str, KeptText] = {}
         self._chars, self._lock = 0, ForkSafeLock()
         self.store: SqliteStore | None = None
         if (path := self._settings.path) is not None:
@@ -101,7 +100,7 @@ class VerdictCache:
             kept = self._kept.get(key)
             if kept is None or self._is_old(kept[0]):
                 return None
-            self._kept.move_to_end(key)
+            self._kept[key] = self._kept.pop(key)  # the last one from now on
             return kept
 
     async def _in_file(self, key: str) -> KeptText | None:

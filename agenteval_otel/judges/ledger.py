@@ -5,7 +5,7 @@ Past windows are kept, so that a clock that is set back does not grant them agai
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
@@ -47,9 +47,8 @@ class Entry(NamedTuple):
 
 
 Totals = Mapping[Key, Amount]
-"""What is spent and reserved."""
 Allows = Callable[[Totals, float], bool]
-"""Whether a call may be made, by the totals of its keys and the share of the limits that may be used."""
+"""Whether a call may be made, by what is spent and reserved of its keys, and the share of the limits that may be used."""
 
 
 class Ledger(Protocol):
@@ -57,15 +56,12 @@ class Ledger(Protocol):
 
     async def reserve(self, entry: Entry, allows: Allows, now: float) -> bool:
         """Enter the call if `allows` agrees: one step, whatever else reserves. Never raises."""
-        ...
 
     def settle(self, entry: Entry, amount: Amount) -> None:
         """Replace the reservation by what was used. Never waits, never raises."""
-        ...
 
     def known(self, keys: Iterable[Key]) -> Totals:
         """The totals as far as this process knows them; unknown keys are left out. Never waits."""
-        ...
 
 
 class MemoryLedger:
@@ -73,7 +69,7 @@ class MemoryLedger:
 
     def __init__(self, *, share: float = 1.0) -> None:
         self._share, self._lock = share, ForkSafeLock()
-        self._spent: OrderedDict[Key, Amount] = OrderedDict()
+        self._spent: dict[Key, Amount] = {}
         self._reserved: dict[str, Entry] = {}
         self._settled: deque[tuple[Entry, Amount]] = deque()
 
@@ -105,10 +101,9 @@ class MemoryLedger:
             entry, amount = self._settled.popleft()
             self._reserved.pop(entry.entry_id, None)
             for key in entry.keys:
-                self._spent[key] = self._spent.get(key, Amount()).plus(amount)
-                self._spent.move_to_end(key)
+                self._spent[key] = self._spent.pop(key, Amount()).plus(amount)  # the last one from now on
             while len(self._spent) > _MAX_WINDOWS:
-                self._spent.popitem(last=False)
+                del self._spent[next(iter(self._spent))]
 
     def known(self, keys: Iterable[Key]) -> Totals:
         with self._lock:

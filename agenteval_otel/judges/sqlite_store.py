@@ -12,7 +12,6 @@ import os
 import threading
 import time
 import weakref
-from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
@@ -54,7 +53,7 @@ class SqliteStore:
         self._schema, self._event, self._patience_s, self._clock = tuple(schema), event, patience_s, clock
         self._worker = Worker("agenteval-judges", max_waiting=_MAX_WAITING, idle_s=_IDLE_S, on_idle=self._disconnect)
         self._working, self._forking_thread = threading.Lock(), 0
-        self._unwritten: deque[Work] = deque()
+        self._unwritten: list[Work] = []
         self._connection: sqlite3.Connection | None = None
         self._is_lost, self._usable_at = False, float("-inf")
         _STORES.add(self)
@@ -95,13 +94,9 @@ class SqliteStore:
             raise
 
     def write(self, work: Work) -> None:
-        """Do the work within the next transaction, before that one's own, and again until it is committed. Never waits.
-
-        Of more than 10,000 that wait for a file that cannot be used, the oldest is left out.
-        """
-        self._unwritten.append(work)
-        if len(self._unwritten) > _MAX_WAITING:
-            self._unwritten.popleft()
+        """Do the work within the next transaction, again until it is committed; 10,000 may wait. Never waits itself."""
+        if len(self._unwritten) < _MAX_WAITING:
+            self._unwritten.append(work)
         if self.is_usable:
             self.submit(_nothing)
 
@@ -118,7 +113,7 @@ class SqliteStore:
 
     def _transaction(self, work: Callable[[sqlite3.Connection], T]) -> T:
         with self._working:
-            unwritten = tuple(self._unwritten)
+            unwritten = self._unwritten[:]
             try:
                 if self._is_lost:
                     raise OSError(f"{self.path}: was being written while this process was forked")
@@ -133,9 +128,7 @@ class SqliteStore:
                 self._drop()  # rolls back; the next work connects anew, since the file may have been removed
                 self._unusable(error)
                 raise
-            for write in unwritten:
-                if self._unwritten and self._unwritten[0] is write:  # else there was no room for it
-                    self._unwritten.popleft()
+            del self._unwritten[: len(unwritten)]
             return result
 
     def _connect(self) -> sqlite3.Connection:
@@ -187,7 +180,7 @@ class SqliteStore:
             self._working.release()
 
     def _in_child(self) -> None:
-        self._unwritten = deque()  # the parent writes them
+        self._unwritten = []  # the parent writes them
         if self._forking_thread != threading.get_ident():
             # SQLite's own memory of its locks came along: a new connection to this file would trust it.
             self._is_lost = True
