@@ -25,7 +25,6 @@ _METHODS: Final = (
     "generate", "generate_text", "generateText", "complete", "ainvoke", "invoke", "do_generate", "doGenerate", "ask",
     "judge",
 )  # fmt: skip
-_INNER: Final = ("get_model", "getModel")
 _MAX_CHARS: Final = 262_144
 _MAX_HUNG: Final = 16
 _MALFORMED: Final = "malformed_answer"
@@ -148,10 +147,6 @@ def _method_of(target: Any) -> Callable[..., Any] | None:
         method = getattr(target, name, None)
         if callable(method):
             return method  # type: ignore[no-any-return]
-    for name in _INNER:  # the originals' settings hold a function that gives the model
-        inner = getattr(target, name, None)
-        if callable(inner):
-            return _method_of(inner())
     return target if callable(target) else None
 
 

@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import os
-from typing import Any, ClassVar, Final, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from agenteval_otel.errors import JudgeError, ModelError
+from agenteval_otel.errors import ModelError
 from agenteval_otel.http_client.client import client_for, no_connection, not_written
 from agenteval_otel.http_client.replies import Reply, count_of, joined
 from agenteval_otel.judges.answers import constrained_form, with_form
-from agenteval_otel.judges.hosted import HostedJudge
+from agenteval_otel.judges.hosted import HostedJudge, check_finished, unfinished
 from agenteval_otel.judges.answers import JudgeRequest
 from agenteval_otel.models.judge_calls import JudgeUsage
-
-_STOPPED: Final = {
-    "refusal": ("refusal", "the judge refused to answer"),
-    "max_tokens": ("truncated", "the judge's answer was cut off at `max_tokens`"),
-    "model_context_window_exceeded": ("context_overflow", "the request and the answer exceed the model's window"),
-}
 
 
 class AnthropicJudge(HostedJudge, type="anthropic"):
@@ -65,8 +59,6 @@ class AnthropicJudge(HostedJudge, type="anthropic"):
             response = raw.http_response
         except anthropic.APIStatusError as error:
             response = error.response
-        except anthropic.APITimeoutError:
-            raise ModelError("the connection timed out", error_type="timeout", retryable=True) from None
         except anthropic.APIConnectionError as error:
             if isinstance(error.__cause__, ModelError):  # of the bounds of `client_for`
                 raise error.__cause__ from None
@@ -104,13 +96,10 @@ class AnthropicJudge(HostedJudge, type="anthropic"):
         )
 
     def _text_of(self, message: dict[str, Any]) -> str:
-        stop_reason, parts = message.get("stop_reason"), message.get("content")
-        if isinstance(stop_reason, str) and stop_reason in _STOPPED:
-            error_type, problem = _STOPPED[stop_reason]
-            raise JudgeError(problem, error_type=error_type)
-        text = None
-        if stop_reason in ("end_turn", None) and isinstance(parts, list):
+        check_finished(message.get("stop_reason"), "end_turn")
+        parts, text = message.get("content"), None
+        if isinstance(parts, list):
             text = joined([part for part in parts if isinstance(part, dict) and part.get("type") == "text"])
         if text is None:
-            raise JudgeError("the judge's response is not a finished message", error_type="malformed_answer")
+            raise unfinished()
         return text

@@ -14,9 +14,13 @@ from agenteval_otel.judges.breaker import BreakerSettings
 from agenteval_otel.judges.answers import JudgeRequest, Verdict
 from agenteval_otel.models.judge_calls import JudgeUsage
 
-_FINISHED: Final = {
-    "length": ("truncated", "the judge's answer was cut off at `max_tokens`"),
+_CUT_OFF: Final = "truncated", "the judge's answer was cut off at `max_tokens`"
+_FAILED: Final = {
+    "length": _CUT_OFF,
+    "max_tokens": _CUT_OFF,
     "content_filter": ("refusal", "the provider's filter withheld the judge's answer"),
+    "refusal": ("refusal", "the judge refused to answer"),
+    "model_context_window_exceeded": ("context_overflow", "the request and the answer exceed the model's window"),
 }
 
 
@@ -121,21 +125,27 @@ class OpenAICompatibleJudge(HostedJudge, type="openai_compatible"):
         choice = choices[0] if isinstance(choices, list) and len(choices) == 1 else None
         completion = choice.get("message") if isinstance(choice, dict) else None
         if not isinstance(choice, dict) or not isinstance(completion, dict):
-            raise _unfinished()
-        reason = choice.get("finish_reason")
-        if isinstance(reason, str) and reason in _FINISHED:
-            error_type, problem = _FINISHED[reason]
-            raise JudgeError(problem, error_type=error_type)
+            raise unfinished()
+        check_finished(choice.get("finish_reason"), "stop")
         if completion.get("refusal"):
-            raise JudgeError("the judge refused to answer", error_type="refusal")
-        if reason not in ("stop", None) or completion.get("tool_calls"):
-            raise _unfinished()
+            check_finished("refusal", "stop")
+        if completion.get("tool_calls"):
+            raise unfinished()
         content = completion.get("content")
         text = joined(content) if isinstance(content, list) else content or ""
         if not isinstance(text, str):
-            raise _unfinished()
+            raise unfinished()
         return text
 
 
-def _unfinished() -> JudgeError:
+def check_finished(reason: Any, expected: str) -> None:
+    """Raise `JudgeError` where a message ended for another reason."""
+    if isinstance(reason, str) and reason in _FAILED:
+        error_type, problem = _FAILED[reason]
+        raise JudgeError(problem, error_type=error_type)
+    if reason not in (expected, None):
+        raise unfinished()
+
+
+def unfinished() -> JudgeError:
     return JudgeError("the judge's response is not one finished message", error_type="malformed_answer")

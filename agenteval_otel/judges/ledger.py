@@ -48,7 +48,7 @@ class Entry(NamedTuple):
 
 Totals = Mapping[Key, Amount]
 Allows = Callable[[Totals, float], bool]
-"""Whether a call may be made, by what is spent and reserved of its keys, and the share of the limits that may be used."""
+"""Whether a call may be made, by what is spent and reserved of its keys, and the share of the limits that counts."""
 
 
 class Ledger(Protocol):

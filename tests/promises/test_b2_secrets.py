@@ -321,8 +321,8 @@ LONG_KEY = "sk-" + "".join(random.Random(2).choices(string.ascii_letters + strin
 SHORT_KEY = LONG_KEY[100:124]
 ECHOES = (
     "invalid key: {key}", "{key}", "no account for 'Authorization: Bearer {key}'", "Bearer {key}",
-    "x-api-key: {key}, authorization: Basic {key}", '{{"x-api-key": "{key}"}}', "{padding}{key}", "{padding}x-api-key: {key}",
-    "invalid key: {key:.100}", "invalid key: {key:.20}",
+    "x-api-key: {key}, authorization: Basic {key}", '{{"x-api-key": "{key}"}}', "{padding}{key}",
+    "{padding}x-api-key: {key}", "invalid key: {key:.100}", "invalid key: {key:.20}",
 )  # fmt: skip
 """What a provider quotes of a request with a key; the last ones have cut it themselves."""
 
@@ -340,7 +340,7 @@ def assert_no_part(key: str, *shown: object) -> None:
 def test_no_part_of_a_judges_key_is_quoted(
     place: str, key: str, echo: str, telemetry: RecordedTelemetry, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """However long it is, and whatever header stands before it: not eight characters are in an error, result or line."""
+    """However long it is, whatever header stands before it: not eight characters are in an error, result or line."""
     caplog.set_level("DEBUG")
     path = tmp_path / "results.jsonl"
     settings: dict[str, Any] = {"api_key": key} if place == "api_key" else {
@@ -368,12 +368,13 @@ def test_no_part_of_a_judges_key_is_quoted(
 
 
 def test_no_key_of_the_host_goes_along(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With `api_key_env: null` the real SDK sends neither key nor token of the environment; headers of ours it sends."""
+    """With `api_key_env: null` the real SDK sends neither key nor token of the environment, but headers of ours."""
     for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"):
         monkeypatch.setenv(name, KEY)
     with ModelServer([GOOD]) as server:
-        ask(hosted(AnthropicJudge, server, api_key=None, api_key_env=None))
-        ask(hosted(AnthropicJudge, server, api_key=None, api_key_env=None, extra_headers={"Authorization": "Bearer us"}))
+        keyless = {"api_key": None, "api_key_env": None}
+        ask(hosted(AnthropicJudge, server, **keyless))
+        ask(hosted(AnthropicJudge, server, **keyless, extra_headers={"Authorization": "Bearer us"}))
         none, ours = server.headers
     assert_hidden(none, ours)
     assert not {"x-api-key", "authorization"} & {name.lower() for name in none}
