@@ -7,14 +7,13 @@ never shows its key. Importing this package loads no vendor; the first call does
 from __future__ import annotations
 
 from agenteval_otel.judges.adapter import CallableJudge, as_judge
-from agenteval_otel.judges.answers import parse_answer
+from agenteval_otel.judges.answers import JudgeRequest, Verdict, parse_answer
 from agenteval_otel.judges.anthropic import AnthropicJudge
 from agenteval_otel.judges.base import Judge
 from agenteval_otel.judges.breaker import BreakerSettings
 from agenteval_otel.judges.budget import SpendLimits
 from agenteval_otel.judges.cache import CacheSettings
 from agenteval_otel.judges.hosted import OpenAICompatibleJudge
-from agenteval_otel.judges.answers import JudgeRequest, Verdict
 from agenteval_otel.models.judge_calls import JudgeUsage
 
 __all__ = [

@@ -16,10 +16,8 @@ from pydantic import Field, model_validator
 
 from agenteval_otel.components.loading import resolve_or_wrap
 from agenteval_otel.errors import ConfigurationError, JudgeError
-from agenteval_otel.judges.answers import parse_answer
+from agenteval_otel.judges.answers import JudgeRequest, Verdict, parse_answer
 from agenteval_otel.judges.base import Judge
-from agenteval_otel.judges.answers import JudgeRequest, Verdict
-from agenteval_otel.models.judge_calls import JudgeUsage
 
 _METHODS: Final = (
     "generate", "generate_text", "generateText", "complete", "ainvoke", "invoke", "do_generate", "doGenerate", "ask",
@@ -84,8 +82,7 @@ class CallableJudge(Judge):
         if not text.strip():
             raise JudgeError("the judge's answer is empty", error_type="empty_answer")
         answer = parse_answer(text) if request.answer_form else {}
-        usage = JudgeUsage(calls=1)
-        return Verdict(answer=answer, raw=text, usage=usage, model=self.model, duration_s=time.monotonic() - started)
+        return Verdict(answer=answer, raw=text, model=self.model, duration_s=time.monotonic() - started)
 
     async def _on_a_thread(self, function: Callable[[], Any]) -> Any:
         """The function's result, in the caller's context, from a daemon thread of its own: the loop's own are few."""

@@ -10,9 +10,8 @@ from pydantic import Field
 from agenteval_otel.errors import ModelError
 from agenteval_otel.http_client.client import client_for, no_connection, not_written
 from agenteval_otel.http_client.replies import Reply, count_of, joined
-from agenteval_otel.judges.answers import constrained_form, with_form
+from agenteval_otel.judges.answers import JudgeRequest, constrained_form, with_form
 from agenteval_otel.judges.hosted import HostedJudge, check_finished, unfinished
-from agenteval_otel.judges.answers import JudgeRequest
 from agenteval_otel.models.judge_calls import JudgeUsage
 
 
@@ -41,10 +40,11 @@ class AnthropicJudge(HostedJudge, type="anthropic"):
         lines = os.environ.get("ANTHROPIC_CUSTOM_HEADERS", "").split("\n")
         left_out = [name.strip() for name, colon, _ in (line.partition(":") for line in lines) if colon]
         left_out += () if key else ("X-Api-Key", "Authorization")
+        headers: dict[str, Any] = dict.fromkeys(left_out, Omit())
         client = AsyncAnthropic(
             api_key=key or "none", base_url=self.base_url, max_retries=0, open_telemetry=False, timeout=self.deadline_s,
             http_client=client_for(self.base_url, max_bytes=self.max_answer_bytes),
-            default_headers={**{name: Omit() for name in left_out}, **self.extra_headers},
+            default_headers=headers | self.extra_headers,
         )  # fmt: skip
         client.auth_token = None
         return client

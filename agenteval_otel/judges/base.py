@@ -12,10 +12,10 @@ from typing import ClassVar
 
 from agenteval_otel.components import Component
 from agenteval_otel.errors import EvaluationSkipped, JudgeError
+from agenteval_otel.judges.answers import JudgeRequest, Verdict
 from agenteval_otel.judges.breaker import BreakerSettings, CircuitBreaker, breaker_of
 from agenteval_otel.judges.budget import BudgetLimiter, Reservation, SpendLimits
 from agenteval_otel.judges.cache import CacheSettings, VerdictCache
-from agenteval_otel.judges.answers import JudgeRequest, Verdict
 from agenteval_otel.models.judge_calls import ANSWERED, CACHED, OBSERVER, JudgeCall, JudgeUsage
 from agenteval_otel.models.value import copy_with
 

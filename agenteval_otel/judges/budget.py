@@ -14,8 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from agenteval_otel.components.explained import FriendlyErrors
 from agenteval_otel.errors import EvaluationSkipped
-from agenteval_otel.judges.ledger import SCHEMA, Amount, Entry, Key, Ledger, MemoryLedger, SqliteLedger, Totals
 from agenteval_otel.judges.answers import JudgeRequest
+from agenteval_otel.judges.ledger import SCHEMA, Amount, Entry, Key, Ledger, MemoryLedger, SqliteLedger, Totals
 from agenteval_otel.judges.sqlite_store import IS_FILE, SqliteStore
 from agenteval_otel.models.judge_calls import JudgeUsage
 from agenteval_otel.runtime.fork import RANDOM

@@ -8,10 +8,9 @@ from typing import Any, ClassVar, Final, Literal
 from agenteval_otel.errors import JudgeError, ModelError
 from agenteval_otel.http_client.client import Attempts, HostedModel
 from agenteval_otel.http_client.replies import Reply, count_of, encodable, joined
-from agenteval_otel.judges.answers import constrained_form, parse_answer, with_form
+from agenteval_otel.judges.answers import JudgeRequest, Verdict, constrained_form, parse_answer, with_form
 from agenteval_otel.judges.base import Judge
 from agenteval_otel.judges.breaker import BreakerSettings
-from agenteval_otel.judges.answers import JudgeRequest, Verdict
 from agenteval_otel.models.judge_calls import JudgeUsage
 
 _CUT_OFF: Final = "truncated", "the judge's answer was cut off at `max_tokens`"

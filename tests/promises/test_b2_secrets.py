@@ -29,7 +29,7 @@ from agenteval_otel.components import Component
 from agenteval_otel.components.loading import resolve
 from agenteval_otel.errors import ConfigurationError, ModelError
 from agenteval_otel.evaluators import Func, LLMJudge
-from agenteval_otel.judges import AnthropicJudge, Judge, OpenAICompatibleJudge
+from agenteval_otel.judges import AnthropicJudge, OpenAICompatibleJudge
 from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.runtime.masking import is_secret, mask, mask_known, mask_text, split_address
 from agenteval_otel.sampling import RatioSampler
