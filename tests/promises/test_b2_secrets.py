@@ -34,7 +34,7 @@ from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.runtime.masking import is_secret, mask, mask_known, mask_text, split_address
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.storage import EvaluationStorageProvider, JsonFileStorageProvider, OtlpStorageProvider
-from agenteval_otel.testing import ModelReply, ModelServer, RecordedTelemetry
+from agenteval_otel.testing import InlineDispatcher, ModelReply, ModelServer, RecordedTelemetry
 from tests.embedders.asking import failure as embedder_failure
 from tests.embedders.asking import hosted as hosted_embedder
 from tests.judges.asking import GOOD, ask, failure, hosted
@@ -356,10 +356,10 @@ def test_no_part_of_a_judges_key_is_quoted(
             sampler=RatioSampler(),
             evaluators=tuple(LLMJudge(judge=judge, criterion_name=judge.type) for judge in judges),
             storage=(telemetry.storage(detail="result", content="span_and_event"), JsonFileStorageProvider(path=path)),
+            dispatcher=InlineDispatcher(),
         )  # fmt: skip
         monitor(pipeline=pipeline, agent="agent")(lambda: "an answer")()
-        assert pipeline.flush(20.0)
-        pipeline.shutdown(5.0)
+        assert pipeline.shutdown(10.0)
     assert pipeline.accounting.results["failed"] == 2
     assert_no_part(key, *errors, *("".join(traceback.format_exception(error)) for error in errors))
     assert_no_part(key, path.read_text(), pipeline.accounting.failures, caplog.text)
