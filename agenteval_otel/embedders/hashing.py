@@ -69,7 +69,6 @@ class HashingEmbedder(Embedder, type="hashing"):
         return rows
 
     def _weights(self, text: str) -> dict[str, float]:
-        """The weights of the distinct words: the logarithm of their number, less for frequent English words."""
         folded = composed(text[: self.max_characters], "NFKC")[: self.max_characters].casefold()
         return {
             word: (1.0 + math.log(count)) * (self.frequent_weight if word in _FREQUENT else 1.0)
@@ -94,7 +93,7 @@ class HashingEmbedder(Embedder, type="hashing"):
 
 
 def _grams(words: list[str], worth: NDArray[np.float64]) -> tuple[NDArray[np.uint64], NDArray[np.float64]]:
-    """The hash of each piece of each word, and its weight; pieces do not cross a word's borders."""
+    """The hash of each piece of each word, and its weight."""
     import numpy as np
 
     line = f" {' '.join(words)} ".encode("utf-32-le", "surrogatepass")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-import binascii
+import contextlib
 from collections.abc import Mapping, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -12,7 +12,7 @@ from pydantic import Field
 
 from agenteval_otel.embedders.base import Embedded, Embedder, EmbedderUsage, unit_rows
 from agenteval_otel.errors import EmbedderError, ModelError
-from agenteval_otel.http_client.model import Attempts, HostedModel
+from agenteval_otel.http_client.client import Attempts, HostedModel
 from agenteval_otel.http_client.replies import count_of, encodable
 
 if TYPE_CHECKING:
@@ -37,6 +37,8 @@ class OpenAICompatibleEmbedder(HostedModel, Embedder, type="openai_compatible"):
     """
 
     client_modules: ClassVar[tuple[str, ...]] = ("httpx2", "numpy")
+    error_class: ClassVar[type[ModelError]] = EmbedderError
+    usage_class: ClassVar[type[EmbedderUsage]] = EmbedderUsage
     fingerprint_exclude: ClassVar[frozenset[str]] = HostedModel.fingerprint_exclude | {"batch_size"}
 
     batch_size: int = Field(default=16, ge=1, le=2_048)
@@ -46,11 +48,7 @@ class OpenAICompatibleEmbedder(HostedModel, Embedder, type="openai_compatible"):
     max_answer_bytes: int = Field(default=2_097_152, ge=1_024, le=8_388_608)
 
     async def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """One row per text, of length 1; zeros where a text is blank. Ends at the deadline at the latest.
-
-        Raises:
-            EmbedderError: It failed; ``error_type`` says how.
-        """
+        """One row per text, of length 1; zeros where a text is blank. Raises `EmbedderError`."""
         vectors: NDArray[np.float32] = (await self.embedded(texts)).vectors
         return vectors
 
@@ -106,20 +104,9 @@ class OpenAICompatibleEmbedder(HostedModel, Embedder, type="openai_compatible"):
         """The length of the last rows, for a call of nothing but blank texts."""
         return [1]
 
-    def _failed(self, error: ModelError, calls: int) -> EmbedderError:
-        return EmbedderError(
-            str(error), error_type=error.error_type, retryable=error.retryable, retry_after_s=error.retry_after_s,
-            usage=EmbedderUsage(calls=calls) if calls else None,
-        )  # fmt: skip
-
 
 def _rows_of(message: Mapping[str, Any], count: int, dimensions: int | None) -> NDArray[np.float32]:
-    """The rows of a response, of length 1, in the order of the texts.
-
-    Raises:
-        ModelError: (``invalid_embedding``) Not one row per text, or an invalid row: of another length, no numbers, not
-            finite, or all zeros, which no model returns for a text.
-    """
+    """The rows of a response, of length 1, in the order of the texts; no model returns zeros for a text."""
     import numpy as np
 
     rows = [_row(item) for item in _in_order(message.get("data"), count)]
@@ -128,10 +115,8 @@ def _rows_of(message: Mapping[str, Any], count: int, dimensions: int | None) -> 
         expected = f"{dimensions} dimensions" if dimensions is not None else "one length that is not 0"
         raise _invalid(f"the embeddings have the lengths {sorted(lengths)[:4]} instead of {expected}")
     matrix = np.stack(rows)
-    if not np.isfinite(matrix).all():
-        raise _invalid("an embedding is not finite")
-    if not matrix.any(axis=1).all():
-        raise _invalid("an embedding is all zeros")
+    if not np.isfinite(matrix).all() or not matrix.any(axis=1).all():
+        raise _invalid("an embedding is not finite, or all zeros")
     return unit_rows(matrix)
 
 
@@ -153,18 +138,13 @@ def _row(item: Mapping[str, Any]) -> NDArray[np.float64]:
     import numpy as np
 
     vector = item.get("embedding")
-    if isinstance(vector, str):
-        try:
+    with contextlib.suppress(ValueError, OverflowError):  # no base64, or a whole number of hundreds of digits
+        if isinstance(vector, str):
             return np.frombuffer(base64.b64decode(vector, validate=True), "<f4").astype(np.float64)
-        except (ValueError, binascii.Error):
-            raise _invalid("an embedding is no base64 of numbers") from None
-    # Type by type: numpy would make numbers of texts and truth values.
-    if not isinstance(vector, list) or not set(map(type, vector)) <= {int, float}:
-        raise _invalid("an embedding is no list of numbers")
-    try:
-        return np.array(vector, dtype=np.float64)
-    except OverflowError:  # a whole number of hundreds of digits
-        raise _invalid("an embedding is not finite") from None
+        # Type by type: numpy would make numbers of texts and truth values.
+        if isinstance(vector, list) and set(map(type, vector)) <= {int, float}:
+            return np.array(vector, dtype=np.float64)
+    raise _invalid("an embedding is no list of finite numbers, and no base64 of them")
 
 
 def _invalid(problem: str) -> ModelError:

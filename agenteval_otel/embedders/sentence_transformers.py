@@ -1,8 +1,4 @@
-"""The embedder with a model on this machine, by the package sentence-transformers.
-
-The package brings PyTorch, which is too heavy for the host's process: it is imported in the worker process, at the
-lowest priority, and the model's weights are loaded there once.
-"""
+"""The embedder with a model on this machine, by sentence-transformers: imported and loaded in the worker process."""
 
 from __future__ import annotations
 
@@ -27,8 +23,8 @@ if TYPE_CHECKING:
 
 
 _EXTRA: Final = 'sentence-transformers is not installed: pip install "agenteval-otel[sentence-transformers]"'
-# Two threads that need the same model load it once. It is on a disk, so loading ends.
-_loading = ForkSafeLock()
+# Two threads that need the same model load it once, and a tokenizer may not be used by two threads at once.
+_LOCK: Final = ForkSafeLock()
 
 
 class SentenceTransformerEmbedder(Embedder, type="sentence_transformers"):
@@ -66,18 +62,14 @@ class SentenceTransformerEmbedder(Embedder, type="sentence_transformers"):
         return self
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """One row per text, of length 1; zeros where a text is blank.
-
-        Raises:
-            EvaluationError: (``model_unavailable``) The model cannot be loaded.
-        """
+        """One row per text, of length 1; zeros where a text is blank. Raises `EvaluationError` without a model."""
         import numpy as np
 
         if not texts:
             return np.zeros((0, 1), dtype=np.float32)
         model = self._loaded()
         cut = [text[: self.max_characters] for text in texts]
-        with self._turn:  # a tokenizer may not be used by two threads at once
+        with _LOCK:
             vectors = model.encode(cut, batch_size=self.batch_size, show_progress_bar=False, convert_to_numpy=True)
         rows = unit_rows(vectors.reshape(len(texts), -1))
         for row, text in zip(rows, cut, strict=True):
@@ -102,7 +94,7 @@ class SentenceTransformerEmbedder(Embedder, type="sentence_transformers"):
             return
 
     def _loaded(self) -> Any:
-        with _loading:
+        with _LOCK:
             model = self._model
         if isinstance(model, str):
             raise EvaluationError(model, error_type="model_unavailable")
@@ -110,7 +102,7 @@ class SentenceTransformerEmbedder(Embedder, type="sentence_transformers"):
 
     @cached_property
     def _model(self) -> Any:
-        """The model, or why it cannot be loaded, which is found out once."""
+        """The model, or why it cannot be loaded."""
         try:
             from sentence_transformers import SentenceTransformer
 
@@ -120,14 +112,9 @@ class SentenceTransformerEmbedder(Embedder, type="sentence_transformers"):
         except Exception as error:
             return f"the model {self.model!r} cannot be loaded ({type(error).__name__})"
 
-    @cached_property
-    def _turn(self) -> ForkSafeLock:
-        return ForkSafeLock()
-
 
 @contextmanager
 def _without_bars() -> Iterator[None]:
-    """No progress bars on the program's standard error."""
     from transformers.utils import logging
 
     shown = logging.is_progress_bar_enabled()

@@ -10,7 +10,7 @@ from pydantic import AliasChoices, BaseModel, Field, SerializeAsAny, field_valid
 
 from agenteval_otel.components.explained import ComponentError
 from agenteval_otel.embedders import Embedder, EmbedderUsage, HashingEmbedder
-from agenteval_otel.embedders.adapter import as_embedder
+from agenteval_otel.embedders.base import as_embedder
 from agenteval_otel.errors import ConfigurationError, EmbedderError, EvaluationError, EvaluationSkipped
 from agenteval_otel.evaluators.base import EvaluatorKind, Execution
 from agenteval_otel.evaluators.built_in import BuiltInEvaluator

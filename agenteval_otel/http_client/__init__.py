@@ -1,4 +1,1 @@
-"""HTTP requests to models. Judges and embedders are built on `model.HostedModel`.
-
-Failures are `ModelError`. Importing this package loads no vendor; the first request does.
-"""
+"""HTTP requests to models; failures are `ModelError`. Importing this loads no vendor; the first request does."""

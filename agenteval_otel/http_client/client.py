@@ -1,7 +1,7 @@
-"""The HTTP client of judges and embedders: one per event loop, no redirects, bounded responses, no log lines.
+"""HTTP requests to models: their address, key, deadline and retries, and a client per event loop.
 
-A redirect would carry the key along; compression is not asked for, since a small body may grow huge. The client has no
-time limit of its own: the deadline of the request ends it. httpx2 is imported here only, with the first request.
+No redirect is followed, since it would carry the key along. Compression is not asked for: a small body may grow huge.
+httpx2 is imported here only, with the first request.
 """
 
 from __future__ import annotations
@@ -12,46 +12,309 @@ import contextvars
 import logging
 import os
 import weakref
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 from contextvars import ContextVar
-from functools import cache
-from typing import TYPE_CHECKING, Any, Final
+from functools import cache, cached_property
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, TypeVar
+from urllib.parse import urlsplit
 
-from agenteval_otel.http_client.replies import unreadable
+from pydantic import Field, SecretStr, SerializationInfo, field_serializer, field_validator, model_validator
+
+from agenteval_otel.components import Component
+from agenteval_otel.components.explained import ComponentError
+from agenteval_otel.errors import ConfigurationError, ModelError
+from agenteval_otel.http_client.replies import Reply, error_of, object_of, status_of, unreadable
+from agenteval_otel.runtime.fork import RANDOM, ForkSafeLock
 
 if TYPE_CHECKING:
     import ssl
 
     import httpx2
 
+T = TypeVar("T")
+_LONGEST_S: Final = 8.0
+_FREE: Final = 2.0
+_SAVED: Final = 10.0
+_LOADING: Final = ForkSafeLock()
+_LOADED: Final[set[str]] = set()
 _ERROR_BYTES: Final = 65_536
 _KEPT_OPEN, _IDLE_S = 64, 30.0
 _LOGGERS: Final = ("anthropic", "httpx2", "httpcore2")
 _requesting: ContextVar[bool] = ContextVar("agenteval_requesting", default=False)
 
 
+class HostedModel(Component):
+    """A model behind HTTP. Each request has one deadline, which covers its retries and the waits between them.
+
+    Rate limits, overload, errors of the server and broken connections are retried, at most `max_retries` times and
+    never before the provider asks to come back; over time at most `retry_share` of the calls. Invalid responses are not
+    retried, since they are billed. No redirect is followed.
+
+    Attributes:
+        model: The model's name at its provider.
+        base_url: ``http`` or ``https``, a public or a private address. The key and the request go only there.
+        api_key: The key itself. Never shown, dumped or logged.
+        api_key_env: Name of the environment variable that holds the key, read for each request.
+        deadline_s: Seconds until a request is given up.
+        max_retries: Most retries of a request, 0 to 2.
+        retry_share: Retries per call over time; the first two are free.
+        retry_base_s: The first wait in seconds, doubled each time, less up to a half by chance.
+        max_answer_bytes: Longest response that is read.
+        extra_body: Further fields of the request, as the provider documents them.
+        extra_headers: Further headers of the request.
+    """
+
+    client_modules: ClassVar[tuple[str, ...]] = ("httpx2",)
+    error_class: ClassVar[type[ModelError]] = ModelError
+    usage_class: ClassVar[Callable[..., Any]]  # takes the number of calls
+    # No answer depends on these.
+    fingerprint_exclude: ClassVar[frozenset[str]] = frozenset({
+        "api_key", "api_key_env", "deadline_s", "max_retries", "retry_share", "retry_base_s", "max_answer_bytes",
+        "extra_headers",
+    })  # fmt: skip
+
+    model: str = Field(min_length=1, max_length=256)
+    base_url: str = Field(max_length=2_048)
+    api_key: SecretStr | None = None
+    api_key_env: str | None = None
+    deadline_s: float = Field(default=30.0, gt=0, le=600)
+    max_retries: int = Field(default=2, ge=0, le=2)
+    retry_share: float = Field(default=0.1, ge=0, le=1)
+    retry_base_s: float = Field(default=0.5, ge=0, le=8)
+    max_answer_bytes: int = Field(default=262_144, ge=1_024, le=8_388_608)
+    extra_body: dict[str, Any] = Field(default_factory=dict)
+    extra_headers: dict[str, str] = Field(default_factory=dict)
+
+    @field_validator("extra_body")
+    @classmethod
+    def _names_no_other_model(cls, value: dict[str, Any]) -> dict[str, Any]:
+        if "model" in value:
+            raise ValueError("only 'model' names the model: prices, limits and caches go by it")
+        return value
+
+    @field_validator("api_key")
+    @classmethod
+    def _key_can_be_sent(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None and not _can_be_sent(value.get_secret_value()):
+            raise ValueError("expected a key of visible ASCII characters")
+        return value
+
+    @model_validator(mode="after")
+    def _base_url_is_an_address(self) -> Self:
+        problem = _problem_of(self.base_url)
+        if problem is not None:  # an error of a field would show its value, with a password
+            raise ComponentError(ConfigurationError(problem, path="base_url"), of_model=True)
+        return self
+
+    @field_serializer("api_key", when_used="unless-none")
+    def _dumped_key(self, value: SecretStr, info: SerializationInfo) -> str:
+        return value.get_secret_value() if (info.context or {}).get("secrets") else "***"
+
+    def _connect(self, key: str | None) -> Any:
+        """A client for the running loop; `_post` sends the key."""
+        client = client_for(self.base_url, max_bytes=self.max_answer_bytes)
+        client.headers.update(self.extra_headers)
+        return client
+
+    async def _post(self, path: str, body: dict[str, Any], client: Any, key: str | None) -> Reply:
+        """Send once, by a client of `_connect`; raises `ModelError` where there is no response."""
+        sends_key = key is not None and "authorization" not in client.headers  # else one of `extra_headers`
+        headers = {"authorization": f"Bearer {key}"} if sends_key else None
+        try:
+            response = await client.post(path, json=body, headers=headers)
+        except (ModelError, TimeoutError):
+            raise
+        except (TypeError, ValueError) as error:
+            raise not_written(error) from None
+        except Exception as error:
+            raise no_connection(error) from None
+        return Reply(response.status_code, response.headers, response.content)
+
+    def config_problem(self) -> str | None:
+        """That its key is missing, with the name of the environment variable; None where it is there."""
+        try:
+            self._key()
+        except ModelError as error:
+            return str(error)
+        return None
+
+    async def close(self) -> None:
+        """Close the connections of the running event loop; it closes them itself when it ends."""
+        await self._clients.close()
+
+    async def _ask(self, send: Callable[[Attempts], Awaitable[T]]) -> T:
+        """The result of `send`, retried where that may help; ends at the deadline at the latest."""
+        if not _LOADED.issuperset(self.client_modules):  # takes seconds: not on the loop, and not of the deadline
+            await asyncio.to_thread(_load, self.client_modules)
+        attempts = Attempts()
+        try:
+            async with asyncio.timeout(self.deadline_s):
+                with quietly():
+                    return await self._with_retries(attempts, send)
+        except TimeoutError:
+            failure = ModelError(f"no answer within {self.deadline_s:g} s", error_type="timeout")
+        except ModelError as error:
+            failure = error
+        # A new error, outside of the handlers: the client's own, which holds the request and its headers, stays behind.
+        failure = self.error_class(
+            str(failure), error_type=failure.error_type, retryable=failure.retryable,
+            usage=failure.usage or (self.usage_class(calls=attempts.calls) if attempts.calls else None),
+            retry_after_s=failure.retry_after_s,
+        )  # fmt: skip
+        raise failure
+
+    async def _with_retries(self, attempts: Attempts, send: Callable[[Attempts], Awaitable[T]]) -> T:
+        self._retry_budget.count_call()
+        retry = 0
+        while True:
+            try:
+                return await send(attempts)
+            except ModelError as error:
+                wait_s = wait_before(retry, self.retry_base_s, error.retry_after_s)
+                left_s = self.deadline_s - attempts.age_s()
+                if not error.retryable or retry == self.max_retries or wait_s > left_s or not self._retry_budget.take():
+                    raise
+            retry += 1
+            await asyncio.sleep(wait_s)
+
+    async def _message(
+        self, attempts: Attempts, send: Callable[[Any, str | None], Awaitable[Reply]], question: str
+    ) -> dict[str, Any]:
+        """Send once, by a client and a key: the JSON object of a response without an error, else `ModelError`."""
+        key = self._key()
+        client = await self._clients.get(lambda: self._connect(key))
+        attempts.calls += 1
+        reply = await send(client, key)
+        headers = self.extra_headers.values()
+        # With and without a scheme such as ``Bearer``.
+        keys = [secret for secret in (key, *headers, *(text.rpartition(" ")[2] for text in headers)) if secret]
+        if not 200 <= reply.status < 300:
+            raise error_of(reply, keys, question)
+        message = object_of(reply)
+        status = status_of(message.get("error"))
+        if status is not None:
+            raise error_of(reply._replace(status=status), keys, question)
+        return message
+
+    def _key(self) -> str | None:
+        if self.api_key is not None:
+            return self.api_key.get_secret_value()
+        if self.api_key_env is None:
+            return None
+        key = os.environ.get(self.api_key_env, "").strip()
+        if not _can_be_sent(key):
+            wrong = "holds characters that no key has" if key else "is not set"
+            problem = f"the key is missing: the environment variable {self.api_key_env} {wrong}"
+            raise ModelError(problem, error_type="authentication")
+        return key
+
+    @cached_property
+    def _clients(self) -> LoopClients:
+        return LoopClients()
+
+    @cached_property
+    def _retry_budget(self) -> RetryBudget:
+        return RetryBudget(self.retry_share)
+
+
+class Attempts:
+    """The requests of one call: how many were sent, and since when."""
+
+    def __init__(self) -> None:
+        self._clock = asyncio.get_running_loop().time
+        self._started, self.calls = self._clock(), 0
+
+    def age_s(self) -> float:
+        return self._clock() - self._started
+
+
+def _load(names: tuple[str, ...]) -> None:
+    """Import the client's modules, on one thread at a time, since they import each other; read the certificates."""
+    with _LOADING:
+        for name in names:
+            import_module(name)
+        with contextlib.suppress(ImportError):  # anyio's own module; else it is imported with the first connection
+            import_module("anyio._backends._asyncio")
+        trusted()
+        _LOADED.update(names)
+
+
+def no_connection(error: BaseException) -> ModelError:
+    return ModelError(
+        f"no connection to the provider ({type(error).__name__})", error_type="connection_error", retryable=True
+    )
+
+
+def not_written(error: Exception) -> ModelError:
+    return ModelError(f"the request could not be written ({type(error).__name__})", error_type="bad_request")
+
+
+def _problem_of(url: str) -> str | None:
+    try:
+        parts = urlsplit(url)
+        is_address = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:
+        is_address = False
+    if not is_address or not url.isprintable() or " " in url:
+        return "expected an address such as https://host/v1"
+    if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
+        return "expected an address without user, query and fragment; a key belongs to 'api_key'"
+    return None
+
+
+def _can_be_sent(key: str) -> bool:
+    return bool(key) and key.isascii() and key.isprintable() and " " not in key
+
+
+class RetryBudget:
+    """Holds retries to ``max(2, share x calls)``; of unused ones at most ten are saved."""
+
+    def __init__(self, share: float) -> None:
+        self._share, self._earned, self._used = share, 0.0, 0.0
+        self._lock = ForkSafeLock()
+
+    def count_call(self) -> None:
+        with self._lock:
+            self._earned += self._share
+            self._used = max(self._used, self._earned - _SAVED)
+
+    def take(self) -> bool:
+        """Whether there may be one more retry, which is then counted."""
+        with self._lock:
+            if self._used + 1.0 > max(_FREE, self._earned + 1e-9):
+                return False
+            self._used += 1.0
+            return True
+
+
+def wait_before(retry: int, base_s: float, retry_after_s: float | None = None) -> float:
+    """Seconds to wait before the retry, the first being 0: doubled each time up to 8, less up to a half by chance.
+
+    What the provider asks for is the least; chance then adds up to a quarter of it, and at most a second.
+    """
+    drawn = RANDOM.random()
+    wait = min(_LONGEST_S, base_s * 2.0**retry) * (1.0 - drawn / 2.0)
+    if retry_after_s is None:
+        return wait
+    return max(wait, retry_after_s + drawn * min(1.0, retry_after_s / 4.0))
+
+
 @cache
 def trusted() -> ssl.SSLContext:
-    """The certificates that clients trust, read once a process. Slow: do not call it on an event loop."""
+    """The certificates that clients trust, read once a process: too slow for an event loop."""
     import httpx2
 
     return httpx2.create_ssl_context()
 
 
 def client_for(url: str, *, max_bytes: int) -> httpx2.AsyncClient:
-    """A client for one address, to be used and closed on the running event loop.
-
-    Args:
-        url: The paths of requests are appended to it.
-        max_bytes: Longest response body. The body of an error is cut at 64 KiB instead: its status is enough.
-    """
+    """A client for one address and the running event loop; a longer body fails, that of an error is cut at 64 KiB."""
     import httpx2
 
     _filter_logs()
 
-    class Bounded(_Bounded, httpx2.AsyncByteStream):
-        """A stream of the type that the client expects."""
+    class Bounded(_Bounded, httpx2.AsyncByteStream): ...
 
     # Building a request, sending it and reading the response are separate turns of the loop: each is short.
     async def before(request: httpx2.Request) -> None:
@@ -62,9 +325,6 @@ def client_for(url: str, *, max_bytes: int) -> httpx2.AsyncClient:
         await asyncio.sleep(0)
         if response.headers.get("content-encoding", "identity").strip().lower() not in ("", "identity"):
             raise unreadable("is compressed")  # so its size is unknown
-        length = response.headers.get("content-length", "")
-        if response.status_code < 400 and length.isdecimal() and int(length[:18]) > max_bytes:
-            raise unreadable(f"is longer than {max_bytes} bytes")
         is_error = response.status_code >= 400
         response.stream = Bounded(response.stream, _ERROR_BYTES if is_error else max_bytes, cuts=is_error)
 
@@ -96,12 +356,9 @@ class _Bounded:
         await asyncio.sleep(0)
 
 
-@contextmanager
+@contextlib.contextmanager
 def quietly() -> Iterator[None]:
-    """Inside this block the context's requests are neither logged by the clients nor traced by instrumentation.
-
-    At debug level a client logs all that it sends: the answers under evaluation.
-    """
+    """Inside this block the context's requests are neither logged by the clients nor traced: both show content."""
     from opentelemetry import context
     from opentelemetry.context import _SUPPRESS_INSTRUMENTATION_KEY
 
@@ -117,7 +374,7 @@ def quietly() -> Iterator[None]:
 
 
 def _filter_logs() -> None:
-    """Add the filter to the clients' loggers, which exist once the clients are imported; repeatable."""
+    """Add the filter to the clients' loggers, which exist once the clients are imported."""
     for name, logger in list(logging.root.manager.loggerDict.items()):
         if name.partition(".")[0] in _LOGGERS and isinstance(logger, logging.Logger):
             logger.addFilter(_is_of_the_host)
@@ -128,29 +385,25 @@ def _is_of_the_host(record: logging.LogRecord) -> bool:
 
 
 class LoopClients:
-    """The clients of a model, one per process and event loop, closed when the loop ends or the model is gone.
-
-    A connection belongs to the loop that opened it, and to the process: a forked worker that went on with its parent's
-    would read the other's responses.
-    """
+    """The clients of a model, one per event loop and forked process, closed when the loop ends or the model is gone."""
 
     def __init__(self) -> None:
         self._clients: dict[tuple[int, asyncio.AbstractEventLoop], _OpenClient] = {}
         weakref.finalize(self, _close_soon, self._clients).atexit = False
 
     async def get(self, connect: Callable[[], Any]) -> Any:
-        """The running loop's client, made by `connect` where there is none."""
         place = os.getpid(), asyncio.get_running_loop()
         if place not in self._clients:
             for pid, loop in list(self._clients):
                 if pid != place[0] or loop.is_closed():
                     self._clients.pop((pid, loop), None)
+            for client in [client for client in _OPEN if client.loop.is_closed()]:  # without finishing its generators
+                _OPEN.discard(client)
             self._clients[place] = _OpenClient(connect())
-            await self._clients[place].open()
+            await anext(self._clients[place].closing)
         return self._clients[place].client
 
     async def close(self) -> None:
-        """Close the running loop's client."""
         client = self._clients.pop((os.getpid(), asyncio.get_running_loop()), None)
         if client is not None:
             await client.closing.aclose()
@@ -162,23 +415,18 @@ class _OpenClient:
     def __init__(self, client: Any) -> None:
         self.client, self.loop = client, asyncio.get_running_loop()
         self.closing = self._until_closed()
-
-    async def open(self) -> None:
-        for client in [client for client in _OPEN if client.loop.is_closed()]:  # without finishing its generators
-            _OPEN.discard(client)
         _OPEN.add(self)
-        await anext(self.closing)
 
     async def _until_closed(self) -> AsyncGenerator[None, None]:
         try:
             yield
         finally:
-            await self.close()
+            await self._close()
 
     def close_soon(self) -> None:
-        self.closing_task = self.loop.create_task(self.close())  # a loop keeps no task alive
+        self.closing_task = self.loop.create_task(self._close())  # a loop keeps no task alive
 
-    async def close(self) -> None:
+    async def _close(self) -> None:
         with quietly():
             await (self.client.aclose() if hasattr(self.client, "aclose") else self.client.close())
         _OPEN.discard(self)

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import Any, Final, NamedTuple
 
 from agenteval_otel.errors import ModelError
-from agenteval_otel.http_client.retries import retry_after_of
 from agenteval_otel.runtime.masking import mask_known, printable
 
 RETRYABLE: Final = frozenset({"rate_limited", "overloaded", "server_error", "connection_error"})
 """The error types that a retry may help with."""
 
-_READ_CHARS = 64_000  # no key is longer: half of one would not be masked
+_READ_CHARS: Final = 64_000  # longer messages are not quoted: looking for keys takes time
 _QUOTED_CHARS: Final = 200
 _ECHO_CHARS: Final = 16
+_KEY_PART_CHARS: Final = 8
 _WORD: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
-
 _TYPES: Final = {
     401: "authentication", 402: "authentication", 403: "authentication", 404: "not_found", 408: "timeout",
     409: "server_error", 413: "context_overflow", 429: "rate_limited", 529: "overloaded",
@@ -40,33 +43,30 @@ class Reply(NamedTuple):
 
 def error_of(reply: Reply, keys: Sequence[str], question: str) -> ModelError:
     """The failure that a response with an error status is; its message repeats neither keys nor the question."""
-    kind, code, detail = _error_fields(reply)
-    words = f"{kind} {code}"
+    words, detail = _error_fields(reply)
     if "overloaded" in words:
         error_type = "overloaded"
     elif reply.status in (400, 422) and _TOO_LONG.search(f"{words} {detail}"):
         error_type = "context_overflow"
     else:
         error_type = _TYPES.get(reply.status) or ("server_error" if reply.status >= 500 else "bad_request")
-    may_help = error_type in RETRYABLE or reply.status == 408
-    for_good = reply.status == 429 and _FOR_GOOD.search(f"{words} {detail}") is not None
+    retryable = error_type in RETRYABLE or reply.status == 408
+    if reply.status == 429 and _FOR_GOOD.search(f"{words} {detail}"):
+        retryable = False
     message = f"the provider answered with status {reply.status}"
-    if words.strip():
-        message += f" ({mask_known(words.strip(), keys)})"
-    if detail and not _repeats(detail, question):
-        # Masked before it is cut, so that no half of a key is left.
-        message += f": {printable(mask_known(detail, keys))[:_QUOTED_CHARS]}"
-    return ModelError(
-        message, error_type=error_type, retryable=may_help and not for_good, retry_after_s=retry_after_of(reply.headers)
-    )
+    if words:
+        message += f" ({mask_known(words, keys)})"
+    if detail and not _repeats(detail, question, _ECHO_CHARS, step=_ECHO_CHARS // 2):
+        # Masked before it is cut, so that no half of a key is left; the provider may have cut one as well.
+        quoted = printable(mask_known(detail, keys))[:_QUOTED_CHARS]
+        if not any(_repeats(quoted, key, _KEY_PART_CHARS) for key in keys):
+            message += f": {quoted}"
+    wait_s = retry_after_of(reply.headers)
+    return ModelError(message, error_type=error_type, retryable=retryable, retry_after_s=wait_s)
 
 
 def object_of(reply: Reply) -> dict[str, Any]:
-    """The JSON object that a response without an error is.
-
-    Raises:
-        ModelError: ``malformed_answer``: another content type, or no JSON object.
-    """
+    """The JSON object that a response without an error is; raises `ModelError` (``malformed_answer``) for others."""
     kind = reply.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json" and not kind.endswith("+json"):
         shown = kind if re.fullmatch(r"[\w.+/-]{1,80}", kind) else "none that is known"
@@ -98,9 +98,7 @@ def count_of(usage: Any, name: str) -> int:
 
 def encodable(text: str) -> str:
     """The text with the replacement character for what has no encoding."""
-    if text.isascii():
-        return text
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text if text.isascii() else text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def joined(parts: list[Any]) -> str | None:
@@ -117,24 +115,41 @@ def _json(body: bytes) -> Any:
         return None
 
 
-def _error_fields(reply: Reply) -> tuple[str, str, str]:
-    """Type, code and message of an error, in either of the providers' forms."""
+def _error_fields(reply: Reply) -> tuple[str, str]:
+    """Type and code of an error, and its message, in either of the providers' forms."""
     body = _json(reply.body)
     error = body.get("error") if isinstance(body, dict) else None
     if isinstance(error, str):
-        return "", "", error[:_READ_CHARS].strip()
-    if not isinstance(error, dict):
-        return "", "", ""
+        error = {"message": error}
+    elif not isinstance(error, dict):
+        return "", ""
     details = error.get("details")
     code = details.get("error_code") if isinstance(details, dict) else error.get("code")
-    return _word(error.get("type")), _word(code), str(error.get("message") or "")[:_READ_CHARS].strip()
+    words = " ".join(word for word in (error.get("type"), code) if isinstance(word, str) and _WORD.fullmatch(word))
+    message = str(error.get("message") or "").strip()
+    return words, message if len(message) <= _READ_CHARS else ""
 
 
-def _word(value: Any) -> str:
-    return value if isinstance(value, str) and _WORD.fullmatch(value) else ""
+def _repeats(message: str, known: str, length: int, *, step: int = 1) -> bool:
+    """Whether the provider's message quotes so many characters of the question, which is content, or of a key."""
+    return any(message[at : at + length] in known for at in range(0, len(message) - length + 1, step))
 
 
-def _repeats(message: str, question: str) -> bool:
-    """Whether the provider's message quotes the question, which is content and belongs into no error."""
-    starts = range(0, len(message) - _ECHO_CHARS + 1, _ECHO_CHARS // 2)
-    return any(message[at : at + _ECHO_CHARS] in question for at in starts)
+def retry_after_of(headers: Mapping[str, str]) -> float | None:
+    """Seconds that a response asks to wait, as a number or a date, if it can be read."""
+    for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
+        seconds = _seconds(headers.get(name, "").strip()[:64])
+        if seconds is not None and math.isfinite(seconds) and seconds >= 0.0:
+            return seconds * unit
+    return None
+
+
+def _seconds(value: str) -> float | None:
+    with contextlib.suppress(ValueError):
+        return float(value)
+    try:
+        date = parsedate_to_datetime(value)
+    except (ValueError, TypeError, OverflowError):
+        return None
+    date = date if date.tzinfo else date.replace(tzinfo=UTC)
+    return max(0.0, (date - datetime.now(UTC)).total_seconds())

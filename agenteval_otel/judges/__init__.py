@@ -1,21 +1,19 @@
 """Judges: models that judge an answer.
 
-`base` holds the contract and the guards; `hosted` and `anthropic` ask a model over HTTP, `adapter` takes an
-object of the program's. A judge returns one JSON object or raises a `JudgeError`; it never guesses a score, never
-outlives its deadline, and never shows its key. Importing this package loads no vendor; the first call does.
+A judge returns one JSON object or raises a `JudgeError`; it never guesses a score, never outlives its deadline, and
+never shows its key. Importing this package loads no vendor; the first call does.
 """
 
 from __future__ import annotations
 
 from agenteval_otel.judges.adapter import CallableJudge, as_judge
-from agenteval_otel.judges.answers import parse_answer
+from agenteval_otel.judges.answers import JudgeRequest, Verdict, parse_answer
 from agenteval_otel.judges.anthropic import AnthropicJudge
 from agenteval_otel.judges.base import Judge
 from agenteval_otel.judges.breaker import BreakerSettings
+from agenteval_otel.judges.budget import SpendLimits
 from agenteval_otel.judges.cache import CacheSettings
 from agenteval_otel.judges.hosted import OpenAICompatibleJudge
-from agenteval_otel.judges.request import JudgeRequest, Verdict
-from agenteval_otel.judges.spend import SpendLimits
 from agenteval_otel.models.judge_calls import JudgeUsage
 
 __all__ = [

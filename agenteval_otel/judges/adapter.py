@@ -16,16 +16,13 @@ from pydantic import Field, model_validator
 
 from agenteval_otel.components.loading import resolve_or_wrap
 from agenteval_otel.errors import ConfigurationError, JudgeError
-from agenteval_otel.judges.answers import parse_answer
+from agenteval_otel.judges.answers import JudgeRequest, Verdict, parse_answer
 from agenteval_otel.judges.base import Judge
-from agenteval_otel.judges.request import JudgeRequest, Verdict
-from agenteval_otel.models.judge_calls import JudgeUsage
 
 _METHODS: Final = (
     "generate", "generate_text", "generateText", "complete", "ainvoke", "invoke", "do_generate", "doGenerate", "ask",
     "judge",
 )  # fmt: skip
-_INNER: Final = ("get_model", "getModel")
 _MAX_CHARS: Final = 262_144
 _MAX_HUNG: Final = 16
 _MALFORMED: Final = "malformed_answer"
@@ -75,13 +72,8 @@ class CallableJudge(Judge):
                 else:
                     result = await self._on_a_thread(lambda: self._method(*positional, **named))
                     result = await result if inspect.isawaitable(result) else result
-        except JudgeError:
-            raise
         except (Exception, SystemExit) as error:  # SystemExit would end the loop, and every evaluation on it
-            error_type = "connection_error" if isinstance(error, ConnectionError) else "server_error"
-            if isinstance(error, TimeoutError):
-                error_type = "timeout"
-            raise JudgeError(f"the model raised {type(error).__name__}", error_type=error_type) from None
+            raise _failure_of(error) from None
         if isinstance(result, Verdict):
             return result
         text = _text_of(result)
@@ -90,40 +82,32 @@ class CallableJudge(Judge):
         if not text.strip():
             raise JudgeError("the judge's answer is empty", error_type="empty_answer")
         answer = parse_answer(text) if request.answer_form else {}
-        usage = JudgeUsage(calls=1)
-        return Verdict(answer=answer, raw=text, usage=usage, model=self.model, duration_s=time.monotonic() - started)
+        return Verdict(answer=answer, raw=text, model=self.model, duration_s=time.monotonic() - started)
 
     async def _on_a_thread(self, function: Callable[[], Any]) -> Any:
-        """The function's result, in the caller's context, from a daemon thread of its own.
-
-        The loop's own threads are few and resolve host names: six functions that hang would silence every judge.
-        """
-        if len(self._hung) >= _MAX_HUNG:
-            self._hung.difference_update([thread for thread in self._hung if not thread.is_alive()])
+        """The function's result, in the caller's context, from a daemon thread of its own: the loop's own are few."""
+        self._hung.difference_update([thread for thread in self._hung if not thread.is_alive()])
         if len(self._hung) >= _MAX_HUNG:
             raise JudgeError(f"{_MAX_HUNG} calls of the model never returned", error_type="timeout")
-        context = contextvars.copy_context()
-        done: Future[tuple[Any, BaseException | None]] = Future()
+        context, done = contextvars.copy_context(), Future[Any]()
 
         def call() -> None:
             try:
-                done.set_result((context.run(function), None))
-            except BaseException as error:  # a future refuses some kinds
-                done.set_result((None, error))
+                done.set_result(context.run(function))
+            except BaseException as error:  # as a result: an exception that is never asked for would be logged
+                done.set_result(_failure_of(error))
 
         thread = threading.Thread(target=call, name="agenteval-judge")
         if not thread.daemon:  # else it has inherited the mark of our evaluations (`runtime.reentrancy`)
             thread.daemon = True
         thread.start()
         try:
-            result, error = await asyncio.shield(asyncio.wrap_future(done))
+            result = await asyncio.shield(asyncio.wrap_future(done))
         except asyncio.CancelledError:
             self._hung.add(thread)
             raise
-        if isinstance(error, Exception) and not isinstance(error, StopIteration):
-            raise error
-        if error is not None:
-            raise JudgeError(f"the model raised {type(error).__name__}", error_type="server_error")
+        if isinstance(result, JudgeError):
+            raise result
         return result
 
     @cached_property
@@ -160,15 +144,20 @@ def _method_of(target: Any) -> Callable[..., Any] | None:
         method = getattr(target, name, None)
         if callable(method):
             return method  # type: ignore[no-any-return]
-    for name in _INNER:  # the originals' settings hold a function that gives the model
-        inner = getattr(target, name, None)
-        if callable(inner):
-            return _method_of(inner())
     return target if callable(target) else None
 
 
+def _failure_of(error: BaseException) -> JudgeError:
+    """What the object raised, without its message."""
+    if isinstance(error, JudgeError):
+        return error
+    kinds = {TimeoutError: "timeout", ConnectionError: "connection_error"}
+    error_type = next((name for kind, name in kinds.items() if isinstance(error, kind)), "server_error")
+    return JudgeError(f"the model raised {type(error).__name__}", error_type=error_type)
+
+
 def _arguments(method: Callable[..., Any], request: JudgeRequest) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The question as the method wants it: by the names of its parameters where it has them, else as one text."""
+    """The question by the names of the method's parameters where it has them, else as one text."""
     whole = f"{request.system}\n\n{request.prompt}" if request.system else request.prompt
     try:
         parameters = inspect.signature(method).parameters

@@ -1,25 +1,78 @@
-"""A judge's answer: exactly one JSON object, or refused. Space around it and one fence of Markdown are allowed.
-
-Nothing is searched for, repaired or assumed: a score that has to be guessed is refused.
-"""
+"""What a judge is asked, and what it answers: exactly one JSON object. A score that has to be guessed is refused."""
 
 from __future__ import annotations
 
 import json
-import math
+import sys
 from collections.abc import Mapping
-from typing import Any, Final, NoReturn
+from typing import Any, Final
+
+from pydantic import Field
 
 from agenteval_otel.errors import JudgeError
 from agenteval_otel.http_client.replies import encodable
+from agenteval_otel.models.judge_calls import JudgeUsage
+from agenteval_otel.models.value import Value
 
 MAX_DEPTH: Final = 32
-_MAX_DIGITS: Final = 300  # what a float can hold
 _FENCE: Final = "```"
-_INFO: Final = ("", "json")
-_TAKEN: Final = frozenset(
+_KEYWORDS: Final = frozenset(
     {"type", "properties", "required", "items", "enum", "const", "anyOf", "title", "description", "$defs", "$ref"}
 )
+_NAMES: Final = {
+    dict: "an object", list: "a list", str: "text", int: "a number", float: "a number", bool: "true or false",
+    type(None): "null",
+}  # fmt: skip
+_KINDS: Final[dict[str, tuple[type, ...]]] = {
+    "object": (dict,), "array": (list,), "string": (str,), "boolean": (bool,), "null": (type(None),),
+    "number": (int, float), "integer": (int,),
+}  # fmt: skip
+
+
+class JudgeRequest(Value):
+    """A question to a judge.
+
+    Attributes:
+        system: The instruction; trusted text.
+        prompt: The question, rendered; untrusted text is in it as JSON data behind a random delimiter already.
+        answer_form: JSON Schema of the answer, an object's.
+        max_tokens: Most tokens of the answer; a model's thinking counts.
+        purpose: Names of the criteria, for metrics; few different words.
+        fingerprint: Hexadecimal digits of the rubric and of what is judged, without the delimiter; for caches.
+    """
+
+    system: str = ""
+    prompt: str
+    answer_form: dict[str, Any] = Field(default_factory=lambda: {"type": "object"})
+    max_tokens: int = Field(default=1024, ge=1)
+    purpose: str = ""
+    fingerprint: str = ""
+
+
+class Verdict(Value):
+    """A judge's answer.
+
+    Attributes:
+        answer: The JSON object that the judge answered with; its fields are not checked yet.
+        raw: The answer's text as it came; content.
+        usage: What it has used.
+        model: The model that answered, as the provider names it.
+        response_id: The provider's id of the answer.
+        duration_s: From the question to the answer, retries and waits between them included.
+        cost_usd: Its price in US dollars; None where that is unknown.
+        from_cache: It comes from the cache; nothing was used.
+        probability: With what probability the budget let the call be made, above 0 to 1; 1 where nothing limits it.
+    """
+
+    answer: dict[str, Any]
+    raw: str = ""
+    usage: JudgeUsage = JudgeUsage()
+    model: str = ""
+    response_id: str | None = None
+    duration_s: float = 0.0
+    cost_usd: float | None = None
+    from_cache: bool = False
+    probability: float = Field(default=1.0, gt=0.0, le=1.0)
 
 
 def parse_answer(text: str, form: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -43,64 +96,42 @@ def parse_answer(text: str, form: dict[str, Any] | None = None) -> dict[str, Any
     if not stripped:
         raise JudgeError("the judge's answer is empty", error_type="empty_answer")
     try:
-        document = json.loads(
-            _unfenced(stripped), object_pairs_hook=_object, parse_constant=_no_constant, parse_float=_float,
-            parse_int=_int,
-        )  # fmt: skip
+        document = json.loads(_unfenced(stripped), object_pairs_hook=_object)
     except RecursionError:
         raise _malformed("is nested too deeply") from None
-    except _Refused as refused:
-        raise _malformed(str(refused)) from None
     except ValueError:
         raise _malformed("is not one JSON value and nothing else") from None
     if type(document) is not dict:
         raise _malformed(f"is {_NAMES.get(type(document), 'a value')} instead of an object")
     answer: dict[str, Any] = _cleaned(document, MAX_DEPTH)
-    if form is not None and _is_of_several(form):
-        if not any(isinstance(answer.get(name), dict) for name in form["properties"]):
+    properties = (form or {}).get("properties") or {}
+    if len(properties) > 1 and all(inner.get("type") == "object" for inner in properties.values()):
+        if not any(isinstance(answer.get(name), dict) for name in properties):
             raise _malformed("has none of the objects of its form")
     elif form is not None:
-        check_form(answer, form)
+        _check(answer, form)
     return answer
 
 
-def _is_of_several(form: dict[str, Any]) -> bool:
-    properties = form.get("properties") or {}
-    return len(properties) > 1 and all(inner.get("type") == "object" for inner in properties.values())
-
-
-def check_form(answer: Any, form: dict[str, Any], *, path: str = "") -> None:
-    """Check the types and required names of a JSON Schema.
-
-    Raises:
-        JudgeError: ``malformed_answer``, with the path of the first wrong field.
-    """
+def _check(answer: Any, form: dict[str, Any], path: str = "") -> None:
+    """Check the types and required names of a JSON Schema."""
     wanted = form.get("type")
     kinds = (wanted,) if isinstance(wanted, str) else tuple(wanted or ())
     if kinds and not any(_is_kind(answer, kind) for kind in kinds):
         expected = " or ".join(map(str, kinds))
         raise _malformed(f"has {_NAMES.get(type(answer), 'a value')} at {path or 'its top'}, expected {expected}")
     if isinstance(answer, dict):
+        prefix = f"{path}." if path else ""
         for name in form.get("required", ()):
             if name not in answer:
-                raise _malformed(f"lacks {path + '.' if path else ''}{name}")
+                raise _malformed(f"lacks {prefix}{name}")
         for name, inner in form.get("properties", {}).items():
             if name in answer:
-                check_form(answer[name], inner, path=f"{path}.{name}" if path else name)
+                _check(answer[name], inner, f"{prefix}{name}")
     items = form.get("items")
     if isinstance(answer, list) and isinstance(items, dict):
         for index, item in enumerate(answer):
-            check_form(item, items, path=f"{path}[{index}]")
-
-
-_NAMES: Final = {
-    dict: "an object", list: "a list", str: "text", int: "a number", float: "a number", bool: "true or false",
-    type(None): "null",
-}  # fmt: skip
-_KINDS: Final[dict[str, tuple[type, ...]]] = {
-    "object": (dict,), "array": (list,), "string": (str,), "boolean": (bool,), "null": (type(None),),
-    "number": (int, float), "integer": (int,),
-}  # fmt: skip
+            _check(item, items, f"{path}[{index}]")
 
 
 def _is_kind(value: Any, kind: str) -> bool:
@@ -110,45 +141,26 @@ def _is_kind(value: Any, kind: str) -> bool:
     return kind not in _KINDS or type(value) in _KINDS[kind]
 
 
-class _Refused(ValueError):
-    """Valid for Python's reader, but not JSON."""
-
-
 def _unfenced(text: str) -> str:
     """The content of the fence where the whole text is one; a second fence inside fails as JSON."""
     if not (text.startswith(_FENCE) and text.endswith(_FENCE) and len(text) > 2 * len(_FENCE)):
         return text
     info, line_end, inner = text[len(_FENCE) : -len(_FENCE)].partition("\n")
-    return inner if line_end and info.strip().lower() in _INFO else text
+    return inner if line_end and info.strip().lower() in ("", "json") else text
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     fields = dict(pairs)
     if len(fields) < len(pairs):
-        raise _Refused("repeats a name")
+        raise _malformed("repeats a name")
     return fields
-
-
-def _no_constant(_: str) -> NoReturn:
-    raise _Refused("holds NaN or Infinity")
-
-
-def _float(digits: str) -> float:
-    number = float(digits)
-    if not math.isfinite(number):
-        raise _Refused("holds a number beyond the range of floats")
-    return number
-
-
-def _int(digits: str) -> int:
-    if len(digits) > _MAX_DIGITS:
-        raise _Refused("holds a number beyond the range of floats")
-    return int(digits)
 
 
 def _cleaned(value: Any, depth: int) -> Any:
     if isinstance(value, str):
         return encodable(value)
+    if isinstance(value, int | float) and not abs(value) <= sys.float_info.max:  # which NaN is not either
+        raise _malformed("holds NaN, Infinity or a number beyond the range of floats")
     if not isinstance(value, dict | list):
         return value
     if depth == 0:
@@ -172,7 +184,7 @@ def constrained_form(form: Mapping[str, Any]) -> dict[str, Any]:
             fields[name] = constrained_form(value)
         elif name == "anyOf":
             fields[name] = [constrained_form(inner) for inner in value]
-        elif name in _TAKEN:
+        elif name in _KEYWORDS:
             fields[name] = value
     if fields.get("type") == "object":
         fields["additionalProperties"] = False

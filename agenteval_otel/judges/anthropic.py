@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 import os
-from typing import Any, ClassVar, Final, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from agenteval_otel.errors import JudgeError, ModelError
-from agenteval_otel.http_client.client import client_for
-from agenteval_otel.http_client.model import no_connection, not_written
+from agenteval_otel.errors import ModelError
+from agenteval_otel.http_client.client import client_for, no_connection, not_written
 from agenteval_otel.http_client.replies import Reply, count_of, joined
-from agenteval_otel.judges.answers import constrained_form, with_form
-from agenteval_otel.judges.hosted import HostedJudge
-from agenteval_otel.judges.request import JudgeRequest
+from agenteval_otel.judges.answers import JudgeRequest, constrained_form, with_form
+from agenteval_otel.judges.hosted import HostedJudge, check_finished, unfinished
 from agenteval_otel.models.judge_calls import JudgeUsage
-
-_STOPPED: Final = {
-    "refusal": ("refusal", "the judge refused to answer"),
-    "max_tokens": ("truncated", "the judge's answer was cut off at `max_tokens`"),
-    "model_context_window_exceeded": ("context_overflow", "the request and the answer exceed the model's window"),
-}
 
 
 class AnthropicJudge(HostedJudge, type="anthropic"):
@@ -43,12 +35,16 @@ class AnthropicJudge(HostedJudge, type="anthropic"):
     def _connect(self, key: str | None) -> Any:
         from anthropic import AsyncAnthropic, Omit
 
-        http = client_for(self.base_url, max_bytes=self.max_answer_bytes)
-        # The SDK would read keys of the host's environment and send them to `base_url`, which may be a proxy.
-        no_key: dict[str, Any] = {} if key else {"X-Api-Key": Omit(), "Authorization": Omit()}
+        # The SDK would read keys and headers of the host's environment, such as a gateway's token, and send them to
+        # `base_url`, which may be a proxy.
+        lines = os.environ.get("ANTHROPIC_CUSTOM_HEADERS", "").split("\n")
+        left_out = [name.strip() for name, colon, _ in (line.partition(":") for line in lines) if colon]
+        left_out += () if key else ("X-Api-Key", "Authorization")
+        headers: dict[str, Any] = dict.fromkeys(left_out, Omit())
         client = AsyncAnthropic(
-            api_key=key or "none", base_url=self.base_url, http_client=http, max_retries=0, open_telemetry=False,
-            default_headers={**_headers_of_the_host(), **no_key, **self.extra_headers}, timeout=self.deadline_s,
+            api_key=key or "none", base_url=self.base_url, max_retries=0, open_telemetry=False, timeout=self.deadline_s,
+            http_client=client_for(self.base_url, max_bytes=self.max_answer_bytes),
+            default_headers=headers | self.extra_headers,
         )  # fmt: skip
         client.auth_token = None
         return client
@@ -63,8 +59,6 @@ class AnthropicJudge(HostedJudge, type="anthropic"):
             response = raw.http_response
         except anthropic.APIStatusError as error:
             response = error.response
-        except anthropic.APITimeoutError:
-            raise ModelError("the connection timed out", error_type="timeout", retryable=True) from None
         except anthropic.APIConnectionError as error:
             if isinstance(error.__cause__, ModelError):  # of the bounds of `client_for`
                 raise error.__cause__ from None
@@ -102,21 +96,10 @@ class AnthropicJudge(HostedJudge, type="anthropic"):
         )
 
     def _text_of(self, message: dict[str, Any]) -> str:
-        stop_reason, parts = message.get("stop_reason"), message.get("content")
-        if isinstance(stop_reason, str) and stop_reason in _STOPPED:
-            error_type, problem = _STOPPED[stop_reason]
-            raise JudgeError(problem, error_type=error_type)
-        text = None
-        if stop_reason in ("end_turn", None) and isinstance(parts, list):
+        check_finished(message.get("stop_reason"), "end_turn")
+        parts, text = message.get("content"), None
+        if isinstance(parts, list):
             text = joined([part for part in parts if isinstance(part, dict) and part.get("type") == "text"])
         if text is None:
-            raise JudgeError("the judge's response is not a finished message", error_type="malformed_answer")
+            raise unfinished()
         return text
-
-
-def _headers_of_the_host() -> dict[str, Any]:
-    """Headers that the environment sets for the host's own clients, such as a gateway's token: left out of ours."""
-    from anthropic import Omit
-
-    lines = os.environ.get("ANTHROPIC_CUSTOM_HEADERS", "").split("\n")
-    return {name.strip(): Omit() for name, colon, _ in (line.partition(":") for line in lines) if colon}

@@ -1,26 +1,21 @@
-"""Contract of judges, and the guards around one: cache, circuit breaker and budget, in this order.
-
-A judge answers a question with one JSON object, or raises a `JudgeError`. A cached verdict costs nothing and needs no
-healthy endpoint; an endpoint in trouble is not paid for; and only a call within the budget is made. Guards never change
-an answer.
-"""
+"""Contract of judges, and the guards around one: cache, circuit breaker and budget, in this order."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import copy
+import hashlib
 import time
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from agenteval_otel.components import Component
 from agenteval_otel.errors import EvaluationSkipped, JudgeError
+from agenteval_otel.judges.answers import JudgeRequest, Verdict
 from agenteval_otel.judges.breaker import BreakerSettings, CircuitBreaker, breaker_of
-from agenteval_otel.judges.budget import BudgetLimiter, Reservation
-from agenteval_otel.judges.cache import CacheSettings, VerdictCache, key_of
-from agenteval_otel.judges.request import JudgeRequest, Verdict
-from agenteval_otel.judges.spend import SpendLimits
+from agenteval_otel.judges.budget import BudgetLimiter, Reservation, SpendLimits
+from agenteval_otel.judges.cache import CacheSettings, VerdictCache
 from agenteval_otel.models.judge_calls import ANSWERED, CACHED, OBSERVER, JudgeCall, JudgeUsage
 from agenteval_otel.models.value import copy_with
 
@@ -85,42 +80,25 @@ class Judge(Component, contract="judge"):
 
 
 class Guarded:
-    """A judge behind its guards; has the judge's own `judge`.
+    """A judge behind its guards; has the judge's own `judge`. Judges, loops and threads may share guards.
 
-    With a cache, equal requests at the same time are one call: the others wait for its result. All guards may be shared
-    by several judges, loops and threads.
-
-    Args:
-        judge: The judge.
-        budget: What may be spent; None is no limit.
-        breaker: When the endpoint is left alone; None is never.
-        cache: The verdicts of earlier calls; None makes each call.
-        clock: Monotonic seconds.
-
-    Attributes:
-        observer_failures: How often an observer (`models.judge_calls`) has raised.
+    With a cache, equal requests at the same time are one call: the others wait for its result.
     """
 
     def __init__(
-        self,
-        judge: Judge,
-        *,
-        budget: BudgetLimiter | None = None,
-        breaker: CircuitBreaker | None = None,
-        cache: VerdictCache | None = None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+        self, judge: Judge, *, budget: BudgetLimiter | None = None, breaker: CircuitBreaker | None = None,
+        cache: VerdictCache | None = None, clock: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
         self.inner, self.budget, self.breaker, self.cache, self._clock = judge, budget, breaker, cache, clock
         self._version = judge.fingerprint_source()
         self._calls: dict[tuple[asyncio.AbstractEventLoop, str], asyncio.Future[Verdict]] = {}
-        self.observer_failures = 0
+        self.observer_failures = 0  # how often an observer (`models.judge_calls`) has raised
 
     def __repr__(self) -> str:
         return f"<Guarded {self.label} {self.breaker!r} {self.budget!r} {self.cache!r}>"
 
     @property
     def model(self) -> str:
-        """The judge's model."""
         return self.inner.model
 
     @property
@@ -137,27 +115,25 @@ class Guarded:
         """
         if self.cache is None or not request.fingerprint:
             return await self._call(request)
-        key = self._key(request)
-        cached = await self.cache.get(key)
+        cached = await self.cache.get(self._key(request))
         if cached is not None:
             return self._cached(request, cached, probability=1.0)
-        return await self._call_once(request, key, self.cache)
+        return await self._call_once(request, self.cache)
 
     def forget(self, request: JudgeRequest) -> None:
-        """Drop the cached verdict on a request, because its answer is of no use, such as one out of range."""
+        """Drop the cached verdict on a request, because its answer is of no use."""
         if self.cache is not None and request.fingerprint:
             self.cache.forget(self._key(request))
 
     async def close(self) -> None:
-        """Close the judge's connections of the running event loop."""
         await self.inner.close()
 
     def _key(self, request: JudgeRequest) -> str:
-        return key_of(request.fingerprint, self._version)
+        return hashlib.sha256(f"{request.fingerprint}\0{self._version}".encode("utf-8", "replace")).hexdigest()
 
-    async def _call_once(self, request: JudgeRequest, key: str, cache: VerdictCache) -> Verdict:
-        """The result of the call with this key that is under way on this loop, else of a new one."""
-        place = asyncio.get_running_loop(), key
+    async def _call_once(self, request: JudgeRequest, cache: VerdictCache) -> Verdict:
+        """The result of an equal call that is under way on this loop, else of a new one."""
+        place = asyncio.get_running_loop(), self._key(request)
         while (other := self._calls.get(place)) is not None:
             await asyncio.wait([other])
             if not other.cancelled():  # else one of those who wait makes the call
@@ -167,7 +143,7 @@ class Guarded:
         call = self._calls[place] = place[0].create_future()
         try:
             verdict = await self._call(request)
-            cache.put(key, verdict)
+            cache.put(place[1], verdict)
             call.set_result(verdict)
             return verdict
         except Exception as error:
@@ -179,8 +155,8 @@ class Guarded:
             call.cancel()  # without effect where it has a result
 
     async def _call(self, request: JudgeRequest) -> Verdict:
+        reservation = Reservation()
         with contextlib.ExitStack() as guards:
-            reservation = None
             try:
                 if self.breaker is not None:
                     guards.enter_context(self.breaker.call())
@@ -190,46 +166,41 @@ class Guarded:
                 outcome = refusal.error_type if isinstance(refusal, JudgeError) else str(refusal)
                 self._notify(JudgeCall(self, request.purpose, outcome, was_sent=False))
                 raise
-            return await self._reserved(request, reservation)
-
-    async def _reserved(self, request: JudgeRequest, reservation: Reservation | None) -> Verdict:
-        started, probability = self._clock(), 1.0 if reservation is None else reservation.probability
-        try:
-            verdict = await self.inner.judge(request)
-            if not isinstance(verdict, Verdict):
-                raise JudgeError(f"it returned {type(verdict).__name__}, no Verdict", error_type="malformed_answer")
-        except BaseException as error:
-            usage, outcome = None, type(error).__name__
-            if isinstance(error, JudgeError):
-                usage, outcome, error.probability = error.usage, error.error_type, probability
-            elif isinstance(error, asyncio.CancelledError):
-                outcome = "cancelled"
-            self._ended(request, reservation, started, outcome, usage)
-            raise
-        cost_usd = self._ended(request, reservation, started, ANSWERED, verdict.usage, verdict.cost_usd)
-        if (cost_usd, probability) == (verdict.cost_usd, verdict.probability):
-            return verdict
-        return copy_with(verdict, {"cost_usd": cost_usd, "probability": probability})
+            started = self._clock()
+            try:
+                verdict = await self.inner.judge(request)
+                if not isinstance(verdict, Verdict):
+                    raise JudgeError(f"it returned {type(verdict).__name__}, no Verdict", error_type="malformed_answer")
+            except BaseException as error:
+                usage, outcome = None, type(error).__name__
+                if isinstance(error, JudgeError):
+                    usage, outcome, error.probability = error.usage, error.error_type, reservation.probability
+                elif isinstance(error, asyncio.CancelledError):
+                    outcome = "cancelled"
+                self._ended(request, reservation, started, outcome, usage)
+                raise
+            cost_usd = self._ended(request, reservation, started, ANSWERED, verdict.usage, verdict.cost_usd)
+            return copy_with(verdict, {"cost_usd": cost_usd, "probability": reservation.probability})
 
     def _ended(
-        self, request: JudgeRequest, reservation: Reservation | None, started: float, outcome: str,
-        usage: JudgeUsage | None, cost_usd: float | None = None,
+        self, request: JudgeRequest, reservation: Reservation, started: float, outcome: str, usage: JudgeUsage | None,
+        cost_usd: float | None = None,
     ) -> float | None:  # fmt: skip
         # Nothing here waits: a task that is cancelled settles too.
         duration_s = self._clock() - started
-        if self.budget is not None and reservation is not None:
+        if self.budget is not None:
             error_type = None if outcome == ANSWERED else outcome
             cost_usd = self.budget.settle(reservation, usage, error_type=error_type, cost_usd=cost_usd)
-        self._notify(JudgeCall(self, request.purpose, outcome, True, usage, cost_usd, duration_s))
+        if outcome != GeneratorExit.__name__:  # by the garbage collector, in whatever context: not this call's observer
+            self._notify(JudgeCall(self, request.purpose, outcome, True, usage, cost_usd, duration_s))
         return cost_usd
 
     def _cached(self, request: JudgeRequest, verdict: Verdict, *, probability: float) -> Verdict:
         self._notify(JudgeCall(self, request.purpose, CACHED, was_sent=False))
-        changes: dict[str, Any] = {
+        return copy_with(verdict, {
             "usage": JudgeUsage(calls=0), "cost_usd": 0.0, "duration_s": 0.0, "from_cache": True,
             "probability": probability,
-        }  # fmt: skip
-        return copy_with(verdict, changes)
+        })  # fmt: skip
 
     def _notify(self, call: JudgeCall) -> None:
         observer = OBSERVER.get()

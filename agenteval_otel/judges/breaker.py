@@ -1,8 +1,4 @@
-"""Circuit breaker: an endpoint in trouble is left alone, and then tried by one call.
-
-It belongs to an endpoint, not to a judge: judges of one endpoint share it. It knows `ModelError` only, so it serves
-embedders as well. Any thread may use it; it waits for nothing.
-"""
+"""Circuit breaker: an endpoint in trouble is left alone, and then tried by one call."""
 
 from __future__ import annotations
 
@@ -54,19 +50,14 @@ class CircuitBreaker:
 
     Failures that may pass (`ModelError.retryable`), timeouts and refused keys count against an endpoint. A refusal, or
     an answer that cannot be read, is an answer: the endpoint is healthy. Timeouts count for the share alone: calls that
-    hang together end together, and a few of them are no evidence about the others.
-
-    Args:
-        settings: When it opens and for how long.
-        clock: Monotonic seconds.
+    hang together end together, and a few of them are no evidence about the others. Any thread; never waits.
     """
 
     def __init__(self, settings: BreakerSettings | None = None, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._settings, self._clock, self._lock = settings or BreakerSettings(), clock, ForkSafeLock()
-        self._calls: deque[tuple[float, bool]] = deque()
-        self._failed = self._in_a_row = 0
+        self._calls: deque[tuple[float, bool]] = deque(maxlen=_MAX_CALLS)
+        self._in_a_row, self._open_s = 0, self._settings.open_s
         self._open_until: float | None = None
-        self._open_s = self._settings.open_s
         self._probe: object = None
         self._probe_until = 0.0
 
@@ -75,7 +66,6 @@ class CircuitBreaker:
 
     @property
     def state(self) -> Literal["closed", "open", "half_open"]:
-        """``closed``, ``open`` or, from when a probe is due until it has ended, ``half_open``."""
         until = self._open_until
         if until is None:
             return "closed"
@@ -83,29 +73,24 @@ class CircuitBreaker:
 
     @contextmanager
     def call(self) -> Iterator[None]:
-        """The block is one call of the endpoint; what it raises tells how it ended.
-
-        Raises:
-            JudgeError: ``breaker_open``: the endpoint is left alone, for `retry_after_s` more.
-        """
+        """The block is one call of the endpoint; what it raises tells how it ended. Raises `JudgeError` when open."""
         call = object()
         self._enter(call)
-        failed, late, retry_after_s = None, False, 0.0
         try:
             yield
-            failed = False
         except ModelError as error:
-            late = error.error_type == "timeout"
-            failed = error.retryable or late or error.error_type == "authentication"
-            retry_after_s = error.retry_after_s or 0.0
+            is_late = error.error_type == "timeout"
+            failed = error.retryable or is_late or error.error_type == "authentication"
+            self._end(call, failed, is_late, error.retry_after_s or 0.0)
             raise
-        except asyncio.CancelledError as error:
-            # The executor cancels what takes too long with this word; other cancellations are no evidence.
-            if _TIMED_OUT in error.args:
-                failed = late = True
+        except BaseException as error:
+            # The executor cancels what takes too long with this word; anything else is no evidence.
+            if isinstance(error, asyncio.CancelledError) and _TIMED_OUT in error.args:
+                self._end(call, failed=True, is_late=True)
+            elif self._probe is call:  # without the lock: the garbage collector may end a call while its thread has it
+                self._probe = None
             raise
-        finally:
-            self._end(call, failed, late, retry_after_s)
+        self._end(call, failed=False)
 
     def _enter(self, call: object) -> None:
         with self._lock:
@@ -122,43 +107,34 @@ class CircuitBreaker:
             retryable=True, retry_after_s=wait_s,
         )  # fmt: skip
 
-    def _end(self, call: object, failed: bool | None, late: bool, retry_after_s: float) -> None:
-        """Count a call; `failed` is None where its end is no evidence."""
+    def _end(self, call: object, failed: bool, is_late: bool = False, retry_after_s: float = 0.0) -> None:
         with self._lock:
             now = self._clock()
             if call is self._probe:
                 self._probe = None
-                if failed:
-                    self._open_s = min(self._settings.longest_open_s, 2 * self._open_s)
-                    self._open(now, retry_after_s)
-                elif failed is not None:
-                    self._close()
-            elif failed is not None and self._open_until is None:  # calls from before it opened are no evidence
-                self._count(now, failed, late)
-                if failed and self._is_enough():
-                    self._open(now, retry_after_s)
+                if not failed:
+                    self._calls.clear()
+                    self._in_a_row, self._open_until, self._open_s = 0, None, self._settings.open_s
+                    return
+                self._open_s = min(self._settings.longest_open_s, 2 * self._open_s)
+            # Calls from before it opened are no evidence.
+            elif self._open_until is not None or not self._count(now, failed, is_late):
+                return
+            self._open_until = now + max(self._open_s, min(retry_after_s, _LONGEST_RETRY_AFTER_S))
 
-    def _count(self, now: float, failed: bool, late: bool) -> None:
-        calls = self._calls
-        while calls and (len(calls) >= _MAX_CALLS or calls[0][0] <= now - self._settings.window_s):
-            self._failed -= calls.popleft()[1]
+    def _count(self, now: float, failed: bool, is_late: bool) -> bool:
+        """Count a call; whether it opens the breaker."""
+        settings, calls = self._settings, self._calls
         calls.append((now, failed))
-        self._failed += failed
-        if not late:
+        while calls and calls[0][0] <= now - settings.window_s:
+            calls.popleft()
+        if not is_late:
             self._in_a_row = self._in_a_row + 1 if failed else 0
-
-    def _is_enough(self) -> bool:
-        settings, calls = self._settings, len(self._calls)
-        often = calls >= settings.least_calls and self._failed >= settings.failure_rate * calls
+        if not failed:
+            return False
+        failures = sum(failed for _, failed in calls)
+        often = len(calls) >= settings.least_calls and failures >= settings.failure_rate * len(calls)
         return often or self._in_a_row >= settings.failures
-
-    def _open(self, now: float, retry_after_s: float) -> None:
-        self._open_until = now + max(self._open_s, min(retry_after_s, _LONGEST_RETRY_AFTER_S))
-
-    def _close(self) -> None:
-        self._calls.clear()
-        self._failed = self._in_a_row = 0
-        self._open_until, self._open_s = None, self._settings.open_s
 
 
 @lru_cache(maxsize=256)

@@ -1,69 +1,204 @@
-"""The budget: no call without a reservation, and fewer calls the nearer a limit is."""
+"""The budget: prices and limits. No call without a reservation, and fewer calls the nearer a limit is."""
 
 from __future__ import annotations
 
-import atexit
+import json
+import math
 import time
 import uuid
-from collections.abc import Callable
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Final, Literal, NamedTuple
 
+from pydantic import BaseModel, ConfigDict, Field
+
+from agenteval_otel.components.explained import FriendlyErrors
 from agenteval_otel.errors import EvaluationSkipped
-from agenteval_otel.judges.ledger import SCHEMA, Amount, Entry, Ledger, MemoryLedger, SqliteLedger, Totals
-from agenteval_otel.judges.request import JudgeRequest
-from agenteval_otel.judges.spend import NANO, Limit, Price, SpendLimits, most_of, price_of
-from agenteval_otel.judges.sqlite_store import SqliteStore
+from agenteval_otel.judges.answers import JudgeRequest
+from agenteval_otel.judges.ledger import SCHEMA, Amount, Entry, Key, Ledger, MemoryLedger, SqliteLedger, Totals
+from agenteval_otel.judges.sqlite_store import IS_FILE, SqliteStore
 from agenteval_otel.models.judge_calls import JudgeUsage
-from agenteval_otel.models.value import copy_with
 from agenteval_otel.runtime.fork import RANDOM
 from agenteval_otel.runtime.log import log
 
+NANO: Final = 1_000_000_000
+"""Billionths of a dollar in a dollar."""
 BUDGET: Final = "budget"
 """Skip reason of a call that was left out by chance, because a limit is near: a sample."""
 BUDGET_EXHAUSTED: Final = "budget_exhausted"
 """Skip reason of a call that does not fit into a limit: a loss."""
+Period = Literal["minute", "day"]
+_PERIOD_S: Final[Mapping[Period, int]] = {"minute": 60, "day": 86_400}
+_BYTES_PER_TOKEN: Final = 3
+_FRAME_TOKENS: Final = 32
+_HIGHEST_WRITE: Final = 2.0
 _MAX_TOKENS: Final = 1_000_000_000
 _MAX_USD: Final = 1_000_000.0
 _NOT_CHARGED: Final = frozenset({
     "rate_limited", "overloaded", "server_error", "authentication", "bad_request", "not_found", "context_overflow",
     "breaker_open", "budget_exhausted",
 })  # fmt: skip
+_FROZEN: Final = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
+
+
+class Price(BaseModel, metaclass=FriendlyErrors):
+    """What a model costs, in US dollars per million tokens.
+
+    Attributes:
+        input: Tokens of the question.
+        output: Tokens of the answer, with the model's thinking.
+        cache_read: Tokens of the question from the provider's cache; those of `input` when left out.
+        cache_write: Tokens that the provider puts into its cache; twice `input` when left out, the highest usual price.
+    """
+
+    model_config = _FROZEN
+
+    input: float = Field(ge=0)
+    output: float = Field(ge=0)
+    cache_read: float | None = Field(default=None, ge=0)
+    cache_write: float | None = Field(default=None, ge=0)
+
+    def nano_usd(self, usage: JudgeUsage) -> int:
+        read = self.input if self.cache_read is None else self.cache_read
+        write = self.input * _HIGHEST_WRITE if self.cache_write is None else self.cache_write
+        return _rounded_up(
+            usage.input_tokens * self.input + usage.output_tokens * self.output
+            + usage.cache_read_tokens * read + usage.cache_write_tokens * write
+        )  # fmt: skip
+
+    def most_nano_usd(self, input_tokens: int, output_tokens: int) -> int:
+        # Those of the question may all have to be written into a cache.
+        return _rounded_up(input_tokens * max(self.input, self.cache_write or 0.0) + output_tokens * self.output)
+
+
+def _rounded_up(usd_per_million: float) -> int:
+    return math.ceil(round(usd_per_million * NANO / 1_000_000, 6))
+
+
+def price_of(prices: Mapping[str, Price], model: str) -> Price | None:
+    """The price of a model by its name, else by the longest name ending in ``*`` that it begins with; or None."""
+    prefixes = [name for name in prices if name.endswith("*") and model.startswith(name[:-1])]
+    return prices.get(model) or (prices[max(prefixes, key=len)] if prefixes else None)
+
+
+def most_of(request: JudgeRequest, price: Price | None) -> Amount:
+    """The most that a request may use: a token for every three bytes of the question, and `max_tokens`."""
+    texts = (request.system, request.prompt, json.dumps(request.answer_form, default=str))
+    size_bytes = sum(len(text.encode("utf-8", "replace")) for text in texts)
+    tokens = math.ceil(size_bytes / _BYTES_PER_TOKEN) + _FRAME_TOKENS
+    nano_usd = 0 if price is None else price.most_nano_usd(tokens, request.max_tokens)
+    return Amount(nano_usd, tokens + request.max_tokens)
+
+
+class Limit(NamedTuple):
+    """The most that a scope may spend within a period.
+
+    A scope is empty for all calls, ``purpose:<name>`` for one purpose, ``unpriced`` for models without a price.
+    """
+
+    scope: str
+    period: Period
+    unit: Literal["nano_usd", "tokens"]
+    most: int
+
+    def key(self, now: float) -> Key:
+        return Key(self.scope, self.period, int(now // _PERIOD_S[self.period]))
+
+
+class PurposeLimits(BaseModel, metaclass=FriendlyErrors):
+    """Limits of one purpose: the calls of one evaluator. What is left out is not limited.
+
+    Attributes:
+        usd_per_minute: US dollars within each minute of the clock.
+        usd_per_day: US dollars within each day, UTC.
+        tokens_per_minute: Tokens, of questions and answers, within each minute of the clock.
+        tokens_per_day: Tokens within each day, UTC.
+    """
+
+    model_config = _FROZEN
+
+    usd_per_minute: float | None = Field(default=None, gt=0)
+    usd_per_day: float | None = Field(default=None, gt=0)
+    tokens_per_minute: int | None = Field(default=None, gt=0)
+    tokens_per_day: int | None = Field(default=None, gt=0)
+
+    def limits(self, scope: str) -> Iterator[Limit]:
+        """Its limits, as those of a scope."""
+        for period in _PERIOD_S:
+            if (usd := getattr(self, f"usd_per_{period}")) is not None:
+                yield Limit(scope, period, "nano_usd", int(usd * NANO))
+            if (tokens := getattr(self, f"tokens_per_{period}")) is not None:
+                yield Limit(scope, period, "tokens", tokens)
+
+
+class SpendLimits(PurposeLimits):
+    """What the calls of a judge may cost. The limits above are those of all calls in the account together.
+
+    A call must fit into every limit that applies to it, with the most that it may use, before it is made.
+
+    Attributes:
+        prices: US dollars per million tokens, by the model's name; a name that ends in ``*`` stands for all that begin
+            so, the longest wins. A model without a price is held to `unpriced_tokens_per_minute` and
+            `unpriced_tokens_per_day` where dollars are limited.
+        purposes: Limits of single purposes, by name (the criteria of an evaluator, joined).
+        each_purpose: Limits of every purpose that `purposes` does not name.
+        unpriced_tokens_per_minute: Most tokens of models without a price, together, within a minute.
+        unpriced_tokens_per_day: The same within a day.
+        soft_limit: Share of a limit, 0 to 1, above which calls are sampled: the probability of a call falls from 1
+            there to 0 at the limit.
+        account: Judges of one account share the limits: in this process, or in the file of `path`.
+        path: SQLite file with the ledger, shared by processes and kept between their runs; None keeps it in this
+            process.
+        patience_s: How long a call waits for the file while others use it, in seconds.
+        share_without_file: Share of each limit, 0 to 1, that this process may spend while the file cannot be used.
+        expires_s: After how many seconds the reservation of a process that was killed in the middle of a call is
+            released; longer than any call takes.
+    """
+
+    prices: dict[str, Price] = {}
+    purposes: dict[str, PurposeLimits] = {}
+    each_purpose: PurposeLimits | None = None
+    unpriced_tokens_per_minute: int | None = Field(default=None, gt=0)
+    unpriced_tokens_per_day: int | None = Field(default=1_000_000, gt=0)
+    soft_limit: float = Field(default=0.8, ge=0, lt=1)
+    account: str = Field(default="judges", min_length=1, max_length=64)
+    path: Annotated[Path | None, IS_FILE] = None
+    patience_s: float = Field(default=1.0, gt=0, le=10)
+    share_without_file: float = Field(default=0.1, ge=0, le=1)
+    expires_s: float = Field(default=900.0, gt=0, le=86_400)
+
+    def of_call(self, purpose: str, *, priced: bool) -> list[Limit]:
+        """The limits that a call has to fit into."""
+        limits = list(self.limits(""))
+        own = self.purposes.get(purpose, self.each_purpose)
+        if own is not None:
+            limits += own.limits(f"purpose:{purpose}")
+        if not priced and any(limit.unit == "nano_usd" for limit in limits):
+            unpriced = PurposeLimits(
+                tokens_per_minute=self.unpriced_tokens_per_minute, tokens_per_day=self.unpriced_tokens_per_day
+            )
+            limits += unpriced.limits("unpriced")
+        return limits
 
 
 class Reservation(NamedTuple):
-    """A call that may be made, to be settled once.
+    """A call that may be made, to be settled once; `entry` is None where nothing is limited."""
 
-    Attributes:
-        entry: Its entry in the ledger; None where nothing is limited.
-        price: The model's price; None where it has none.
-        probability: With what probability the budget let it through, above 0 to 1.
-    """
-
-    entry: Entry | None
-    price: Price | None
-    probability: float
+    entry: Entry | None = None
+    price: Price | None = None
+    probability: float = 1.0
 
 
 class BudgetLimiter:
     """Reserves before each call what it may use at most, and settles after it what it has used.
 
-    A call waits for a SQLite file, where one is set, on a thread of that file's own; otherwise for nothing.
-
-    Args:
-        limits: Prices and limits.
-        ledger: Its ledger; that of `limits.account` in this process or in `limits.path` when left out.
-        clock: Unix time in seconds; windows come from it.
-        draw: A number in [0, 1).
+    A call waits for a SQLite file, where one is set; otherwise for nothing. The clock gives Unix time.
     """
 
     def __init__(
-        self,
-        limits: SpendLimits,
-        *,
-        ledger: Ledger | None = None,
-        clock: Callable[[], float] = time.time,
+        self, limits: SpendLimits, *, ledger: Ledger | None = None, clock: Callable[[], float] = time.time,
         draw: Callable[[], float] = RANDOM.random,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.limits, self._clock, self._draw = limits, clock, draw
         self._ledger = ledger or ledger_of(limits)
 
@@ -71,20 +206,17 @@ class BudgetLimiter:
         return f"<BudgetLimiter {self._ledger!r}>"
 
     async def reserve(self, request: JudgeRequest, model: str) -> Reservation:
-        """Permission for one call.
-
-        Raises:
-            EvaluationSkipped: ``budget``: left out by chance, near a limit; ``budget_exhausted``: it does not fit.
-        """
+        """Permission for one call; raises `EvaluationSkipped` (`BUDGET`, `BUDGET_EXHAUSTED`) where there is none."""
         price = price_of(self.limits.prices, model)
         limits = self.limits.of_call(request.purpose, priced=price is not None)
         if price is None and any(limit.scope == "unpriced" for limit in limits):
             log.warning("judge_model_has_no_price", part=model, limited_by="unpriced_tokens_*")
         if not limits:
-            return Reservation(None, price, 1.0)
+            return Reservation(price=price)
         now, draw, probability = self._clock(), self._draw(), 0.0
         keys = {limit: limit.key(now) for limit in limits}
-        entry = Entry(uuid.uuid4().hex, tuple(keys.values()), most_of(request, price), now + self.limits.expires_s)
+        windows = tuple(dict.fromkeys(keys.values()))
+        entry = Entry(uuid.uuid4().hex, windows, most_of(request, price), now + self.limits.expires_s)
 
         def allows(totals: Totals, share: float) -> bool:
             nonlocal probability
@@ -100,105 +232,61 @@ class BudgetLimiter:
         raise EvaluationSkipped(BUDGET if probability > 0.0 else BUDGET_EXHAUSTED)
 
     def settle(
-        self,
-        reservation: Reservation,
-        usage: JudgeUsage | None,
-        *,
-        error_type: str | None = None,
+        self, reservation: Reservation, usage: JudgeUsage | None, *, error_type: str | None = None,
         cost_usd: float | None = None,
-    ) -> float | None:
+    ) -> float | None:  # fmt: skip
         """Enter what a call has used, once for each reservation, however the call ended. Never waits.
 
         Where the usage is unknown (cancelled, timed out, the connection broke, an endpoint that does not count) the
         whole reservation is charged: the provider may have charged it. What a provider refused is not charged.
 
-        Args:
-            reservation: The call's.
-            usage: What the provider counted; None where it did not.
-            error_type: How the call failed; None where it did not.
-            cost_usd: The cost by the judge itself; counts where there is no price.
-
         Returns:
-            The cost in US dollars; None where it is unknown.
+            The cost in US dollars; without a price `cost_usd`, which the judge has counted itself.
         """
-        entry, price = reservation.entry, reservation.price
-        usage = _plausible(usage)
-        if cost_usd is not None and not 0.0 <= cost_usd <= _MAX_USD:
+        # Within what a call can use: a negative count would grow the budget.
+        counted = {name: min(max(0, count), _MAX_TOKENS) for name, count in usage or () if name != "calls"}
+        tokens = sum(counted.values())
+        if tokens and reservation.price is not None:
+            cost_usd = reservation.price.nano_usd(JudgeUsage(**counted)) / NANO
+        elif cost_usd is not None and not 0.0 <= cost_usd <= _MAX_USD:
             cost_usd = None
-        nano_usd = round((cost_usd or 0.0) * NANO)
-        if usage is not None and price is not None:
-            nano_usd = price.nano_usd(usage)
-            cost_usd = nano_usd / NANO
-        if entry is not None:
-            if usage is not None:
-                amount = Amount(nano_usd, sum(_counts(usage).values()))
-            else:
-                amount = Amount() if error_type in _NOT_CHARGED else entry.amount
-            self._ledger.settle(entry, amount)
+        if (entry := reservation.entry) is not None:
+            amount = Amount() if error_type in _NOT_CHARGED else entry.amount
+            self._ledger.settle(entry, Amount(round((cost_usd or 0.0) * NANO), tokens) if tokens else amount)
         return cost_usd
 
     def remaining_usd(self) -> dict[str, float]:
         """What is left in total, by period (``minute``, ``day``). With a file, as of this process's last call."""
         now = self._clock()
-        limits = {limit.key(now): limit.nano_usd for limit in self.limits.limits("") if limit.nano_usd is not None}
+        limits = {limit.key(now): limit.most for limit in self.limits.limits("") if limit.unit == "nano_usd"}
         totals = self._ledger.known(limits)
         return {key.period: max(0, limits[key] - total.nano_usd) / NANO for key, total in totals.items()}
 
 
 def probability_of(used: list[tuple[Limit, Amount]], wanted: Amount, soft_limit: float, share: float) -> float:
-    """With what probability a call may be made: 1 below `soft_limit` of every limit, falling to 0 at the nearest one.
-
-    ``min over limits of (limit - used) / (limit x (1 - soft_limit))``, at most 1; 0 where the call does not fit.
-    """
+    """``min over limits of (limit - used) / (limit x (1 - soft_limit))``, at most 1; 0 where the call does not fit."""
     probability = 1.0
     for limit, total in used:
-        for most, spent, more in (
-            (limit.nano_usd, total.nano_usd, wanted.nano_usd), (limit.tokens, total.tokens, wanted.tokens)
-        ):  # fmt: skip
-            if most is None:
-                continue
-            room = most * share
-            if room <= 0.0 or spent + more > room:
-                return 0.0
-            probability = min(probability, (room - spent) / (room * (1.0 - soft_limit)))
+        allowed, spent = limit.most * share, getattr(total, limit.unit)
+        if allowed <= 0.0 or spent + getattr(wanted, limit.unit) > allowed:
+            return 0.0
+        probability = min(probability, (allowed - spent) / (allowed * (1.0 - soft_limit)))
     return probability
-
-
-def ledger_of(limits: SpendLimits) -> Ledger:
-    """The ledger of an account in this process, or of an account in a file: the same one for all budgets."""
-    key = (limits.account, None if limits.path is None else limits.path.absolute())
-    if key not in _LEDGERS:
-        _LEDGERS.setdefault(key, _new_ledger(limits))  # of two threads at once the first one's
-    return _LEDGERS[key]
-
-
-def _new_ledger(limits: SpendLimits) -> Ledger:
-    if limits.path is None:
-        return MemoryLedger()
-    store = SqliteStore(limits.path, SCHEMA, event="judge_spend_file_unusable", patience_s=limits.patience_s)
-    return SqliteLedger(store, limits.account, share_without_file=limits.share_without_file)
-
-
-def _counts(usage: JudgeUsage) -> dict[str, int]:
-    return {name: min(max(0, count), _MAX_TOKENS) for name, count in usage if name != "calls"}
-
-
-def _plausible(usage: JudgeUsage | None) -> JudgeUsage | None:
-    """The usage within what a call can use: a negative count would grow the budget."""
-    if usage is None:
-        return None
-    counts = _counts(usage)
-    return copy_with(usage, counts) if any(counts.values()) else None
 
 
 # As many as settings name; none is ever dropped, since a limit is worth what its ledger knows.
 _LEDGERS: Final[dict[tuple[str, object], Ledger]] = {}
-_EXIT_S: Final = 1.0
 
 
-@atexit.register
-def _write_all() -> None:
-    """What was spent while a file could not be used is written at the process's exit, where that works by then."""
-    for ledger in _LEDGERS.values():
-        if isinstance(ledger, SqliteLedger):
-            ledger.flush(_EXIT_S)
+def ledger_of(limits: SpendLimits) -> Ledger:
+    """The ledger of an account, in this process or in a file: the same one for all budgets."""
+    path = None if limits.path is None else limits.path.absolute()
+    ledger = _LEDGERS.get((limits.account, path))
+    if ledger is None:
+        if path is None:
+            ledger = MemoryLedger()
+        else:
+            store = SqliteStore(path, SCHEMA, event="judge_spend_file_unusable", patience_s=limits.patience_s)
+            ledger = SqliteLedger(store, limits.account, share_without_file=limits.share_without_file)
+        ledger = _LEDGERS.setdefault((limits.account, path), ledger)  # of two threads at once the first one's
+    return ledger

@@ -1,30 +1,24 @@
-"""Cache of verdicts: the same question to the same judge is paid for once.
-
-Kept in memory, and where settings name a file also there, for other processes and later runs. Without a file that can
-be used each question is asked. Verdicts hold what the judge wrote, which may quote what it judged: the file is readable
-by its owner alone.
-"""
+"""Cache of verdicts, in memory and in a file: the same question to the same judge is paid for once."""
 
 from __future__ import annotations
 
-import hashlib
 import time
-from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Annotated, Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from agenteval_otel.components.explained import FriendlyErrors
-from agenteval_otel.judges.request import Verdict
+from agenteval_otel.judges.answers import Verdict
 from agenteval_otel.judges.sqlite_store import IS_FILE, SqliteStore
 from agenteval_otel.runtime.fork import ForkSafeLock
 
 if TYPE_CHECKING:
     import sqlite3
 
-
+KeptText = tuple[float, str]
+"""When a verdict was made (Unix time), and the verdict as JSON, which a caller cannot change."""
 _PATIENCE_S: Final = 0.5
 _MAX_CHARS: Final = 65_536
 _SCHEMA: Final = (
@@ -52,81 +46,34 @@ class CacheSettings(BaseModel, metaclass=FriendlyErrors):
     max_rows: int = Field(default=100_000, ge=1)
 
 
-def key_of(*parts: str) -> str:
-    """One key of the parts that identify a verdict."""
-    return hashlib.sha256("\0".join(parts).encode("utf-8", "replace")).hexdigest()
-
-
-class KeptText(NamedTuple):
-    """A verdict as JSON, which a caller cannot change, and when it was made (Unix time)."""
-
-    made: float
-    text: str
-
-
-class VerdictStore(Protocol):
-    """The contract of what keeps verdicts beyond the process; another database fills it to share them.
-
-    No method raises. Only `read` and `close` wait; `read` returns None where the store cannot be used.
-    """
-
-    async def read(self, key: str) -> KeptText | None: ...
-
-    def write(self, key: str, kept: KeptText) -> None: ...
-
-    def delete(self, key: str) -> None: ...
-
-    def close(self, timeout_s: float) -> bool: ...
-
-
 class VerdictCache:
-    """The verdicts by key. `get` waits at most 1.5 s for the file, where there is one.
+    """The verdicts by key. Only `get` waits, at most 1.5 s for the file; nothing raises. The clock gives Unix time."""
 
-    Args:
-        settings: Bounds, and the file.
-        store: Keeps verdicts beyond the process; the file of the settings when left out.
-        clock: Unix time in seconds.
-
-    Attributes:
-        hits: How many verdicts came from the cache.
-        misses: How many did not.
-    """
-
-    def __init__(
-        self,
-        settings: CacheSettings | None = None,
-        *,
-        store: VerdictStore | None = None,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
+    def __init__(self, settings: CacheSettings | None = None, *, clock: Callable[[], float] = time.time) -> None:
         self._settings, self._clock = settings or CacheSettings(), clock
-        self._kept: OrderedDict[str, KeptText] = OrderedDict()
+        self._kept: dict[str, KeptText] = {}
         self._chars, self._lock = 0, ForkSafeLock()
-        if store is None and self._settings.path is not None:
-            store = SqliteVerdicts(self._settings.path, self._settings)
-        self._store = store
+        self.store: SqliteStore | None = None
+        if (path := self._settings.path) is not None:
+            self.store = SqliteStore(path, _SCHEMA, event="judge_cache_file_unusable", patience_s=_PATIENCE_S)
         self.hits = self.misses = 0
 
     def __repr__(self) -> str:
         return f"<VerdictCache {len(self._kept)} in memory, {self.hits} hits, {self.misses} misses>"
 
     async def get(self, key: str) -> Verdict | None:
-        """The verdict, if it is there and not too old; counted as a hit or a miss. Never raises."""
-        with self._lock:
-            kept = self._kept.get(key)
-            if kept is not None:
-                self._kept.move_to_end(key)
-        if self._store is not None and (kept is None or self._is_old(kept)):
-            read = await self._store.read(key)
-            with self._lock:  # a call that ended meanwhile has put it there
-                kept = self._kept.get(key)
-            if read is not None and (kept is None or self._is_old(kept)):
-                kept = read
+        """The verdict, if it is there and not too old; counted as a hit or a miss."""
+        kept = self._in_memory(key)
+        if kept is None:
+            in_file = await self._in_file(key)
+            kept = self._in_memory(key)  # a call that ended meanwhile has put it there
+            if kept is None and in_file is not None:
+                kept = in_file
                 self._remember(key, kept)
         verdict = None
-        if kept is not None and not self._is_old(kept):
+        if kept is not None:
             try:
-                verdict = Verdict.model_validate_json(kept.text)
+                verdict = Verdict.model_validate_json(kept[1])
             except ValidationError:  # of another version of this package, or of another program
                 self.forget(key)
         self.hits += verdict is not None
@@ -134,67 +81,37 @@ class VerdictCache:
         return verdict
 
     def put(self, key: str, verdict: Verdict) -> None:
-        """Keep a verdict of at most 65,536 characters. Never waits, never raises."""
-        kept = KeptText(self._clock(), verdict.model_dump_json())
-        if len(kept.text) > _MAX_CHARS:
+        """Keep a verdict of at most 65,536 characters."""
+        kept = self._clock(), verdict.model_dump_json()
+        if len(kept[1]) > _MAX_CHARS:
             return
         self._remember(key, kept)
-        if self._store is not None:
-            self._store.write(key, kept)
+        if self.store is not None and self.store.is_usable:
+            self.store.submit(lambda connection: self._insert(connection, key, kept))
 
     def forget(self, key: str) -> None:
-        """Drop a verdict that is of no use. Never waits, never raises."""
         with self._lock:
             self._drop(key)
-        if self._store is not None:
-            self._store.delete(key)
+        if self.store is not None:
+            self.store.submit(lambda connection: connection.execute("DELETE FROM verdicts WHERE key = ?", (key,)))
 
-    def close(self, timeout_s: float = 1.0) -> bool:
-        """Finish the waiting work and close the file, which is opened again where needed. True if done in time."""
-        return self._store is None or self._store.close(timeout_s)
-
-    def _remember(self, key: str, kept: KeptText) -> None:
+    def _in_memory(self, key: str) -> KeptText | None:
         with self._lock:
-            self._drop(key)
-            self._kept[key] = kept
-            self._chars += len(kept.text)
-            while self._kept and (len(self._kept) > self._settings.entries or self._chars > self._settings.max_bytes):
-                self._drop(next(iter(self._kept)))
+            kept = self._kept.get(key)
+            if kept is None or self._is_old(kept[0]):
+                return None
+            self._kept[key] = self._kept.pop(key)  # the last one from now on
+            return kept
 
-    def _drop(self, key: str) -> None:
-        kept = self._kept.pop(key, None)
-        self._chars -= 0 if kept is None else len(kept.text)
-
-    def _is_old(self, kept: KeptText) -> bool:
-        # A verdict of the future was made by a clock that was wrong.
-        return not -60.0 <= self._clock() - kept.made < self._settings.max_age_s
-
-
-class SqliteVerdicts:
-    """The verdicts in a SQLite file; a `VerdictStore`. A file that cannot be used is left alone for ten seconds."""
-
-    def __init__(self, path: Path, settings: CacheSettings) -> None:
-        self._store = SqliteStore(path, _SCHEMA, event="judge_cache_file_unusable", patience_s=_PATIENCE_S)
-        self._settings = settings
-
-    async def read(self, key: str) -> KeptText | None:
-        if not self._store.is_usable:
+    async def _in_file(self, key: str) -> KeptText | None:
+        if self.store is None or not self.store.is_usable:
             return None
+        query = "SELECT made, text FROM verdicts WHERE key = ?"
         try:
-            row = await self._store.result(self._store.submit(lambda connection: _find(connection, key)))
+            row = await self.store.run(lambda connection: connection.execute(query, (key,)).fetchone())
+            return None if row is None or self._is_old(float(row[0])) else (float(row[0]), str(row[1]))
         except Exception:  # the store has noted it
             return None
-        return None if row is None else KeptText(float(row[0]), str(row[1]))
-
-    def write(self, key: str, kept: KeptText) -> None:
-        if self._store.is_usable:
-            self._store.submit(lambda connection: self._insert(connection, key, kept))
-
-    def delete(self, key: str) -> None:
-        self._store.submit(lambda connection: connection.execute("DELETE FROM verdicts WHERE key = ?", (key,)))
-
-    def close(self, timeout_s: float) -> bool:
-        return self._store.close(timeout_s)
 
     def _insert(self, connection: sqlite3.Connection, key: str, kept: KeptText) -> None:
         new = connection.execute("INSERT OR REPLACE INTO verdicts (key, made, text) VALUES (?, ?, ?)", (key, *kept))
@@ -202,9 +119,21 @@ class SqliteVerdicts:
         connection.execute(
             "DELETE FROM verdicts WHERE id <= ? OR (id <= ? AND made < ?)",
             # Old ones are looked for among a few only, so that a write takes as long however many there are.
-            ((new.lastrowid or 0) - self._settings.max_rows, oldest + 16, kept.made - self._settings.max_age_s),
+            ((new.lastrowid or 0) - self._settings.max_rows, oldest + 16, kept[0] - self._settings.max_age_s),
         )
 
+    def _remember(self, key: str, kept: KeptText) -> None:
+        with self._lock:
+            self._drop(key)
+            self._kept[key] = kept
+            self._chars += len(kept[1])
+            while self._kept and (len(self._kept) > self._settings.entries or self._chars > self._settings.max_bytes):
+                self._drop(next(iter(self._kept)))
 
-def _find(connection: sqlite3.Connection, key: str) -> Any:
-    return connection.execute("SELECT made, text FROM verdicts WHERE key = ?", (key,)).fetchone()
+    def _drop(self, key: str) -> None:
+        kept = self._kept.pop(key, None)
+        self._chars -= 0 if kept is None else len(kept[1])
+
+    def _is_old(self, made: float) -> bool:
+        # A verdict of the future was made by a clock that was wrong.
+        return not -60.0 <= self._clock() - made < self._settings.max_age_s

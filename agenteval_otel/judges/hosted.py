@@ -6,17 +6,20 @@ from abc import abstractmethod
 from typing import Any, ClassVar, Final, Literal
 
 from agenteval_otel.errors import JudgeError, ModelError
-from agenteval_otel.http_client.model import Attempts, HostedModel
+from agenteval_otel.http_client.client import Attempts, HostedModel
 from agenteval_otel.http_client.replies import Reply, count_of, encodable, joined
-from agenteval_otel.judges.answers import constrained_form, parse_answer, with_form
+from agenteval_otel.judges.answers import JudgeRequest, Verdict, constrained_form, parse_answer, with_form
 from agenteval_otel.judges.base import Judge
 from agenteval_otel.judges.breaker import BreakerSettings
-from agenteval_otel.judges.request import JudgeRequest, Verdict
 from agenteval_otel.models.judge_calls import JudgeUsage
 
-_FINISHED: Final = {
-    "length": ("truncated", "the judge's answer was cut off at `max_tokens`"),
+_CUT_OFF: Final = "truncated", "the judge's answer was cut off at `max_tokens`"
+_FAILED: Final = {
+    "length": _CUT_OFF,
+    "max_tokens": _CUT_OFF,
     "content_filter": ("refusal", "the provider's filter withheld the judge's answer"),
+    "refusal": ("refusal", "the judge refused to answer"),
+    "model_context_window_exceeded": ("context_overflow", "the request and the answer exceed the model's window"),
 }
 
 
@@ -28,6 +31,8 @@ class HostedJudge(HostedModel, Judge):
     """
 
     fingerprint_exclude: ClassVar[frozenset[str]] = HostedModel.fingerprint_exclude | Judge.fingerprint_exclude
+    error_class: ClassVar[type[ModelError]] = JudgeError
+    usage_class: ClassVar[type[JudgeUsage]] = JudgeUsage
 
     breaker: BreakerSettings | None = BreakerSettings()
 
@@ -36,8 +41,7 @@ class HostedJudge(HostedModel, Judge):
         """Send once; raises `ModelError` where there is no response."""
 
     @abstractmethod
-    def _usage_of(self, message: dict[str, Any]) -> JudgeUsage:
-        """The tokens that a response counts."""
+    def _usage_of(self, message: dict[str, Any]) -> JudgeUsage: ...
 
     @abstractmethod
     def _text_of(self, message: dict[str, Any]) -> str:
@@ -45,9 +49,8 @@ class HostedJudge(HostedModel, Judge):
 
     async def judge(self, request: JudgeRequest) -> Verdict:
         """The model's answer; ends at the deadline at the latest."""
-        if not (request.system.isascii() and request.prompt.isascii()):
-            texts = {"system": encodable(request.system), "prompt": encodable(request.prompt)}
-            request = request.model_copy(update=texts)
+        texts = {"system": encodable(request.system), "prompt": encodable(request.prompt)}
+        request = request.model_copy(update=texts)
         return await self._ask(lambda attempts: self._verdict(request, attempts))
 
     async def _verdict(self, request: JudgeRequest, attempts: Attempts) -> Verdict:
@@ -65,13 +68,6 @@ class HostedJudge(HostedModel, Judge):
             answer=answer, raw=raw, usage=usage, duration_s=attempts.age_s(),
             model=encodable(model) if model and isinstance(model, str) else self.model,
             response_id=encodable(response_id) if isinstance(response_id, str) else None,
-        )  # fmt: skip
-
-    def _failed(self, error: ModelError, calls: int) -> JudgeError:
-        usage = error.usage or (JudgeUsage(calls=calls) if calls else None)
-        return JudgeError(
-            str(error), error_type=error.error_type, retryable=error.retryable, retry_after_s=error.retry_after_s,
-            usage=usage,
         )  # fmt: skip
 
 
@@ -128,21 +124,27 @@ class OpenAICompatibleJudge(HostedJudge, type="openai_compatible"):
         choice = choices[0] if isinstance(choices, list) and len(choices) == 1 else None
         completion = choice.get("message") if isinstance(choice, dict) else None
         if not isinstance(choice, dict) or not isinstance(completion, dict):
-            raise _unfinished()
-        reason = choice.get("finish_reason")
-        if isinstance(reason, str) and reason in _FINISHED:
-            error_type, problem = _FINISHED[reason]
-            raise JudgeError(problem, error_type=error_type)
+            raise unfinished()
+        check_finished(choice.get("finish_reason"), "stop")
         if completion.get("refusal"):
-            raise JudgeError("the judge refused to answer", error_type="refusal")
-        if reason not in ("stop", None) or completion.get("tool_calls"):
-            raise _unfinished()
+            check_finished("refusal", "stop")
+        if completion.get("tool_calls"):
+            raise unfinished()
         content = completion.get("content")
         text = joined(content) if isinstance(content, list) else content or ""
         if not isinstance(text, str):
-            raise _unfinished()
+            raise unfinished()
         return text
 
 
-def _unfinished() -> JudgeError:
+def check_finished(reason: Any, expected: str) -> None:
+    """Raise `JudgeError` where a message ended for another reason."""
+    if isinstance(reason, str) and reason in _FAILED:
+        error_type, problem = _FAILED[reason]
+        raise JudgeError(problem, error_type=error_type)
+    if reason not in (expected, None):
+        raise unfinished()
+
+
+def unfinished() -> JudgeError:
     return JudgeError("the judge's response is not one finished message", error_type="malformed_answer")

@@ -1,8 +1,7 @@
 """Safe rendering of a judge's prompt: untrusted text cannot leave its field.
 
-Text of users, agents and stores may ask the judge for a good score. It stands as JSON between two lines with a mark
-that is random for each question and occurs nowhere in it. In JSON it has no line breaks, no quotes and no invisible
-characters, so it can neither end its field nor look like the instruction, which stands before and after it.
+It stands as JSON, without line breaks, quotes and invisible characters, between two lines with a mark that is random
+for each question and occurs nowhere in it. The instruction stands before and after it.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ class CaseText(NamedTuple):
 
 
 class JudgePrompt(NamedTuple):
-    """A rendered question, and its fingerprint, which does not depend on the mark."""
+    """A rendered question; its fingerprint does not depend on the mark."""
 
     text: str
     fingerprint: str
@@ -80,13 +79,7 @@ def visible(text: str) -> str:
 
 
 def render(before: str, case: Mapping[str, CaseText], after: str, *, mark: str | None = None) -> JudgePrompt:
-    """The question: the instruction, the case as JSON data, the instruction restated.
-
-    Args:
-        before: Trusted text, the same from case to case, so that providers can cache it.
-        case: The untrusted texts by their field's name.
-        after: Trusted text; stands last, where a model follows it best.
-        mark: For tests; random by default.
+    """The question: the instruction, which providers can cache, the case as JSON data, the instruction restated.
 
     Raises:
         ValueError: A value has no JSON form.

@@ -1,8 +1,7 @@
 """SqliteStore: a SQLite file that several processes use, from a thread of its own.
 
-No event loop waits for the disk: each piece of work is one transaction on the store's thread, and its result is a
-future. SQLite forbids that a connection crosses a fork: it is closed before a fork; where a transaction takes too long
-for that, the child leaves the file alone.
+SQLite forbids that a connection crosses a fork: it is closed before a fork; where a transaction takes too long for
+that, the child leaves the file alone.
 """
 
 from __future__ import annotations
@@ -27,6 +26,8 @@ from agenteval_otel.runtime.worker import Worker, settle
 if TYPE_CHECKING:
     import sqlite3
 
+    Work = Callable[[sqlite3.Connection], Any]
+
 T = TypeVar("T")
 _IDLE_S: Final = 1.0
 _FORK_WAIT_S: Final = 0.05
@@ -39,18 +40,9 @@ _AGAIN_S: Final = 10.0
 class SqliteStore:
     """The file; opened with the first work, closed after a second without any. Any thread may call.
 
-    Work fails with `sqlite3.Error` or OSError where the file cannot be used, and with RuntimeError where the process is
-    ending or too much work waits. `is_usable` is then False for ten seconds.
-
-    Args:
-        path: The file; it and new folders above it are readable by their owner alone.
-        schema: Statements that create what is missing.
-        event: The log event of a file that cannot be used.
-        patience_s: How long a transaction waits for those of other processes.
-        clock: Monotonic seconds.
-
-    Attributes:
-        failures: How much work has failed.
+    It and new folders above it are readable by their owner alone. Work fails where the file cannot be used, the process
+    is ending or too much work waits: then `event` is logged, and `is_usable` is False for ten seconds. A transaction
+    waits `patience_s` for those of other processes.
     """
 
     def __init__(
@@ -61,6 +53,7 @@ class SqliteStore:
         self._schema, self._event, self._patience_s, self._clock = tuple(schema), event, patience_s, clock
         self._worker = Worker("agenteval-judges", max_waiting=_MAX_WAITING, idle_s=_IDLE_S, on_idle=self._disconnect)
         self._working, self._forking_thread = threading.Lock(), 0
+        self._unwritten: list[Work] = []
         self._connection: sqlite3.Connection | None = None
         self._is_lost, self._usable_at = False, float("-inf")
         _STORES.add(self)
@@ -75,74 +68,67 @@ class SqliteStore:
     def is_usable(self) -> bool:
         return self._clock() >= self._usable_at
 
-    def submit(
-        self, work: Callable[[sqlite3.Connection], T], *, on_commit: Callable[[], None] | None = None
-    ) -> Future[T]:
-        """Do the work in a transaction of its own, after the work that waits already. Never waits.
-
-        Args:
-            work: Gets the connection, on the store's thread.
-            on_commit: Called on that thread after the commit, before other work.
-        """
+    def submit(self, work: Callable[[sqlite3.Connection], T]) -> Future[T]:
+        """Do the work in a transaction of its own, on the store's thread. Never waits."""
         future: Future[T] = Future()
-        future.add_done_callback(self._note)
-        if not self._worker.submit(lambda: settle(future, lambda: self._transaction(work, on_commit))):
-            future.set_exception(RuntimeError(f"{self.path}: too much work waits, or the process is ending"))
+        if not self._worker.submit(lambda: settle(future, lambda: self._transaction(work))):
+            refused = RuntimeError(f"{self.path}: too much work waits, or the process is ending")
+            self._unusable(refused)
+            future.set_exception(refused)
         return future
 
-    async def result(self, future: Future[T], *, on_late: Callable[[T], Any] | None = None) -> T:
-        """The result of submitted work, awaited for three times `patience_s` at most.
+    async def run(self, work: Callable[[sqlite3.Connection], T], *, undo: Work | None = None) -> T:
+        """The result of the work, awaited for three times `patience_s` at most; raises whatever keeps it from that.
 
-        Args:
-            future: From `submit`.
-            on_late: Called with a result that comes although the caller gave up or was cancelled.
-
-        Raises:
-            Exception: The file cannot be used; TimeoutError where that took too long.
+        `undo` is written where the caller gave up or was cancelled while the work was being done.
         """
+        future = self.submit(work)
         try:
             async with asyncio.timeout(3 * self._patience_s):  # not `wait_for`, which may swallow a cancellation
                 return await asyncio.wrap_future(future)
-        except BaseException as error:
+        except (TimeoutError, asyncio.CancelledError, GeneratorExit) as error:
             if isinstance(error, TimeoutError):
                 self._unusable(error)
-            if on_late is not None:
-                future.add_done_callback(lambda done: _error_of(done) is None and on_late(done.result()))
+            if not future.cancel() and undo is not None:
+                self.write(undo)
             raise
 
-    def close(self, timeout_s: float = _EXIT_S) -> bool:
-        """Finish the waiting work and close the file, which new work opens again. True if that was done in time."""
-        return self._worker.close(timeout_s)
+    def write(self, work: Work) -> None:
+        """Do the work within the next transaction, again until it is committed; 10,000 may wait. Never waits itself."""
+        if len(self._unwritten) < _MAX_WAITING:
+            self._unwritten.append(work)
+        if self.is_usable:
+            self.submit(_nothing)
 
-    def _note(self, done: Future[Any]) -> None:
-        error = _error_of(done)
-        if isinstance(error, Exception):
-            self._unusable(error)
+    def close(self, timeout_s: float = _EXIT_S) -> bool:
+        """Finish the waiting work and close the file, which new work opens again. True if all is written in time."""
+        if self._unwritten:
+            self.submit(_nothing)
+        return self._worker.close(timeout_s) and not self._unwritten
 
     def _unusable(self, error: Exception) -> None:
         self.failures += 1
         self._usable_at = self._clock() + _AGAIN_S
         log.warning(self._event, part=str(self.path), error=type(error).__name__)
 
-    def _transaction(self, work: Callable[[sqlite3.Connection], T], on_commit: Callable[[], None] | None) -> T:
+    def _transaction(self, work: Callable[[sqlite3.Connection], T]) -> T:
         with self._working:
-            if self._is_lost:
-                raise OSError(f"{self.path}: was being written while this process was forked")
-            connection = self._connection
+            unwritten = self._unwritten[:]
             try:
-                if connection is None:
-                    connection = self._connection = self._connect()
-                connection.execute("BEGIN IMMEDIATE")
-                result = work(connection)
-                connection.execute("COMMIT")
-            except BaseException:
-                # The next work connects anew: the file may have been removed.
-                self._connection = None
-                if connection is not None:
-                    connection.close()  # and rolls back
+                if self._is_lost:
+                    raise OSError(f"{self.path}: was being written while this process was forked")
+                if self._connection is None:
+                    self._connection = self._connect()
+                self._connection.execute("BEGIN IMMEDIATE")
+                for write in unwritten:
+                    write(self._connection)
+                result = work(self._connection)
+                self._connection.execute("COMMIT")
+            except Exception as error:
+                self._drop()  # rolls back; the next work connects anew, since the file may have been removed
+                self._unusable(error)
                 raise
-            if on_commit is not None:
-                on_commit()
+            del self._unwritten[: len(unwritten)]
             return result
 
     def _connect(self) -> sqlite3.Connection:
@@ -154,7 +140,15 @@ class SqliteStore:
             self.path, timeout=self._patience_s, isolation_level=None, check_same_thread=False
         )  # fmt: skip
         try:
-            self._write_ahead(connection)
+            until = time.monotonic() + self._patience_s
+            while True:  # SQLite refuses this at once where another process opens a new file too, whatever the timeout
+                try:
+                    connection.execute("PRAGMA journal_mode = WAL")
+                    break
+                except sqlite3.OperationalError:
+                    if time.monotonic() >= until:
+                        raise
+                    time.sleep(_SHORTLY_S)
             # Survives the end of a process; of the machine, but for the last moments.
             connection.execute("PRAGMA synchronous = NORMAL")
             connection.execute("BEGIN IMMEDIATE")
@@ -165,20 +159,6 @@ class SqliteStore:
             connection.close()
             raise
         return connection
-
-    def _write_ahead(self, connection: sqlite3.Connection) -> None:
-        # SQLite refuses this at once where another process opens a new file too, whatever the timeout is.
-        import sqlite3
-
-        until = time.monotonic() + self._patience_s
-        while True:
-            try:
-                connection.execute("PRAGMA journal_mode = WAL")
-                return
-            except sqlite3.OperationalError:
-                if time.monotonic() >= until:
-                    raise
-                time.sleep(_SHORTLY_S)
 
     def _disconnect(self) -> None:
         with self._working:
@@ -200,12 +180,16 @@ class SqliteStore:
             self._working.release()
 
     def _in_child(self) -> None:
+        self._unwritten = []  # the parent writes them
         if self._forking_thread != threading.get_ident():
             # SQLite's own memory of its locks came along: a new connection to this file would trust it.
             self._is_lost = True
             _ABANDONED.append(self._connection)
             self._connection = None
         self._working, self._forking_thread = threading.Lock(), 0
+
+
+def _nothing(_: sqlite3.Connection) -> None: ...
 
 
 def _not_a_folder(path: Path | None) -> Path | None:
@@ -215,12 +199,6 @@ def _not_a_folder(path: Path | None) -> Path | None:
 
 
 IS_FILE: Final = AfterValidator(_not_a_folder)
-"""Validates the path of a store in settings."""
-
-
-def _error_of(done: Future[Any]) -> BaseException | None:
-    """A cancellation is no Exception."""
-    return asyncio.CancelledError() if done.cancelled() else done.exception()
 
 
 def _make_folders(folder: Path) -> None:

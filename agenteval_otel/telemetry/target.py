@@ -22,7 +22,7 @@ from urllib.parse import unquote, urlsplit
 
 from pydantic.alias_generators import to_camel
 
-from agenteval_otel.http_client.retries import retry_after_of
+from agenteval_otel.http_client.replies import retry_after_of
 from agenteval_otel.runtime.log import log
 from agenteval_otel.runtime.masking import split_address
 

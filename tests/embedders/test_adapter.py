@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from agenteval_otel.embedders import CallableEmbedder, Embedder, HashingEmbedder
-from agenteval_otel.embedders.adapter import as_embedder
+from agenteval_otel.embedders.base import as_embedder
 from agenteval_otel.errors import ConfigurationError
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+from collections.abc import Iterator
 
 import pytest
 
@@ -207,6 +208,32 @@ def test_threads_get_one_probe() -> None:
     for thread in threads:
         thread.join()
     assert len(through) == 1
+
+
+def test_an_abandoned_call_that_the_garbage_collector_ends_waits_for_nothing() -> None:
+    """Its thread may hold the breaker's lock at that moment."""
+
+    def abandoned(breaker: CircuitBreaker) -> Iterator[None]:
+        with breaker.call():
+            yield
+
+    def clock() -> float:
+        if len(calls) == 2:
+            calls.clear()  # ends the abandoned call, within the lock
+        return 0.0
+
+    def work() -> None:
+        breaker = CircuitBreaker(clock=clock)
+        calls.append(abandoned(breaker))
+        next(calls[0])
+        calls.append(iter(()))
+        fail(breaker)
+
+    calls: list[Iterator[None]] = []
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    thread.join(20.0)
+    assert not thread.is_alive()
 
 
 def test_judges_of_one_endpoint_share_it() -> None:

@@ -13,8 +13,8 @@ import pytest
 
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.judges import Verdict
+from agenteval_otel.judges.budget import SpendLimits
 from agenteval_otel.judges.cache import CacheSettings, VerdictCache
-from agenteval_otel.judges.spend import SpendLimits
 from agenteval_otel.testing import ManualClock
 from tests.judges.doubles import verdict
 
@@ -27,7 +27,8 @@ def cache_of(clock: Any = None, **settings: Any) -> VerdictCache:
 def filed(path: Path, clock: Any = None, **settings: Any) -> Iterator[VerdictCache]:
     cache = cache_of(clock, path=path, **settings)
     yield cache
-    assert cache.close(5.0)
+    assert cache.store is not None
+    assert cache.store.close(5.0)
 
 
 def get(cache: VerdictCache, key: str) -> Verdict | None:
@@ -94,7 +95,8 @@ def test_old_verdicts_are_misses(in_file: bool, tmp_path: Path) -> None:
         assert get(cache, "a") is None
         early = cache_of(ManualClock(0), path=tmp_path / "cache.db")
         assert get(early, "a") is None
-        assert early.close(5.0)
+        assert early.store is not None
+        assert early.store.close(5.0)
 
 
 def test_the_file_serves_the_next_run(tmp_path: Path) -> None:

@@ -8,7 +8,8 @@ from email.utils import format_datetime
 
 import pytest
 
-from agenteval_otel.http_client.retries import RetryBudget, retry_after_of, wait_before
+from agenteval_otel.http_client.client import RetryBudget, wait_before
+from agenteval_otel.http_client.replies import retry_after_of
 from agenteval_otel.judges import AnthropicJudge, Judge, OpenAICompatibleJudge
 from agenteval_otel.testing import ModelReply, ModelServer
 from tests.judges.asking import GOOD, ask, failure, hosted

@@ -93,7 +93,7 @@ def test_no_text_names_a_file(tmp_path: Path, promise: Recorder, monkeypatch: py
         for text in HOSTILE:
             monitor(pipeline=pipeline, agent="agent")(lambda text=text: f"An answer: {text}")()  # type: ignore[misc]
         assert pipeline.shutdown(10.0)
-        judge.guarded().cache.close()
+        judge.guarded().cache.store.close()
         written = _files(root)
         assert {path.parent.name for path in written if path.is_file()} == {"judges", "lines", "rows"}
         assert [path for path in _files(tmp_path) if root not in (path, *path.parents)] == []
@@ -134,4 +134,4 @@ def test_the_books_of_judges_at_odd_places(tmp_path: Path) -> None:
             cache=CacheSettings(path=place),
         )  # fmt: skip
         assert asyncio.run(judge.guarded().judge(QUESTION)).answer["score"] == 3, place
-        judge.guarded().cache.close()
+        judge.guarded().cache.store.close()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import http.server
 import json
+import random
+import string
 import threading
 import traceback
 from collections.abc import Callable, Iterator
@@ -25,13 +27,17 @@ from pydantic import Field
 from agenteval_otel import Settings, monitor
 from agenteval_otel.components import Component
 from agenteval_otel.components.loading import resolve
-from agenteval_otel.errors import ConfigurationError
-from agenteval_otel.evaluators import Func
+from agenteval_otel.errors import ConfigurationError, ModelError
+from agenteval_otel.evaluators import Func, LLMJudge
+from agenteval_otel.judges import AnthropicJudge, OpenAICompatibleJudge
 from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.runtime.masking import is_secret, mask, mask_known, mask_text, split_address
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.storage import EvaluationStorageProvider, JsonFileStorageProvider, OtlpStorageProvider
-from agenteval_otel.testing import ModelReply, ModelServer, RecordedTelemetry
+from agenteval_otel.testing import InlineDispatcher, ModelReply, ModelServer, RecordedTelemetry
+from tests.embedders.asking import failure as embedder_failure
+from tests.embedders.asking import hosted as hosted_embedder
+from tests.judges.asking import GOOD, ask, failure, hosted
 from tests.promises.figures import Recorder
 from tests.promises.programs import pythons, run_program
 
@@ -308,6 +314,72 @@ def test_a_providers_error_that_quotes_the_key(
     own = [record.getMessage() for record in caplog.records if record.name.startswith("agenteval_otel")]
     shown = [str(events), str(spans), path.read_text(), str(own), str(pipeline.accounting.failures), repr(pipeline)]
     assert [text[:500] for text in shown if key in text or key[10:30] in text] == []
+
+
+LONG_KEY = "sk-" + "".join(random.Random(2).choices(string.ascii_letters + string.digits, k=600))
+"""Longer than any length at which a message is cut."""
+SHORT_KEY = LONG_KEY[100:124]
+ECHOES = (
+    "invalid key: {key}", "{key}", "no account for 'Authorization: Bearer {key}'", "Bearer {key}",
+    "x-api-key: {key}, authorization: Basic {key}", '{{"x-api-key": "{key}"}}', "{padding}{key}",
+    "{padding}x-api-key: {key}", "invalid key: {key:.100}", "invalid key: {key:.20}",
+)  # fmt: skip
+"""What a provider quotes of a request with a key; the last ones have cut it themselves."""
+
+
+def assert_no_part(key: str, *shown: object) -> None:
+    """No eight characters of the key stand in what is shown."""
+    for text in map(str, shown):
+        parts = [key[at : at + 8] for at in range(len(key) - 7) if key[at : at + 8] in text]
+        assert not parts, f"{parts[:3]} in {text[:400]}"
+
+
+@pytest.mark.parametrize("echo", ECHOES)
+@pytest.mark.parametrize("key", [LONG_KEY, SHORT_KEY], ids=["long", "short"])
+@pytest.mark.parametrize("place", ["api_key", "extra_headers"])
+def test_no_part_of_a_judges_key_is_quoted(
+    place: str, key: str, echo: str, telemetry: RecordedTelemetry, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """However long it is, whatever header stands before it: not eight characters are in an error, result or line."""
+    caplog.set_level("DEBUG")
+    path = tmp_path / "results.jsonl"
+    settings: dict[str, Any] = {"api_key": key} if place == "api_key" else {
+        "api_key": "another", "extra_headers": {"x-gateway": key, "x-proxy": f"Bearer {key}"},
+    }  # fmt: skip
+    text = echo.format(key=key, padding="x" * 190)
+    with ModelServer([ModelReply(text=text, status=401)]) as server:
+        judges = [hosted(kind, server, **settings) for kind in (AnthropicJudge, OpenAICompatibleJudge)]
+        errors: list[ModelError] = [failure(judge) for judge in judges]
+        errors.append(embedder_failure(hosted_embedder(server, **settings)))
+        assert key in str(server.headers), "what does not arrive is hidden for nothing"
+        pipeline = Pipeline(
+            sampler=RatioSampler(),
+            evaluators=tuple(LLMJudge(judge=judge, criterion_name=judge.type) for judge in judges),
+            storage=(telemetry.storage(detail="result", content="span_and_event"), JsonFileStorageProvider(path=path)),
+            dispatcher=InlineDispatcher(),
+        )  # fmt: skip
+        monitor(pipeline=pipeline, agent="agent")(lambda: "an answer")()
+        assert pipeline.shutdown(10.0)
+    assert pipeline.accounting.results["failed"] == 2
+    assert_no_part(key, *errors, *("".join(traceback.format_exception(error)) for error in errors))
+    assert_no_part(key, path.read_text(), pipeline.accounting.failures, caplog.text)
+    assert_no_part(key, *((event.body, event.attributes) for event in telemetry.events()))
+    assert_no_part(key, *((span.attributes, span.status.description, span.events) for span in telemetry.spans()))
+
+
+def test_no_key_of_the_host_goes_along(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With `api_key_env: null` the real SDK sends neither key nor token of the environment, but headers of ours."""
+    for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"):
+        monkeypatch.setenv(name, KEY)
+    with ModelServer([GOOD]) as server:
+        keyless = {"api_key": None, "api_key_env": None}
+        ask(hosted(AnthropicJudge, server, **keyless))
+        ask(hosted(AnthropicJudge, server, **keyless, extra_headers={"Authorization": "Bearer us"}))
+        none, ours = server.headers
+    assert_hidden(none, ours)
+    assert not {"x-api-key", "authorization"} & {name.lower() for name in none}
+    assert ours["authorization"] == "Bearer us"
+    assert "x-api-key" not in ours
 
 
 SETTINGS = """

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import json
 import os
 import random
@@ -22,11 +23,18 @@ from typing import Any
 import pytest
 
 from agenteval_otel.errors import EvaluationSkipped
-from agenteval_otel.judges import AnthropicJudge, Judge, JudgeUsage, OpenAICompatibleJudge, SpendLimits
+from agenteval_otel.judges import (
+    AnthropicJudge,
+    Judge,
+    JudgeRequest,
+    JudgeUsage,
+    OpenAICompatibleJudge,
+    SpendLimits,
+    Verdict,
+)
 from agenteval_otel.judges.base import Guarded
-from agenteval_otel.judges.budget import BudgetLimiter
-from agenteval_otel.judges.ledger import MemoryLedger
-from agenteval_otel.judges.spend import NANO
+from agenteval_otel.judges.budget import NANO, BudgetLimiter
+from agenteval_otel.judges.ledger import Amount, Entry, Key, MemoryLedger
 from agenteval_otel.testing import ModelReply, ModelServer
 from tests.judges.asking import GOOD, QUESTION, hosted
 from tests.judges.doubles import CountingJudge, asked, verdict
@@ -117,6 +125,54 @@ def test_reservations_keep_within_the_limit() -> None:
     budget = BudgetLimiter(SpendLimits(prices=PRICES, usd_per_day=0.05), ledger=MemoryLedger(), clock=lambda: NOON)
     asyncio.run(_until_refused(budget, spender))
     assert 0 < spender.spent <= 0.05 * NANO
+
+
+class Suspended(Judge):
+    """Asks, and never gets an answer."""
+
+    model: str = "small-1"
+
+    async def judge(self, request: JudgeRequest) -> Verdict:
+        await _Never()
+        raise AssertionError
+
+
+class _Never:
+    def __await__(self) -> Iterator[None]:
+        yield
+
+
+def test_a_ledger_never_waits_for_its_own_lock() -> None:
+    """The garbage collector ends an abandoned call while its thread reserves another one: both are entered."""
+    ledger = MemoryLedger()
+    limits = SpendLimits(prices=PRICES, usd_per_day=1.0)
+    guarded = Guarded(Suspended(), budget=BudgetLimiter(limits, ledger=ledger, clock=lambda: NOON))
+    key = Key("", "day", int(NOON // DAY_S))
+
+    def collects(totals: Any, share: float) -> bool:
+        assert totals[key].tokens == 238, "the call is reserved"
+        return gc.collect() > 0
+
+    def work() -> None:
+        call = guarded.judge(asked("a" * 300, most=100))
+        call.send(None)
+        cycle: list[Any] = [call]
+        cycle.append(cycle)
+        del call, cycle
+        reserved.append(asyncio.run(ledger.reserve(Entry("another", (key,), Amount(1, 1), NOON + 900), collects, NOON)))
+
+    reserved: list[bool] = []
+    thread = threading.Thread(target=work, daemon=True)
+    gc.disable()
+    try:
+        thread.start()
+        thread.join(20.0)
+        assert not thread.is_alive(), "it waits for a lock that it has itself"
+    finally:
+        gc.enable()
+    assert reserved == [True]
+    assert ledger.known([key])[key].tokens == 238 + 1
+    assert repr(ledger) == "<MemoryLedger 1 reserved>"
 
 
 @pytest.mark.parametrize(
@@ -214,7 +270,7 @@ def test_usage_that_makes_no_sense_gives_no_money(
     left = budget.remaining_usd()["day"]
     assert 0.0 <= left <= 0.05
     if in_file:
-        assert getattr(budget._ledger, "failures", 0) == 0
+        assert budget._ledger.store.failures == 0
 
 
 @BOTH
@@ -264,7 +320,7 @@ async def one():
 async def work():
     await asyncio.gather(*(one() for _ in range(at_once)))
     ledger = judge.guarded().budget._ledger
-    print(json.dumps({"calls": judge.calls, "failures": ledger.failures, "flushed": ledger.flush(10)}))
+    print(json.dumps({"calls": judge.calls, "failures": ledger.store.failures, "flushed": ledger.store.close(10)}))
 
 asyncio.run(work())
 """
@@ -338,7 +394,7 @@ def test_a_file_that_was_tampered_with_gives_no_money(damage: str, tmp_path: Pat
     limits = SpendLimits(prices=PRICES, usd_per_day=0.02, path=path, patience_s=1, account=damage)
     first = BudgetLimiter(limits, clock=lambda: NOON, draw=lambda: 0.0)
     asyncio.run(Spender(random.Random(1), (100, 100)).ask(first))
-    assert first._ledger.flush(5.0)  # type: ignore[attr-defined]
+    assert first._ledger.store.close(5.0)  # type: ignore[attr-defined]
     _damaged(path, damage)
     spender = Spender(random.Random(2), (100, 100))
     asyncio.run(_until_refused(BudgetLimiter(limits, clock=lambda: NOON, draw=lambda: 0.0), spender))

@@ -19,8 +19,8 @@ from agenteval_otel.evaluators.llm_judge.rubric import (
     bounds_of_levels,
     with_bounds,
 )
+from agenteval_otel.judges.answers import JudgeRequest
 from agenteval_otel.judges.prompt import CaseText, JudgePrompt, fill, neutral_json, render, visible
-from agenteval_otel.judges.request import JudgeRequest
 from agenteval_otel.models import EvaluationCriteria, ScoreValue
 from agenteval_otel.scoring.scales import BOOLEAN_SCALES
 
