@@ -37,7 +37,6 @@ class Sink(Protocol):
 
     def close(self) -> None:
         """Release what is open; the next write opens it again."""
-        ...
 
 
 class BatchedStorageProvider(EvaluationStorageProvider):
@@ -63,7 +62,6 @@ class BatchedStorageProvider(EvaluationStorageProvider):
         return self._batchers.get(pid) or self._batchers.setdefault(pid, ResultBatcher(self.place, self.open_sink))
 
     async def close(self) -> None:
-        """Close the sink after the waiting results; opened again by the next one."""
         batcher = self._batchers.pop(os.getpid(), None)
         self._batchers.clear()  # of the parent process
         if batcher is not None:
@@ -71,12 +69,7 @@ class BatchedStorageProvider(EvaluationStorageProvider):
 
 
 class ResultBatcher:
-    """Saves the items of one process in batches.
-
-    Args:
-        place: The sink's name in messages.
-        open_sink: Makes the sink, on the thread that writes.
-    """
+    """Saves the items of one process in batches, to the sink that `open_sink` makes on the thread that writes."""
 
     def __init__(self, place: str, open_sink: Callable[[], Sink]) -> None:
         self._place, self._open_sink = place, open_sink
@@ -107,22 +100,16 @@ class ResultBatcher:
         if not has_thread:  # none can be started, as at the interpreter's exit: saved here
             self._save_waiting(may_wait=False)
         try:
-            error = await self._outcome_of(item)
+            # No longer than any write may take, however many are before it.
+            while not item.outcome.done() and (remaining_s := self._remaining_s()) > 0.0:
+                await asyncio.wait({item.outcome}, timeout=remaining_s)
+            error = item.outcome.result() if item.outcome.done() else self._hung()
         finally:
             item.outcome.cancel()  # where it is not written yet, it is skipped
         if isinstance(error, OSError):  # a copy for each save: raising adds to the traceback
             raise OSError(error.errno, error.strerror, error.filename)
         if error is not None:
             raise StorageError(str(error))
-
-    async def _outcome_of(self, item: _Item) -> Exception | None:
-        """Wait for the item; no longer than any write may take, however many are before it."""
-        while not item.outcome.done():
-            remaining_s = self._remaining_s()
-            if remaining_s <= 0.0:
-                return self._hung()
-            await asyncio.wait({item.outcome}, timeout=remaining_s)
-        return item.outcome.result()
 
     def _remaining_s(self) -> float:
         """Until the write that is under way counts as hung."""
@@ -136,7 +123,7 @@ class ResultBatcher:
         """Close the sink after the waiting items; after a write that hangs as soon as that returns."""
         with self._lock:
             self._closed = True
-        closed: _Item = _Item(None, 0)
+        closed = _Item(None, 0)
 
         def close_sink() -> None:
             if self._sink is not None:
@@ -159,7 +146,6 @@ class ResultBatcher:
         self._waiting_bytes += item.size
 
     def _save_waiting(self, *, may_wait: bool = True) -> None:
-        """Save the waiting items, in batches."""
         while self._waiting:
             items: list[_Item] = []
             size = 0

@@ -56,20 +56,11 @@ class SqlStorageProvider(BatchedStorageProvider, type="sql"):
         await self.batcher.save(rows, rows.size)
 
     def query(
-        self,
-        *,
-        criterion: str | None = None,
-        agent: str | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        min_score: float | None = None,
-        max_score: float | None = None,
-        status: Literal["scored", "skipped", "failed"] | None = None,
-        passed: bool | None = None,
-        trace_id: str | None = None,
-        limit: int = 100,
-        offset: int = 0,
-    ) -> list[StoredResult]:
+        self, *, criterion: str | None = None, agent: str | None = None, since: datetime | None = None,
+        until: datetime | None = None, min_score: float | None = None, max_score: float | None = None,
+        status: Literal["scored", "skipped", "failed"] | None = None, passed: bool | None = None,
+        trace_id: str | None = None, limit: int = 100, offset: int = 0,
+    ) -> list[StoredResult]:  # fmt: skip
         """The stored results that match all filters, newest first.
 
         Blocks, over a separate read-only connection. On an event loop call it by `asyncio.to_thread`.

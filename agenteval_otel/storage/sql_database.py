@@ -13,14 +13,13 @@ import os
 import sqlite3
 import threading
 import time
-import weakref
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal
 
 import sqlalchemy as sa
-from pydantic import ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DatabaseError, DataError, DBAPIError, IntegrityError, InterfaceError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
@@ -43,6 +42,9 @@ _CONNECT_S = 5
 _SWEEP_EVERY_S = 3600.0
 _SWEEP_ROWS = 500
 _FORK_WAIT_S = 0.05
+_INHERITED: list[Database] = []
+"""Those of the parent process, kept alive: closing them would touch what it uses."""
+_FORKED_DURING_WRITE: set[tuple[int, int] | None] = set()
 
 
 class _Moment(TypeDecorator[datetime]):
@@ -113,11 +115,9 @@ def connect_writer(target: Target, *, durable: bool) -> sa.Connection:
     connection = engine.connect()
     try:
         with connection.begin():
-            tables = sa.inspect(connection)
-            if not all(tables.has_table(table.name) for table in _METADATA.sorted_tables):
-                if connection.dialect.name == "postgresql":  # several processes may create them at once
-                    connection.execute(sa.text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _CREATE_LOCK})
-                _METADATA.create_all(connection)
+            if target.path is None:  # several processes may create them at once
+                connection.execute(sa.text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _CREATE_LOCK})
+            _METADATA.create_all(connection)
             if not _has_version(connection):
                 connection.execute(_SCHEMA.insert().values(version=VERSION))
     except BaseException:
@@ -171,9 +171,9 @@ def _server(target: Target, *, read_only: bool = False) -> sa.Engine:
         "keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 3, "tcp_user_timeout": 10_000,
         "prepare_threshold": None,
     }  # fmt: skip
-    engine = sa.create_engine(target.url, poolclass=NullPool, hide_parameters=True)
-    defaults = {name: value for name, value in arguments.items() if name not in engine.url.query}
-    return sa.create_engine(engine.url, poolclass=NullPool, hide_parameters=True, connect_args=defaults)
+    url = sa.make_url(target.url)
+    defaults = {name: value for name, value in arguments.items() if name not in url.query}
+    return sa.create_engine(url, poolclass=NullPool, hide_parameters=True, connect_args=defaults)
 
 
 class Database:
@@ -190,8 +190,10 @@ class Database:
         self._connection: sa.Connection | None = None
         self._identity: tuple[int, int] | None = None
         self._sweep_at = 0.0
-        self.working = threading.Lock()
-        _DATABASES.add(self)
+        self._working, self._is_forking = threading.Lock(), False
+        before_fork(self._before_fork)
+        after_fork_in_parent(self._after_fork_in_parent)
+        reset_in_child(self._after_fork_in_child)
 
     def write(self, items: Sequence[Rows], *, may_wait: bool) -> list[Exception | None]:
         """Insert the rows of results; for each None once they are committed, else the error.
@@ -206,14 +208,14 @@ class Database:
                 if identity(path) in _FORKED_DURING_WRITE:
                     raise StorageError(f"{path}: this process was forked during a write, and cannot use it")
                 stack.enter_context(open_locked(lock_of(path), wait=may_wait))
-            stack.enter_context(self.working)
+            stack.enter_context(self._working)
             errors = self._saved(items)
             self._sweep_if_due()
         return errors
 
     def close(self) -> None:
         """Close the connection; the next write opens it again."""
-        with self.working:
+        with self._working:
             self._drop()
 
     def _drop(self) -> None:
@@ -246,13 +248,11 @@ class Database:
 
     def _ready(self) -> sa.Connection:
         path = self._target.path
-        if self._connection is not None and (path is None or identity(path) == self._identity):
-            return self._connection
-        self._drop()
-        connection = connect_writer(self._target, durable=self._durable)
-        self._identity = identity(path) if path is not None else None
-        self._connection = connection
-        return connection
+        if self._connection is None or (path is not None and identity(path) != self._identity):
+            self._drop()
+            self._connection = connect_writer(self._target, durable=self._durable)
+            self._identity = identity(path) if path is not None else None
+        return self._connection
 
     def _sweep_if_due(self) -> None:
         """Delete a few of the evaluations that are too old; the next batch continues if there are more."""
@@ -270,60 +270,37 @@ class Database:
     # would take its parent's locks for its own. So the connection is closed before a fork, unless a write takes too
     # long. A server's connection is left alone: the child connects by itself, and must not close the inherited one.
 
-    def before_fork(self, until: float) -> None:
+    def _before_fork(self) -> None:
         """Close SQLite's connection, without a check-point, for which the host would wait."""
-        path, is_used = self._target.path, self._connection is not None or self.working.locked()
-        if path is None or not is_used or not self.working.acquire(timeout=max(0.0, until - time.monotonic())):
+        path, is_used = self._target.path, self._connection is not None or self._working.locked()
+        if path is None or not is_used or not self._working.acquire(timeout=_FORK_WAIT_S):
             return
-        _LOCKED_FOR_FORK.append(self)
+        self._is_forking = True
         with contextlib.ExitStack() as stack:
             with contextlib.suppress(Exception):
-                stack.enter_context(contextlib.closing(_hold_log(path)))
+                stack.enter_context(_holding_log(path))
             self._drop()
 
-    def after_fork_in_child(self) -> None:
+    def _after_fork_in_parent(self) -> None:
+        if self._is_forking:
+            self._is_forking = False
+            self._working.release()
+
+    def _after_fork_in_child(self) -> None:
         """Leave the connection to the parent; a file that it was writing cannot be used here."""
-        _INHERITED.append(self)  # kept alive: closing it would touch what the parent uses
-        if self._target.path is not None and self.working.locked():
-            _FORKED_DURING_WRITE.add(self._identity or identity(self._target.path))
+        if not self._is_forking:
+            _INHERITED.append(self)
+            if self._target.path is not None and self._working.locked():
+                _FORKED_DURING_WRITE.add(self._identity or identity(self._target.path))
 
 
-_DATABASES: weakref.WeakSet[Database] = weakref.WeakSet()
-_INHERITED: list[Database] = []
-_FORKED_DURING_WRITE: set[tuple[int, int] | None] = set()
-_LOCKED_FOR_FORK: list[Database] = []
-
-
-@before_fork
-def _before_fork() -> None:
-    until = time.monotonic() + _FORK_WAIT_S
-    for database in list(_DATABASES):
-        database.before_fork(until)
-
-
-@after_fork_in_parent
-def _after_in_parent() -> None:
-    while _LOCKED_FOR_FORK:
-        _LOCKED_FOR_FORK.pop().working.release()
-
-
-@reset_in_child
-def _after_in_child() -> None:
-    for database in set(_DATABASES).difference(_LOCKED_FOR_FORK):
-        database.after_fork_in_child()
-    _LOCKED_FOR_FORK.clear()
-    _DATABASES.clear()
-
-
-def _hold_log(path: Path) -> sqlite3.Connection:
+@contextlib.contextmanager
+def _holding_log(path: Path) -> Iterator[None]:
     """A connection that cannot write: while it is open, closing another one does not check-point SQLite's log."""
-    connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=0.0, check_same_thread=False)
-    try:
+    address = f"{path.absolute().as_uri()}?mode=ro"
+    with contextlib.closing(sqlite3.connect(address, uri=True, timeout=0.0, check_same_thread=False)) as connection:
         connection.execute("SELECT 1 FROM sqlite_master").fetchone()  # reading takes its lock
-    except BaseException:
-        connection.close()
-        raise
-    return connection
+        yield
 
 
 def _insert(connection: sa.Connection, items: Sequence[Rows]) -> None:
@@ -344,8 +321,6 @@ def _delete_old(connection: sa.Connection, before: datetime) -> int:
 
 class ResultQuery(Value, metaclass=FriendlyErrors):
     """A query for results; None does not filter. Times without a zone are in UTC."""
-
-    model_config = ConfigDict(extra="forbid")
 
     criterion: str | None = None
     agent: str | None = None

@@ -23,7 +23,6 @@ from agenteval_otel.runtime.masking import mask_known, mask_text
 from agenteval_otel.scoring.probability import weight
 from agenteval_otel.storage.base import without_objects
 
-_POSTGRESQL = ("postgresql", "postgres", "postgresql+psycopg")
 _FORMS = "expected sqlite:///<file> or postgresql://<user>:<password>@<host>/<database>"
 _NAME_CHARS = 256
 _TEXTS = frozenset({"reasoning", "error", "skip_reason"})
@@ -54,10 +53,8 @@ class Target(NamedTuple):
 
     def masked(self, text: str) -> str:
         """A driver's text without the user's password."""
-        if self.path is not None:
-            return text
         password = urlsplit(self.url).password
-        return mask_known(text, {password, unquote(password)} if password else ())
+        return mask_known(text, {password, unquote(password)}) if password else text
 
 
 def target_of(path: Path | None, url: str | None) -> Target:
@@ -69,15 +66,15 @@ def target_of(path: Path | None, url: str | None) -> Target:
     if (path is None) == (url is None):
         raise ValueError("expected either 'path', an SQLite file, or 'url', a database's address")
     _require("sqlalchemy", "sql")
-    if path is not None or url is None:
+    if url is None:
         return Target(path, "")
     scheme, separator, rest = url.partition("://")
-    if separator and scheme == "sqlite":
+    if scheme == "sqlite":
         file = rest.removeprefix("/")
         if not rest.startswith("/") or not file or file == ":memory:" or "?" in file:
             raise ValueError(f"{_FORMS}; a database in memory would be lost with the process")
         return Target(Path(file), "")
-    if not separator or scheme not in _POSTGRESQL:
+    if not separator or scheme not in ("postgresql", "postgres", "postgresql+psycopg"):
         raise ValueError(_FORMS)
     _require("psycopg", "postgresql")
     try:
@@ -132,32 +129,28 @@ def rows_of(aggregated: AggregatedEvaluationResult) -> Rows:
 
 def _rows_of(aggregated: AggregatedEvaluationResult) -> Rows:
     span = aggregated.span
+    key = f"{time.time_ns() // 1_000_000:012x}{os.urandom(10).hex()}"
     common: dict[str, Any] = {
         "evaluated_at": _evaluated_at(aggregated),
         "agent": name_of(aggregated.agent),
         "trace_id": name_of(span.trace_id if span else None),
         "span_id": name_of(span.span_id if span else None),
     }
-    evaluation = {
-        "id": f"{time.time_ns() // 1_000_000:012x}{os.urandom(10).hex()}",
-        **common,
-        **_cells(aggregated, _EVALUATION_COLUMNS),
-        "details": aggregated.model_dump_json(exclude={*_EVALUATION_COLUMNS, "results"}, exclude_defaults=True),
-    }
+    details = aggregated.model_dump_json(exclude={*_EVALUATION_COLUMNS, "results"}, exclude_defaults=True)
+    evaluation = {"id": key, **common, **_cells(aggregated, _EVALUATION_COLUMNS), "details": details}
     results = [
-        _result_row(result, {"evaluation_id": evaluation["id"], "position": position, **common})
+        {"evaluation_id": key, "position": position, **common, **_result_cells(result)}
         for position, result in enumerate(aggregated.results)
     ]
     texts = sum(len(row["details"]) + sum(len(row[name] or "") for name in _TEXTS) for row in results)
-    return Rows(evaluation, results, _ROW_BYTES * (1 + len(results)) + len(evaluation["details"]) + texts)
+    return Rows(evaluation, results, _ROW_BYTES * (1 + len(results)) + len(details) + texts)
 
 
-def _result_row(result: EvaluationResult, common: Mapping[str, Any]) -> dict[str, Any]:
+def _result_cells(result: EvaluationResult) -> dict[str, Any]:
     in_columns = {*_RESULT_COLUMNS, "criterion_name"}
     if type(result.score) is float and math.isfinite(result.score):
         in_columns.add("score")  # others are not exact as a float
     return {
-        **common,
         **_cells(result, _RESULT_COLUMNS),
         "criterion": name_of(result.criterion_name),
         "evaluator": name_of(result.evaluator_id or result.evaluator_type),
@@ -209,18 +202,17 @@ def stored_of(row: Mapping[str, Any]) -> StoredResult:
 
 def evaluation_of(row: Mapping[str, Any], results: list[Mapping[str, Any]]) -> AggregatedEvaluationResult:
     """The result of a row of `agenteval_evaluations` and those that belong to it."""
-    fields = {name: row[name] for name in _EVALUATION_COLUMNS} | _details_of(row)
+    fields = _fields_of(row, _EVALUATION_COLUMNS)
     return AggregatedEvaluationResult(**fields, results=tuple(map(_result_of, results)))
 
 
 def _result_of(row: Mapping[str, Any]) -> EvaluationResult:
-    fields = {name: row[name] for name in (*_RESULT_COLUMNS, "score")} | _details_of(row)
-    return EvaluationResult(**fields, criterion_name=row["criterion"])
+    return EvaluationResult(**_fields_of(row, _RESULT_COLUMNS | {"score"}), criterion_name=row["criterion"])
 
 
-def _details_of(row: Mapping[str, Any]) -> dict[str, Any]:
+def _fields_of(row: Mapping[str, Any], columns: frozenset[str]) -> dict[str, Any]:
     details: dict[str, Any] = json.loads(row["details"], parse_int=_integer)
-    return details
+    return {name: row[name] for name in columns} | details
 
 
 def _integer(digits: str) -> int | float:
