@@ -17,13 +17,16 @@ from typing import Any, Final, Literal, Self
 from pydantic import Field, model_validator
 
 from agenteval_otel.errors import ConfigurationError
-from agenteval_otel.ground_truth.base import GroundTruth, GroundTruthStore, module_of
+from agenteval_otel.ground_truth.base import GroundTruth, GroundTruthStore
 from agenteval_otel.ground_truth.index import MAX_ORIGINAL_ROWS, QuestionIndex, Row, SubstringIndex
 from agenteval_otel.models import EvaluationInput
 from agenteval_otel.runtime.worker import Worker
 
 _CHECK_EVERY_S = 1.0
 _MAX_PROBLEMS = 16
+_FIELDS: Final = {
+    "userprompt": "UserPrompt", "expectedoutput": "ExpectedOutput", "category": "Category", "module": "Module",
+}  # fmt: skip
 
 
 class FileGroundTruthStore(GroundTruthStore):
@@ -31,7 +34,7 @@ class FileGroundTruthStore(GroundTruthStore):
 
     The same question comes first: equal but for case, Unicode form and whitespace. Otherwise the nearest row that the
     prompt contains as whole words, or that contains the prompt. Candidates are the rows of the input's module
-    (`module_of`) and those without a module; if the module has no rows, all.
+    (``metadata["module"]`` if it is set, else the agent) and those without a module; if the module has no rows, all.
 
     Reads the file when it is created, which blocks. A lookup takes tens of microseconds. Once a second, at a lookup,
     the file's times and size are compared; a changed file is read on a thread that exists only for that, while the old
@@ -62,7 +65,10 @@ class FileGroundTruthStore(GroundTruthStore):
 
     def find(self, evaluation_input: EvaluationInput) -> GroundTruth | None:
         """The reference answer for the prompt, in the module of the input."""
-        return self._file.latest().find(evaluation_input.prompt, module_of(evaluation_input))
+        module = (evaluation_input.metadata or {}).get("module")
+        names = (module, evaluation_input.agent, evaluation_input.agent_id)
+        name = next((name for name in names if isinstance(name, str) and name.strip()), None)
+        return self._file.latest().find(evaluation_input.prompt, name)
 
     def rows(self, module: str | None = None) -> tuple[Row, ...]:
         """The rows, or those of a module (ignoring the case of its name), in the order of the file."""
@@ -142,21 +148,10 @@ class JsonlGroundTruthStore(FileGroundTruthStore, type="jsonl"):
 
 
 class IndexedFile:
-    """The index of a file's rows, which follows the file.
+    """The index of a file's rows, which follows the file. Any thread may call; none waits for the file.
 
-    A changed file is read on a thread of its own; one that cannot be used leaves the index as it was. Any thread may
-    call; none waits for the file.
-
-    Args:
-        path: The file.
-        read: Reads it; called here, and later on that thread.
-        clock: Seconds, monotonic.
-
-    Raises:
-        ConfigurationError: The first reading failed.
-
-    Attributes:
-        problems: Why changed files could not be used.
+    A changed file is read on a thread of its own; one that cannot be used leaves the index as it was, and its error in
+    `problems`. The first reading raises `ConfigurationError`.
     """
 
     def __init__(
@@ -200,11 +195,6 @@ def _signature(path: Path) -> tuple[int, ...] | None:
         return None
     # With the time of the inode's last change: of the rights, or of a copy that keeps the modification time.
     return status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_dev, status.st_ino
-
-
-_FIELDS: Final = {
-    "userprompt": "UserPrompt", "expectedoutput": "ExpectedOutput", "category": "Category", "module": "Module",
-}  # fmt: skip
 
 
 def _field_name(name: str) -> str:
@@ -259,12 +249,11 @@ def _expect_fields(path: Path, line: int, fields: Collection[str]) -> None:
 
 
 def _row(path: Path, line: int, fields: Mapping[str, Any]) -> Row:
-    prompt = fields["userprompt"]
-    if not isinstance(prompt, str) or not prompt.strip():
-        raise _wrong(
-            path, line, "UserPrompt is empty" if prompt is None or isinstance(prompt, str) else "UserPrompt is no text"
-        )
-    names = [fields.get(field) for field in ("category", "module")]
+    prompt, names = fields["userprompt"], [fields.get(field) for field in ("category", "module")]
+    if not isinstance(prompt, str | None):
+        raise _wrong(path, line, "UserPrompt is no text")
+    if not prompt or not prompt.strip():
+        raise _wrong(path, line, "UserPrompt is empty")
     if any(not isinstance(name, str | None) for name in names):
         raise _wrong(path, line, "Category and Module are expected to be text")
     category, module = ((name or "").strip() or None for name in names)

@@ -1,14 +1,11 @@
 """Contract of samplers: whether an answer is evaluated, and with what probability.
 
-A sampler decides up to three times about a call: on the caller's thread before the handler runs (it knows the agent and
-the randomness), there again after the answer (how it ended, how long it took), and at last on the background thread
-(the evaluation input); again only while its decision says ``settled=False``. On the caller's thread it must not block;
-what it raises is counted, never passed on. Rules also choose which evaluated answers go on to a second stage of
-evaluators: then they see the results of the first (`sampling.escalation`).
+A sampler decides up to three times about a call: on the caller's thread before the handler runs and after the answer,
+and on the background thread with the evaluation input; again only while its decision says ``settled=False``. On the
+caller's thread it must not block; what it raises is counted.
 
-Randomness is a number that belongs to the response (made from its trace id). Whichever sampler chose the ratio, a
-response is sampled when its randomness is below the threshold, ratio x 2^64: so smaller ratios nest inside larger ones,
-and the inclusion probability of a union is the largest of its ratios.
+A response is sampled when its randomness is below the threshold, ratio x 2^64, whichever sampler chose the ratio: so
+smaller ratios nest inside larger ones, and the inclusion probability of a union is the largest of its ratios.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ ratio among the members that apply, of a first-of it is that of the member that 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -22,12 +22,6 @@ from agenteval_otel.semconv import NOT_SAMPLED
 
 _MAX_CHARS, _BEGINNING = 512, 256
 _NO_SAY = SamplingDecision(False, None, "none", applies=False)
-# By [applies x 2 + surely sampled].
-_UNSETTLED = tuple(
-    SamplingDecision(surely, None, "undecided", applies=applies, settled=False)
-    for applies in (False, True)
-    for surely in (False, True)
-)
 
 
 class _Combined(Sampler):
@@ -60,11 +54,6 @@ class _Combined(Sampler):
                 )
         return members
 
-    @cached_property
-    def _deciders(self) -> tuple[tuple[Callable[[SamplingContext], SamplingDecision], bool], ...]:
-        """Each member's `decide`, and whether what it settled must be kept because it counts (a rate limit)."""
-        return tuple((member.decide, member.counts_calls) for member in self.samplers)
-
 
 class FirstOfSampler(_Combined, type="first_of"):
     """The first member that applies decides: rules from the most to the least important, a ratio as the last.
@@ -74,10 +63,9 @@ class FirstOfSampler(_Combined, type="first_of"):
     """
 
     def decide(self, context: SamplingContext) -> SamplingDecision:
-        waiting, surely = False, True
-        last = _NO_SAY
-        for decide, counts in self._deciders:
-            decision = _once(decide, context) if counts else decide(context)
+        waiting, surely, last = False, True, _NO_SAY
+        for member in self.samplers:
+            decision = _once(member, context)
             if not decision.settled:
                 # Whichever of those that wait turns out to decide: if all of them sample, it is known already.
                 waiting, surely = True, surely and decision.sampled
@@ -86,24 +74,23 @@ class FirstOfSampler(_Combined, type="first_of"):
                 break
         if not waiting:
             return last
-        return _UNSETTLED[2 * last.applies + (surely and last.sampled)]
+        return SamplingDecision(surely and last.sampled, None, "undecided", applies=last.applies, settled=False)
 
 
 class AnyOfSampler(_Combined, type="any_of"):
     """Samples what any member samples."""
 
     def decide(self, context: SamplingContext) -> SamplingDecision:
-        return union_of([_once(decide, context) if counts else decide(context) for decide, counts in self._deciders])
+        return union_of([_once(member, context) for member in self.samplers])
 
 
-def _once(decide: Callable[[SamplingContext], SamplingDecision], context: SamplingContext) -> SamplingDecision:
-    """A member's decision, made once a call however often the combination is asked."""
-    if context.memo is None:
-        return decide(context)
-    key = id(decide)
-    kept = context.memo.get(key)
+def _once(member: Sampler, context: SamplingContext) -> SamplingDecision:
+    """A member's decision; one that counts calls makes it once a call, however often the combination is asked."""
+    if not member.counts_calls or context.memo is None:
+        return member.decide(context)
+    kept = context.memo.get(id(member))
     if kept is None:
-        kept = context.memo[key] = decide(context)
+        kept = context.memo[id(member)] = member.decide(context)
     return kept
 
 
@@ -112,12 +99,11 @@ def union_of(known: Sequence[SamplingDecision]) -> SamplingDecision:
     applying = [decision for decision in known if decision.applies]
     settled = all(decision.settled for decision in known)
     if not applying:
-        return _NO_SAY if settled else _NO_SAY._replace(settled=False)
+        return _NO_SAY._replace(settled=settled)
     sampling = [decision for decision in applying if decision.sampled]
     if not sampling:
         lost = next((decision for decision in applying if decision.outcome != NOT_SAMPLED), None)
-        chosen = lost or max(applying, key=_likelihood)
-        return chosen._replace(settled=settled)
+        return (lost or max(applying, key=_likelihood))._replace(settled=settled)
     chosen = max(sampling, key=_likelihood)
     # Of those that sample nothing only the unknown ones count: they share the randomness of those that do.
     unknown = [None for decision in applying if decision.probability is None]
@@ -172,10 +158,6 @@ class ConversationSampler(Sampler, type="conversation"):
 
 
 def randomness_of_conversation(conversation: str) -> int:
-    """A conversation's randomness in [0, 2^64): from its id, the same in every process.
-
-    Of an id that is too long to be kept whole only the beginning counts: here on the caller's thread, and later.
-    """
-    if len(conversation) > _MAX_CHARS:
-        conversation = conversation[:_BEGINNING]
-    return hashed(conversation.encode("utf-8", "surrogatepass"))
+    """A conversation's randomness in [0, 2^64): from its id, of a long one from the beginning that is kept of it."""
+    kept = conversation if len(conversation) <= _MAX_CHARS else conversation[:_BEGINNING]
+    return hashed(kept.encode("utf-8", "surrogatepass"))

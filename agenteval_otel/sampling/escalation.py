@@ -1,9 +1,9 @@
 """Escalation: which of the evaluated answers go on to the evaluators that cost more.
 
-The cheap evaluators run first; rules on their results, and on the answer itself, give some answers a high probability
-of going on, and a baseline gives every answer a small one. Both use one number, made from the answer's randomness, so
-the probability of the union is the largest ratio that applies, and every process decides alike. The number is salted:
-it is independent of the randomness that sampled the answer, and the probabilities multiply.
+Rules on the results of the cheap evaluators, and on the answer, give some answers a high probability of going on, and a
+baseline gives every answer a small one. All use one number, made from the answer's randomness, so the probability of
+the union is the largest ratio that applies. The number is salted: it is independent of the randomness that sampled the
+answer, and the probabilities multiply.
 """
 
 from __future__ import annotations
@@ -28,8 +28,6 @@ from agenteval_otel.semconv import LABEL_FAIL
 
 BASELINE = "baseline"
 """The reason of what goes on although no rule says so."""
-_SALT = b"escalation"
-_NO = ("false", "no", "off")
 
 
 class Escalation(BaseModel, metaclass=FriendlyErrors):
@@ -71,8 +69,7 @@ class Escalation(BaseModel, metaclass=FriendlyErrors):
 class EscalationDecider:
     """Whether one answer goes on: asked once before the first stage and, while that left it open, once after it.
 
-    A rule that raises has no say, and stands in `broken`: the others and the baseline decide, with the probability that
-    they give.
+    A rule that raises has no say, and stands in `broken`.
 
     Args:
         escalation: The rules.
@@ -102,9 +99,6 @@ class EscalationDecider:
         context = self._context._replace(results=results)
         still_open: list[Sampler] = []
         for rule in self._open:
-            if results is None and rule.needs_results:
-                still_open.append(rule)
-                continue
             try:
                 decision = rule.decide(context)
                 if decision.settled:
@@ -121,7 +115,7 @@ class EscalationDecider:
 
 def second_randomness(randomness: int) -> int:
     """Another number in [0, 2^64) for the same answer, in every process the same: salted BLAKE2b of the first."""
-    return hashed((randomness & LOW_64).to_bytes(8, "big"), person=_SALT)
+    return hashed((randomness & LOW_64).to_bytes(8, "big"), person=b"escalation")
 
 
 def randomness_of_input(evaluation_input: EvaluationInput) -> int:
@@ -138,7 +132,7 @@ def load_escalation(value: Any, *, path: str = "escalation") -> Escalation | boo
     """
     if value is None or value is False or isinstance(value, Escalation):
         return value
-    if isinstance(value, str) and value.strip().lower() in _NO:  # a variable says everything as text
+    if isinstance(value, str) and value.strip().lower() in ("false", "no", "off"):  # a variable says all as text
         return False
     if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
         raise ConfigurationError(f"expected a mapping, or false for none, found {type(value).__name__}", path=path)
@@ -236,10 +230,8 @@ class FailureSampler(ResultSampler, type="failure"):
     error_types: ListOf[str] = ()
 
     def matches_results(self, results: Sequence[EvaluationResult]) -> bool:
-        return any(
-            result.status == "failed" and (not self.error_types or result.error_type in self.error_types)
-            for result in results
-        )
+        failed = [result.error_type for result in results if result.status == "failed"]
+        return any(not self.error_types or error_type in self.error_types for error_type in failed)
 
 
 class DisagreementSampler(ResultSampler, type="disagreement"):

@@ -39,29 +39,17 @@ class RatioSampler(Sampler, type="ratio"):
         return f"{self.ratio * 100:g} % of the calls"
 
     @cached_property
-    def _threshold(self) -> int:
-        return threshold_of(self.ratio)
-
-    @cached_property
-    def _yes(self) -> SamplingDecision:
-        return SamplingDecision(True, self.ratio, "ratio")
-
-    @cached_property
-    def _no(self) -> SamplingDecision:
-        return SamplingDecision(False, self.ratio, "ratio")
+    def _rule(self) -> ThresholdRule:
+        return ThresholdRule(threshold_of(self.ratio), SamplingDecision(True, self.ratio, "ratio"))
 
     def decide(self, context: SamplingContext) -> SamplingDecision:
-        return self._yes if context.randomness < self._threshold else self._no
+        threshold, sampled = self._rule
+        return sampled if context.randomness < threshold else SamplingDecision(False, self.ratio, "ratio")
 
     @property
     def by_randomness(self) -> ThresholdRule | None:
-        """`decide` for callers that have the randomness alone; at or above the threshold a call is ``not_sampled``.
-
-        None in a subclass that decides in its own way.
-        """
-        if type(self).decide is not RatioSampler.decide:
-            return None
-        return ThresholdRule(self._threshold, self._yes)
+        """`decide` for callers that have the randomness alone; None in a subclass that decides in its own way."""
+        return self._rule if type(self).decide is RatioSampler.decide else None
 
 
 class RateLimitSampler(Sampler, type="rate_limit"):
@@ -103,12 +91,10 @@ class RateLimitSampler(Sampler, type="rate_limit"):
     def _turn(self, second: int) -> _Window:
         windows = self._windows
         before = windows.get(second - 1)
-        fresh = _Window(self.max_per_s, self.ratio, seen_before=before.seen if before is not None else 0)
         # setdefault is atomic: threads that meet at the turn of a second share one window and its tickets.
-        window = windows.setdefault(second, fresh)
-        if window is fresh:
-            for past in [known for known in list(windows) if known < second - 1]:
-                windows.pop(past, None)
+        window = windows.setdefault(second, _Window(self.max_per_s, self.ratio, seen_before=before.seen if before else 0))
+        for past in [known for known in list(windows) if known < second - 1]:
+            windows.pop(past, None)
         return window
 
 

@@ -1,9 +1,8 @@
 """Sampling by rule: errors, slow answers, certain agents, what a pattern or a function finds in the answer.
 
-A rule has a ratio like any sampler, and a say only where it matches. By itself it samples nothing else; beside others
-(`FirstOfSampler`, `AnyOfSampler`) it gives some answers a higher probability, and that probability is recorded.
-What needs the content is decided on the background thread, where reading it costs the caller nothing: every such call
-takes a place in the queue, so combine such a rule with cheap ones first.
+A rule has a ratio like any sampler, and a say only where it matches. Beside others (`FirstOfSampler`, `AnyOfSampler`)
+it gives some answers a higher probability, which is recorded. What needs the content is decided on the background
+thread: every such call takes a place in the queue, so combine such a rule with cheap ones first.
 """
 
 from __future__ import annotations
@@ -33,25 +32,21 @@ class RuleSampler(Sampler):
     ratio: float = Field(default=1.0, ge=0, le=1)
 
     @cached_property
-    def _decisions(self) -> tuple[SamplingDecision, ...]:
-        """By [matches x 2 + below the threshold]; built once, because rules are asked about every call."""
-        reason, ratio = self.type, self.ratio
-        no_say = SamplingDecision(False, None, reason, applies=False)
-        return (no_say, no_say, SamplingDecision(False, ratio, reason), SamplingDecision(True, ratio, reason))
-
-    @cached_property
-    def _unsettled(self) -> tuple[SamplingDecision, SamplingDecision]:
-        no, yes = (SamplingDecision(likely, None, self.type, applies=False, settled=False) for likely in (False, True))
-        return no, yes
+    def _decisions(self) -> dict[tuple[bool | None, bool], SamplingDecision]:
+        """By what `matches` says, and whether the randomness is below the threshold; every call is asked about."""
+        reason, no_say = self.type, SamplingDecision(False, None, self.type, applies=False)
+        decisions: dict[tuple[bool | None, bool], SamplingDecision] = {(False, True): no_say, (False, False): no_say}
+        for below in (True, False):
+            decisions[None, below] = SamplingDecision(below, None, reason, applies=False, settled=False)
+            decisions[True, below] = SamplingDecision(below, self.ratio, reason)
+        return decisions
 
     @cached_property
     def _threshold(self) -> int:
         return threshold_of(self.ratio)
 
     def decide(self, context: SamplingContext) -> SamplingDecision:
-        below = context.randomness < self._threshold
-        matches = self.matches(context)
-        return self._unsettled[below] if matches is None else self._decisions[2 * matches + below]
+        return self._decisions[self.matches(context), context.randomness < self._threshold]
 
     def matches(self, context: SamplingContext) -> bool | None:
         """Whether the rule matches; None while too little is known."""
@@ -89,7 +84,7 @@ class ErrorSampler(RuleSampler, type="error"):
     types: ListOf[str] = ()
 
     def matches(self, context: SamplingContext) -> bool | None:
-        answer = context.answer or _recorded(context)
+        answer = _facts(context)
         if answer is None:
             return None
         return answer.error_type is not None and (not self.types or answer.error_type in self.types)
@@ -125,10 +120,9 @@ class PatternSampler(RuleSampler, type="pattern"):
         return self
 
     def matches(self, context: SamplingContext) -> bool | None:
-        known = context.evaluation_input
-        if known is None:
+        if context.evaluation_input is None:
             return None
-        text = known.text_at(self.field)
+        text = context.evaluation_input.text_at(self.field)
         return text is not None and compile_pattern(self.pattern, self.flags).occurs_in(text)
 
 
@@ -142,7 +136,7 @@ class SlowSampler(RuleSampler, type="slow"):
     above_s: float = Field(gt=0)
 
     def matches(self, context: SamplingContext) -> bool | None:
-        answer = context.answer or _recorded(context)
+        answer = _facts(context)
         return None if answer is None else answer.duration_s > self.above_s
 
 
@@ -157,13 +151,11 @@ class FunctionSampler(RuleSampler, type="function"):
     function: Callable[[EvaluationInput], bool | float] = Field(exclude=True)
 
     def decide(self, context: SamplingContext) -> SamplingDecision:
-        if context.evaluation_input is None:
-            return self._unsettled[context.randomness < self._threshold]
-        returned: Any = self.function(context.evaluation_input)
-        if not isinstance(returned, int | float) and callable(getattr(returned, "item", None)):
+        returned: Any = None if context.evaluation_input is None else self.function(context.evaluation_input)
+        if callable(getattr(returned, "item", None)):
             returned = returned.item()  # a number of an array library
-        if isinstance(returned, bool):
-            return self._decisions[2 * returned + (context.randomness < self._threshold)]
+        if isinstance(returned, bool) or context.evaluation_input is None:
+            return self._decisions[returned, context.randomness < self._threshold]
         if not isinstance(returned, int | float) or not 0 <= returned <= 1:
             raise ConfigurationError(
                 f"expected a boolean or a ratio from 0 to 1, found {returned!r}"[:200], path="function"
@@ -171,9 +163,9 @@ class FunctionSampler(RuleSampler, type="function"):
         return SamplingDecision(context.randomness < threshold_of(returned), float(returned), self.type)
 
 
-def _recorded(context: SamplingContext) -> AnswerFacts | None:
-    """The facts of an answer that was not captured here, such as a replayed one: those of its input."""
+def _facts(context: SamplingContext) -> AnswerFacts | None:
+    """Those of the answer; of one that was not captured here, such as a replayed one, those of its input."""
     known = context.evaluation_input
-    if known is None:
-        return None
+    if context.answer is not None or known is None:
+        return context.answer
     return AnswerFacts(known.duration_s or 0.0, known.error_type, known.stream_end, known.conversation_id)

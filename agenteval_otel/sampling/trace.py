@@ -1,14 +1,10 @@
 """What a trace says of sampling: its randomness, the unit (the trace, or each call by itself), and the share upstream.
 
-All calls of a trace share its randomness, so they are evaluated together or not at all. Where one trace holds hundreds
-of calls (a batch job, an agent's loop), few traces decide everything, and an interval that takes the calls for
-independent is too narrow.
-
-A trace's randomness is made so that evaluation at a ratio keeps the traces that head sampling at the same or a larger
-ratio kept: with an ``ot=th`` entry in the trace state the conventions' rule (the last 56 bits, or their ``rv`` value,
-at or above the threshold), otherwise the SDK's rule (the low 64 bits below ratio x 2^64). Both become one number here,
-smaller is kept first, so that one comparison serves either. Without a trace the number comes from our own generator:
-the host's is never touched.
+All calls of a trace share its randomness, so they are evaluated together or not at all. The randomness is made so that
+evaluation at a ratio keeps the traces that head sampling at the same or a larger ratio kept: with an ``ot=th`` entry in
+the trace state the conventions' rule (the last 56 bits, or their ``rv`` value, at or above the threshold), otherwise
+the SDK's rule (the low 64 bits below ratio x 2^64). Both become one number here, smaller is kept first. Without a trace
+the number comes from our own generator: the host's is never touched.
 """
 
 from __future__ import annotations
@@ -97,8 +93,7 @@ class CallRandomness:
             for oldest in list(calls)[: _MAX_KNOWN // 8]:
                 calls.pop(oldest, None)
         calls[span_id] = before + 1
-        identity = b"%d %d %d" % (span_context.trace_id, span_id, before)
-        return hashed(identity)
+        return hashed(b"%d %d %d" % (span_context.trace_id, span_id, before))
 
 
 class CallsPerTrace:

@@ -1,11 +1,8 @@
 """Inclusion probabilities: how likely it was that a response was evaluated by an evaluator, as plain arithmetic.
 
 The inclusion probability p of a response makes its weight w = 1 / p: it stands for w responses. Everything that thins
-the traffic (samplers, evaluators' own rates, escalation, budgets, load shedding, sampling upstream) contributes a
-probability, and this module is the only place that combines them. A probability is a number above 0 up to 1. None is
-unknown, never 1, and whatever is combined with it is unknown too.
-
-Two rules are enough:
+the traffic contributes a probability, and this module is the only place that combines them. A probability is above 0 up
+to 1. None is unknown, never 1, and whatever is combined with it is unknown too.
 
 - Choices by the **same randomness** u, each of which takes the responses with u < p_i, nest. All of them take a
   response with probability min(p_i) (`nested`), any of them with max(p_i) (`union`).
@@ -34,7 +31,7 @@ class SamplingDecision(NamedTuple):
         outcome: How the call is counted when it is not sampled.
         applies: The sampler has a say on this response; a rule that does not match has none.
         settled: Nothing that becomes known later changes it.
-        draw: The draw that decided, where it is not the context's; evaluators' own rates cut from it.
+        randomness: The one that decided, where it is not the context's; evaluators' own rates cut from it.
     """
 
     sampled: bool
@@ -63,22 +60,14 @@ def probability_of(decision: SamplingDecision) -> float | None:
 
 def nested(*probabilities: float | None) -> float | None:
     """min(p_i): all of several choices by the same randomness took the response."""
-    smallest = 1.0
-    for probability in probabilities:
-        if probability is None:
-            return None
-        smallest = min(smallest, probability)
-    return smallest
+    numbers = [probability for probability in probabilities if probability is not None]
+    return min(numbers, default=1.0) if len(numbers) == len(probabilities) else None
 
 
 def independent(*probabilities: float | None) -> float | None:
     """prod(p_i): all of several choices by independent randomness took the response."""
-    product = 1.0
-    for probability in probabilities:
-        if probability is None:
-            return None
-        product *= probability
-    return product
+    numbers = [probability for probability in probabilities if probability is not None]
+    return math.prod(numbers, start=1.0) if len(numbers) == len(probabilities) else None
 
 
 def union(probabilities: Iterable[float | None]) -> float | None:
@@ -86,13 +75,9 @@ def union(probabilities: Iterable[float | None]) -> float | None:
 
     One of unknown probability may have been the likeliest, unless another is certain. Unknown of nothing.
     """
-    largest, complete = None, True
-    for probability in probabilities:
-        if probability is None:
-            complete = False
-        elif largest is None or probability > largest:
-            largest = probability
-    return largest if complete or largest == 1.0 else None
+    everything = list(probabilities)
+    largest = max((probability for probability in everything if probability is not None), default=None)
+    return largest if None not in everything or largest == 1.0 else None
 
 
 def through_upstream(probability: float | None, upstream: float | None, *, same_randomness: bool) -> float | None:
@@ -115,7 +100,5 @@ def of_threshold(threshold: int) -> float | None:
 
 def weight(probability: float | None) -> float:
     """w = 1 / p: for how many responses one stands; 1 where that is unknown, or no finite number."""
-    if not probability:
-        return 1.0
-    inverse = 1.0 / probability
+    inverse = 1.0 / probability if probability else 1.0
     return inverse if math.isfinite(inverse) else 1.0
