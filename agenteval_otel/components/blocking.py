@@ -1,12 +1,12 @@
 """Parts of the user's that run on the background thread beside evaluators: one that blocks it is named and left out.
 
-A ``capture=`` function, a sampler that reads answers, a redactor, a ground-truth store, a storage provider. The
-watchdog asks which of them a thread is in. A part that blocked three times within ten minutes is quarantined until the
-first of these is ten minutes old; until then it fails, as if it raised.
+A part that blocked three times within ten minutes is quarantined until the first of these is ten minutes old; until
+then it fails, as if it raised.
 """
 
 from __future__ import annotations
 
+import contextlib
 import time
 import types
 import weakref
@@ -76,20 +76,15 @@ def part_of(kind: str, owner: Any) -> UserPart:
         return known[1]
     names = (getattr(owner, "type", None), getattr(owner, "__qualname__", None), type(owner).__qualname__)
     part = UserPart(f"{kind}:{next(name for name in names if isinstance(name, str))}")
-    try:
+    with contextlib.suppress(TypeError):  # it takes no weak reference: named, and never quarantined
         _PARTS[key] = weakref.ref(owner, lambda _: _PARTS.pop(key, None)), part
-    except TypeError:  # it takes no weak reference: named, and never quarantined
-        pass
     return part
 
 
 def running_part(thread_id: int) -> UserPart | None:
     """The part that runs on a thread at this moment; from any thread."""
-    running = _RUNNING.get(thread_id)
-    try:
-        return running[-1] if running else None
-    except IndexError:  # it ended in this moment
-        return None
+    running = tuple(_RUNNING.get(thread_id, ()))
+    return running[-1] if running else None
 
 
 @types.coroutine

@@ -1,10 +1,15 @@
-"""Component: a frozen model that configuration chooses by ``type``."""
+"""Component: a frozen model that configuration chooses by ``type``.
+
+Every extension point (evaluators, samplers, storage providers, ...) is a contract: a direct subclass of `Component`.
+An implementation names its type in the class line (``class RuleBased(Evaluator, type="RuleBased")``).
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections import UserDict
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
@@ -49,46 +54,24 @@ class FreshCopies(_Model):
         return {**state, "__dict__": {name: value for name, value in state["__dict__"].items() if name in fields}}
 
 
-class Registry(MutableMapping[str, Any]):
-    """The classes of a contract by their words.
+class Registry(UserDict[str, Any]):
+    """The classes of a contract by their types.
 
-    A room may announce words of classes that it has in modules of its own: they can be chosen like the others, and are
-    imported when they are.
+    A package may announce types of classes in its modules: they can be chosen like the others, and their module, whose
+    name stands in the class's place, is imported when they are.
     """
 
-    def __init__(self) -> None:
-        self._classes: dict[str, Any] = {}
-        self._announced: dict[str, str] = {}
-
-    def announce(self, module: str, *words: str) -> None:
-        """The module registers the words when it is imported."""
-        self._announced |= dict.fromkeys(words, module)
-
-    def taken_by(self, name: str, *, by: str) -> Any:
-        """The class that has the word when the module `by` registers one; None where it is free."""
-        if self._announced.get(name) == by:  # which is being imported now
-            return self._classes.get(name)
-        return self.get(name)
+    def announce(self, module: str, *types: str) -> None:
+        """The module registers the types when it is imported."""
+        self.data |= dict.fromkeys(types, module)
 
     def __getitem__(self, name: str) -> Any:
-        if name not in self._classes and name in self._announced:
-            import_module(self._announced[name])
-        return self._classes[name]
-
-    def __setitem__(self, name: str, registered: Any) -> None:
-        self._classes[name] = registered
-
-    def __delitem__(self, name: str) -> None:
-        del self._classes[name]
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._classes or name in self._announced
+        if isinstance(self.data[name], str):
+            import_module(self.data[name])
+        return self.data[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(dict.fromkeys((*self._announced, *self._classes)))
-
-    def __len__(self) -> int:
-        return len(self._announced.keys() | self._classes.keys())
+        return iter(tuple(self.data))  # an import may register further ones
 
 
 T = TypeVar("T")
@@ -107,18 +90,12 @@ class Component(FreshCopies, BaseModel, metaclass=FriendlyErrors):
     """
 
     model_config = ConfigDict(
-        frozen=True,
-        extra="forbid",
-        alias_generator=to_camel,
-        validate_by_name=True,
-        validate_by_alias=True,
+        frozen=True, extra="forbid", alias_generator=to_camel, validate_by_name=True, validate_by_alias=True,
         loc_by_alias=False,  # errors use the documented names
-        arbitrary_types_allowed=True,
-        ignored_types=(cached_property,),
+        arbitrary_types_allowed=True, ignored_types=(cached_property,),
         defer_build=True,  # of the many parts that are there a process uses few: import would pay for all
-        hide_input_in_errors=True,
-        allow_inf_nan=False,
-    )
+        hide_input_in_errors=True, allow_inf_nan=False,
+    )  # fmt: skip
 
     contract: ClassVar[str] = "component"
     component_type: ClassVar[str] = ""
@@ -136,7 +113,8 @@ class Component(FreshCopies, BaseModel, metaclass=FriendlyErrors):
             return
         if type is None:
             return
-        had = cls.registry.taken_by(type, by=cls.__module__)
+        is_announced_here = cls.registry.data.get(type) == cls.__module__
+        had = None if is_announced_here else cls.registry.get(type)
         if had is not None and had.__qualname__ != cls.__qualname__:
             raise ConfigurationError(f"{cls.contract} type {type!r} is taken by {had.__module__}.{had.__qualname__}")
         cls.component_type = type
@@ -180,16 +158,13 @@ class Component(FreshCopies, BaseModel, metaclass=FriendlyErrors):
         return hashlib.sha256(self.fingerprint_source().encode("utf-8", "replace")).hexdigest()[:12]
 
     def fingerprint_source(self) -> str:
-        """Its configuration as sorted JSON, without the fields in `fingerprint_exclude`, its own and its parts'.
-
-        It takes as long as a dump, so callers that need it often keep it.
-        """
+        """Its configuration as sorted JSON, without `fingerprint_exclude`, its own and its parts'; slow as a dump."""
         fields = self.model_dump(mode="json", fallback=repr, context={"versioned": True})
         return json.dumps(fields, sort_keys=True, default=repr)
 
     @classmethod
     def load(cls, data: Mapping[str, Any], *, path: str | None = None, context: dict[str, Any] | None = None) -> Self:
-        """Build from configuration; errors name the field's path.
+        """Build from configuration.
 
         Raises:
             ConfigurationError: With the path of the field, its value and what was expected.

@@ -1,7 +1,4 @@
-"""Loading components: from a mapping, a type's name, a class or an object, after the plugins that settings list.
-
-Importing a plugin runs its code with the process's rights, so nothing is imported that is not listed.
-"""
+"""Loading components: from a mapping, a type's name, a class or an object, after the plugins that settings list."""
 
 from __future__ import annotations
 
@@ -71,7 +68,7 @@ def resolve_or_wrap(
 
 
 def load_each(load: Callable[[Any, str], T], values: Iterable[Any], *, path: str) -> tuple[T, ...]:
-    """Load every entry of a list with `load(value, path)`; one error reports the problems of all.
+    """Load every entry of a list with `load(value, path)`.
 
     Raises:
         ConfigurationError: With the problems of all entries.
@@ -88,11 +85,8 @@ def load_each(load: Callable[[Any, str], T], values: Iterable[Any], *, path: str
     return tuple(loaded)
 
 
-_GROUP = "agenteval_otel."
-
-
 def import_plugins(names: Sequence[str]) -> None:
-    """Import each: the entry point of that name in one of our groups, else the module.
+    """Import each: the entry point of that name in one of our groups, else the module. That runs its code.
 
     Raises:
         ConfigurationError: Neither is there, or it broke while it was imported; with ``plugins[<index>]`` as path.
@@ -101,7 +95,7 @@ def import_plugins(names: Sequence[str]) -> None:
 
 
 def _import(name: str, path: str) -> None:
-    points = [point for point in metadata.entry_points(name=name) if point.group.startswith(_GROUP)]
+    points = [point for point in metadata.entry_points(name=name) if point.group.startswith("agenteval_otel.")]
     try:
         for point in points:
             point.load()

@@ -1,8 +1,7 @@
 """Personal data: e-mail and IP addresses, payment cards, bank accounts and telephone numbers.
 
-A number is examined from its first group of digits. Check digits decide where they exist. A telephone number is
-recognised by an international or common national form, or by a word before it such as ``phone:``. Numbers of orders,
-dates and plain ids have no form of their own, so a number without ``+``, grouping or such a word stays.
+Check digits decide where they exist. A telephone number is recognised by an international or common national form, or
+by a word before it such as ``phone:``; a number without ``+``, grouping or such a word stays, as ids and dates do.
 """
 
 from __future__ import annotations
@@ -70,8 +69,8 @@ def find_ipv6(scan: Scan) -> Iterator[Finding]:
 
 
 def _stands_alone(text: str, start: int, end: int) -> bool:
-    before, after = text[start - 1 : start] if start else "", text[end : end + 1]
-    return not (before.isalnum() or before == "_" or after.isalnum() or after == "_")
+    around = (text[start - 1 : start] if start else "") + text[end : end + 1]
+    return not any(char.isalnum() or char == "_" for char in around)
 
 
 def _is_ipv6(text: str) -> bool:
@@ -274,41 +273,38 @@ def _is_part_of_more(text: str, start: int) -> bool:
 
 
 def _international(text: str, start: int) -> Finding | None:
-    if start > 0 and (text[start - 1].isalnum() or text[start - 1] in "+_"):
-        return None
     match = _INTERNATIONAL.match(text, start)
-    if match is None:
+    if match is None or (start > 0 and (text[start - 1].isalnum() or text[start - 1] in "+_")):
         return None
     first = re.match(r"\+[0-9]{9,15}", match[0])
     end = start + first.end() if first else _within(match, 15)
-    count = _digit_count(text[start:end])
-    return Finding(start, _with_extension(text, end), "[PHONE]") if 8 <= count <= 15 else None
+    return _extended(text, start, end) if 8 <= _digit_count(text[start:end]) <= 15 else None
 
 
 def _by_word(text: str, start: int, run: re.Match[str], is_announced: bool) -> Finding | None:
     """A number that is one only by the word before or after it."""
     if not is_announced and not _PHONE_AFTER.match(text, run.end()):
         return None
-    at = run.start()
-    end = _within(run, 15)
+    at, end = run.start(), _within(run, 15)
     count = _digit_count(text[at:end])
     if not 6 <= count <= 15 or (not is_announced and end - at == count):
         return None
-    return Finding(start, _with_extension(text, end), "[PHONE]")
+    return _extended(text, start, end)
 
 
 _EXTENDED: Final = lazily(_EXTENSION)
 
 
-def _with_extension(text: str, end: int) -> int:
+def _extended(text: str, start: int, end: int) -> Finding:
+    """The number, with the extension that follows it."""
     match = _EXTENDED.match(text, end)
-    return match.end() if match else end
+    return Finding(start, match.end() if match else end, "[PHONE]")
 
 
 def _within(match: re.Match[str], most: int) -> int:
     """The end of the last whole group of digits with which there are at most so many."""
     count, end = 0, match.start()
-    for group in re.finditer(r"[0-9]+", match[0]):
+    for group in _DIGITS.finditer(match[0]):
         count += len(group[0])
         if count > most:
             break
@@ -316,11 +312,8 @@ def _within(match: re.Match[str], most: int) -> int:
     return end
 
 
-_NO_DIGITS: Final = dict.fromkeys(map(ord, "0123456789"))
-
-
 def _digit_count(text: str) -> int:
-    return len(text) - len(text.translate(_NO_DIGITS))
+    return sum(map(len, _DIGITS.findall(text)))
 
 
 _LOOKS: Final = (("card", _card_at), ("phone", _phone_at))

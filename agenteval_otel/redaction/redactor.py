@@ -19,6 +19,7 @@ from agenteval_otel.runtime.text import lazily
 
 Kind = Literal["secrets", "email", "card", "phone", "iban", "ip"]
 KINDS: Final[tuple[Kind, ...]] = ("secrets", "email", "card", "phone", "iban", "ip")
+_FINDERS: Final = {"secrets": find_secrets, "email": find_emails, "iban": find_ibans, "ip": find_ipv6}
 _NAME: Final = lazily(r"[A-Za-z][A-Za-z0-9_-]{0,31}")
 # A marker is an edge where a letter was none: what stood right beside what was found may be found now. The longer the
 # text, the fewer times through have to do: two for the longest that travels the route.
@@ -101,16 +102,11 @@ class PatternRedactor(Redactor, type="patterns"):
     def _built_in(self, text: str) -> Iterator[Finding]:
         if _ID.fullmatch(text):
             return
-        scan, kinds = Scan(text), self.kinds
-        if "secrets" in kinds:
-            yield from find_secrets(scan)
-        if "email" in kinds:
-            yield from find_emails(scan)
-        if "iban" in kinds:
-            yield from find_ibans(scan)
-        if "ip" in kinds:
-            yield from find_ipv6(scan)
-        if numbers := {"card", "phone", "ip"}.intersection(kinds):
+        scan = Scan(text)
+        for kind, find in _FINDERS.items():
+            if kind in self.kinds:
+                yield from find(scan)
+        if numbers := {"card", "phone", "ip"}.intersection(self.kinds):
             yield from find_numbers(scan, numbers)
 
 
