@@ -1,29 +1,16 @@
-"""Component: a frozen model that configuration chooses by ``type``.
-
-Every extension point (evaluators, samplers, storage providers, ...) is a contract: a direct subclass of `Component`.
-An implementation names its type in the class line (``class RuleBased(Evaluator, type="RuleBased")``).
-"""
+"""Component: a frozen model that configuration chooses by ``type``, and the registry of each contract's types."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections import UserDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    SerializationInfo,
-    SerializerFunctionWrapHandler,
-    ValidationError,
-    computed_field,
-    model_serializer,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, ValidationError, computed_field, model_serializer, model_validator
 from pydantic.alias_generators import to_camel
 
 from agenteval_otel.components.explained import FriendlyErrors, explain_validation
@@ -55,11 +42,7 @@ class FreshCopies(_Model):
 
 
 class Registry(UserDict[str, Any]):
-    """The classes of a contract by their types.
-
-    A package may announce types of classes in its modules: they can be chosen like the others, and their module, whose
-    name stands in the class's place, is imported when they are.
-    """
+    """The classes of a contract by their types; in the place of an announced one its module, imported when chosen."""
 
     def announce(self, module: str, *types: str) -> None:
         """The module registers the types when it is imported."""
@@ -85,8 +68,9 @@ else:
 class Component(FreshCopies, BaseModel, metaclass=FriendlyErrors):
     """A part chosen by ``type``: frozen, strict about unknown fields, dumped with its type.
 
-    Field names are snake_case; camelCase is read too and written with ``by_alias``. Lazily made parts belong into
-    `functools.cached_property`.
+    A direct subclass with ``contract="..."`` in the class line is an extension point; an implementation names its
+    ``type="..."`` there. Field names are snake_case; camelCase is read too and written with ``by_alias``. Lazily made
+    parts belong into `functools.cached_property`.
     """
 
     model_config = ConfigDict(
@@ -136,7 +120,7 @@ class Component(FreshCopies, BaseModel, metaclass=FriendlyErrors):
         return {key: value for key, value in data.items() if key != "type"}
 
     @model_serializer(mode="wrap")
-    def _masked(self, dump: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:
+    def _masked(self, dump: Callable[[Any], dict[str, Any]], info: Any) -> dict[str, Any]:
         # Dumps are shown, logged and stored: secrets are in them only on request.
         context, out = info.context or {}, self.fingerprint_exclude
         fields = {name: value for name, value in dump(self).items() if name not in out or not context.get("versioned")}
@@ -164,11 +148,7 @@ class Component(FreshCopies, BaseModel, metaclass=FriendlyErrors):
 
     @classmethod
     def load(cls, data: Mapping[str, Any], *, path: str | None = None, context: dict[str, Any] | None = None) -> Self:
-        """Build from configuration.
-
-        Raises:
-            ConfigurationError: With the path of the field, its value and what was expected.
-        """
+        """Build from configuration; a `ConfigurationError` has the field's path, its value and what was expected."""
         try:
             return cls.model_validate(dict(data), context=context)
         except ValidationError as error:

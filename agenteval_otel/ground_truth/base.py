@@ -60,11 +60,7 @@ class GroundTruthStore(Component, contract="ground_truth"):
 
 
 def load_store(value: Any, *, path: str = "ground_truth") -> GroundTruthStore | None:
-    """A store from an instance, a ``{type: ...}`` mapping or None.
-
-    Raises:
-        ConfigurationError: Neither, an unknown type, or wrong settings: with a file that cannot be used, its line.
-    """
+    """A store from an instance, a ``{type: ...}`` mapping or None; else `ConfigurationError`."""
     return None if value is None else resolve(GroundTruthStore, value, path=path)
 
 

@@ -16,15 +16,10 @@ from agenteval_otel.ground_truth.base import GroundTruth
 from agenteval_otel.models.inputs import is_blank
 from agenteval_otel.runtime.text import composed
 
-MAX_PARTIAL_CHARACTERS = 16_384
-"""A longer prompt finds only the same question."""
-MAX_ORIGINAL_ROWS = 5_000
-"""``matching: original`` looks at every row; more rows would block the background thread for milliseconds."""
-_MAX_CANDIDATES = 5_000
-"""Rows, or stretches of the prompt, that a partial match looks at: about a millisecond."""
-_MAX_SCANNED = 20_000_000
-"""Rows times characters of the prompt that ``matching: original`` scans; beyond it finds only the same question."""
-
+_MAX_PARTIAL_CHARACTERS = 16_384  # a longer prompt finds only the same question
+MAX_ORIGINAL_ROWS = 5_000  # of ``matching: original``, which looks at every row: milliseconds
+_MAX_CANDIDATES = 5_000  # rows, or stretches of the prompt, that a partial match looks at: about a millisecond
+_MAX_SCANNED = 20_000_000  # rows times characters of the prompt that ``matching: original`` looks at
 # Scripts without spaces between words: each character counts as a word.
 _SPACELESS = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
@@ -57,7 +52,7 @@ class NormalizedQuery(NamedTuple):
     def of(cls, text: str) -> NormalizedQuery:
         """Normalize a text."""
         normalized = _normalized(text)
-        words = _words_of(normalized) if len(text) <= MAX_PARTIAL_CHARACTERS else []
+        words = _words_of(normalized) if len(text) <= _MAX_PARTIAL_CHARACTERS else []
         return cls(normalized, words, f" {' '.join(words)} ")
 
 
@@ -72,8 +67,7 @@ class _Entry(NamedTuple):
 
 
 _Match = tuple[_Entry | None, Literal["exact", "partial"], float]
-_Firsts = dict[str, tuple[_Entry, ...]]
-"""The first row of each module for a text, in the order of the file."""
+_Firsts = dict[str, tuple[_Entry, ...]]  # the first row of each module for a text, in the order of the file
 
 
 class QuestionIndex:
@@ -81,11 +75,6 @@ class QuestionIndex:
 
     The same question comes first. Otherwise the nearest row that the prompt contains, or that contains the prompt, as
     whole words: the one with the largest share. Of equal shares a row inside the prompt wins, then the first one.
-
-    Args:
-        rows: In the order of the file.
-        min_words: Words that the two must have in common, one after another.
-        min_share: Words of the shorter over those of the longer, at least.
     """
 
     def __init__(self, rows: Iterable[Row], *, min_words: int = 1, min_share: float = 1.0) -> None:

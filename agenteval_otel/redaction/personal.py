@@ -6,6 +6,7 @@ by a word before it such as ``phone:``; a number without ``+``, grouping or such
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import re
 from collections.abc import Iterator, Set
@@ -64,23 +65,18 @@ def find_ipv6(scan: Scan) -> Iterator[Finding]:
             continue
         start, done = at - left.end(), right.end()
         end = done - (right[0].endswith(":") and not right[0].endswith("::"))
-        if end - start <= 45 and _is_ipv6(text[start:end]) and _stands_alone(text, start, end):
+        if _is_ipv6(text, start, end):
             yield Finding(start, end, "[IP]")
 
 
-def _stands_alone(text: str, start: int, end: int) -> bool:
-    around = (text[start - 1 : start] if start else "") + text[end : end + 1]
-    return not any(char.isalnum() or char == "_" for char in around)
-
-
-def _is_ipv6(text: str) -> bool:
-    if not any(char.isdigit() for char in text) or len(text) < 4:
+def _is_ipv6(text: str, start: int, end: int) -> bool:
+    around, address = (text[start - 1 : start] if start else "") + text[end : end + 1], text[start:end]
+    if any(char.isalnum() or char == "_" for char in around) or not 4 <= len(address) <= 45:
         return False
-    try:
-        ipaddress.IPv6Address(text)
-    except ValueError:
-        return False
-    return True
+    with contextlib.suppress(ValueError):
+        ipaddress.IPv6Address(address)
+        return any(char.isdigit() for char in address)
+    return False
 
 
 # In folded text: a group of digits begins, and seven digits or four short groups follow; no date of a log line does.
@@ -132,37 +128,22 @@ def find_ibans(scan: Scan) -> Iterator[Finding]:
     """The account numbers of the text, with valid check digits, grouped or not."""
     text = scan.text
     for at in scan.matches(_ACCOUNT, folded=True):
-        start = at - 3
-        match = _ALNUM.match(text, start)
+        match = _ALNUM.match(text, at - 3)
         if match is None:
             continue
-        length = _IBAN_LENGTHS.get(text[start : start + 2].upper())
-        ends = _ends(text, start, match.end())
-        valid = [count for count in _valid_counts(text, ends) if not length or count == length]
-        if valid:
-            yield Finding(start, ends[valid[-1] - 1], "[IBAN]")
-
-
-def _ends(text: str, start: int, end: int) -> list[int]:
-    """Where the first, second, ... letter or digit ends."""
-    return [index + 1 for index in range(start, end) if text[index].isalnum()]
-
-
-def _valid_counts(text: str, ends: list[int]) -> Iterator[int]:
-    """With how many letters and digits the check digits are right, from fifteen to 34; each is read once."""
-    values = [int(text[end - 1], 36) for end in ends[:34]]
-    head = int("".join(map(str, values[:4])))
-    shift = 10 ** len(str(head))
-    rest = 0
-    for count, value in enumerate(values[4:], 5):
-        rest = (rest * (100 if value > 9 else 10) + value) % 97
-        end = ends[count - 1]
-        if count >= 15 and (rest * shift + head) % 97 == 1 and not text[end : end + 1].isalnum():
-            yield count
+        # Where the letters and digits end, and their values, of which the first four go last.
+        ends = [index + 1 for index in range(at - 3, match.end()) if text[index].isalnum()]
+        values = [str(int(text[end - 1], 36)) for end in ends]
+        length = _IBAN_LENGTHS.get(match[0][:2].upper())
+        for count in range(len(ends), 14, -1):
+            end = ends[count - 1]
+            is_whole = count == (length or count) and not text[end : end + 1].isalnum()
+            if is_whole and int("".join((*values[4:count], *values[:4]))) % 97 == 1:
+                yield Finding(at - 3, end, "[IBAN]")
+                break
 
 
 def _card_at(text: str, at: int) -> Finding | None:
-    """A card in one piece, or in groups of which the first has four digits."""
     match = _GROUPS.match(text, at)
     if match is None or (at > 1 and text[at - 1] in ".," and text[at - 2].isdigit()):
         return None
@@ -233,7 +214,6 @@ PHONE_KEY: Final = lazily(rf"(?i)(?:^|[\W_]|(?<=[a-z])(?=[A-Z]))(?:{_WORDS})(?:[
 
 
 def _phone_at(text: str, at: int) -> Finding | None:
-    """The telephone number whose first digit stands here."""
     start = at if at == 0 or text[at - 1] not in "+( " or text[at - 2 : at].isspace() else _phone_start(text, at)
     if text[start] == "+":
         return _international(text, start)
@@ -287,9 +267,8 @@ def _by_word(text: str, start: int, run: re.Match[str], is_announced: bool) -> F
         return None
     at, end = run.start(), _within(run, 15)
     count = _digit_count(text[at:end])
-    if not 6 <= count <= 15 or (not is_announced and end - at == count):
-        return None
-    return _extended(text, start, end)
+    is_number = 6 <= count <= 15 and (is_announced or end - at > count)
+    return _extended(text, start, end) if is_number else None
 
 
 _EXTENDED: Final = lazily(_EXTENSION)

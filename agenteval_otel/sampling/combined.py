@@ -1,8 +1,5 @@
-"""Samplers made of samplers: the first that applies, any of several, and whole conversations.
-
-Members share the response's randomness, so their choices nest: of an any-of the inclusion probability is the largest
-ratio among the members that apply, of a first-of it is that of the member that decided.
-"""
+"""Samplers made of samplers, which share the response's randomness: the first that applies, any of several, and whole
+conversations. Of an any-of the inclusion probability is the largest ratio among the members that apply."""
 
 from __future__ import annotations
 
@@ -32,7 +29,6 @@ class _Combined(Sampler):
     """
 
     keeps_memo: ClassVar[bool] = True
-
     samplers: ListOf[SerializeAsAny[Sampler]] = Field(min_length=1, max_length=32)
 
     def __str__(self) -> str:
@@ -47,11 +43,8 @@ class _Combined(Sampler):
         for index, member in enumerate(members):
             expect_before_results(member, path=f"samplers[{index}]")
             if member.own_randomness:
-                raise ConfigurationError(
-                    f"{member.type!r} has its own randomness, and probabilities of different ones do not nest: "
-                    f"put the {cls.component_type} inside of it",
-                    path=f"samplers[{index}]",
-                )
+                wrong = f"{member.type!r} has its own randomness, and probabilities of different ones do not nest"
+                raise ConfigurationError(f"{wrong}: put the {cls.component_type} inside of it", path=f"samplers[{index}]")
         return members
 
 
@@ -127,7 +120,6 @@ class ConversationSampler(Sampler, type="conversation"):
 
     own_randomness: ClassVar[bool] = True
     keeps_memo: ClassVar[bool] = True
-
     ratio: float = Field(default=1.0, ge=0, le=1)
     sampler: SerializeAsAny[Sampler] | None = None
 
@@ -143,10 +135,10 @@ class ConversationSampler(Sampler, type="conversation"):
         return self.sampler or RatioSampler(ratio=self.ratio)
 
     def decide(self, context: SamplingContext) -> SamplingDecision:
-        known = context.evaluation_input
-        if context.answer is None and known is None:
+        answer, known = context.answer, context.evaluation_input
+        if answer is None and known is None:
             return SamplingDecision(False, None, self.type, settled=False)
-        conversation = context.answer.conversation_id if context.answer is not None else None
+        conversation = answer.conversation_id if answer is not None else None
         if known is not None:
             conversation = known.conversation_id or known.session_id or conversation
         if conversation is None:

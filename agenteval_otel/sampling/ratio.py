@@ -14,9 +14,7 @@ from agenteval_otel.sampling.base import Sampler, SamplingContext, threshold_of
 from agenteval_otel.scoring.probability import SamplingDecision
 from agenteval_otel.semconv import RATE_LIMITED
 
-# Traffic varies from second to second: aiming a little below the ceiling keeps most of the limiting in the ratio, where
-# its probability is known, instead of in losses.
-_HEADROOM = 0.8
+_HEADROOM = 0.8  # aiming a little below the ceiling keeps most of the limiting in the ratio, instead of in losses
 
 
 class ThresholdRule(NamedTuple):
@@ -66,7 +64,6 @@ class RateLimitSampler(Sampler, type="rate_limit"):
     """
 
     counts_calls: ClassVar[bool] = True
-
     max_per_s: int = Field(default=10, ge=1)
     ratio: float = Field(default=1.0, ge=0, le=1)
     clock: Callable[[], float] = Field(default=time.monotonic, exclude=True, repr=False)

@@ -1,14 +1,13 @@
 """Sampling by rule: errors, slow answers, certain agents, what a pattern or a function finds in the answer.
 
-A rule has a ratio like any sampler, and a say only where it matches. Beside others (`FirstOfSampler`, `AnyOfSampler`)
-it gives some answers a higher probability, which is recorded. What needs the content is decided on the background
-thread: every such call takes a place in the queue, so combine such a rule with cheap ones first.
+What needs the content is decided on the background thread: every such call takes a place in the queue.
 """
 
 from __future__ import annotations
 
+import fnmatch
+import re
 from collections.abc import Callable
-from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Any
 
@@ -63,15 +62,11 @@ class AgentSampler(RuleSampler, type="agent"):
     agents: ListOf[str] = Field(min_length=1)
 
     @cached_property
-    def _known(self) -> dict[str, bool]:
-        return {}
+    def _pattern(self) -> re.Pattern[str]:
+        return re.compile("|".join(map(fnmatch.translate, self.agents)))
 
     def matches(self, context: SamplingContext) -> bool:
-        known = self._known.get(context.agent)
-        if known is None:
-            # As many entries as there are monitored handlers: agents are named at decoration.
-            known = self._known[context.agent] = any(fnmatchcase(context.agent, name) for name in self.agents)
-        return known
+        return self._pattern.match(context.agent) is not None
 
 
 class ErrorSampler(RuleSampler, type="error"):
@@ -111,12 +106,10 @@ class PatternSampler(RuleSampler, type="pattern"):
             compiled = compile_pattern(self.pattern, self.flags)
         except ValueError as error:
             raise ConfigurationError(f"{error}, found {self.pattern!r}", path="pattern") from error
-        if compiled.never_linear:
-            # It would be searched in the host's process, with every other response waiting: no child to kill here.
-            raise ConfigurationError(
-                f"{compiled.obstacle} may take long on crafted text: expected a pattern without, or a FunctionSampler "
-                f"in its place, found {self.pattern!r}", path="pattern",
-            )  # fmt: skip
+        if compiled.never_linear:  # it would be searched in the host's process, with every other response waiting
+            expected = "expected a pattern without, or a FunctionSampler in its place"
+            wrong = f"{compiled.obstacle} may take long on crafted text: {expected}, found {self.pattern!r}"
+            raise ConfigurationError(wrong, path="pattern")
         return self
 
     def matches(self, context: SamplingContext) -> bool | None:
@@ -157,9 +150,8 @@ class FunctionSampler(RuleSampler, type="function"):
         if isinstance(returned, bool) or context.evaluation_input is None:
             return self._decisions[returned, context.randomness < self._threshold]
         if not isinstance(returned, int | float) or not 0 <= returned <= 1:
-            raise ConfigurationError(
-                f"expected a boolean or a ratio from 0 to 1, found {returned!r}"[:200], path="function"
-            )
+            wrong = f"expected a boolean or a ratio from 0 to 1, found {returned!r}"
+            raise ConfigurationError(wrong[:200], path="function")
         return SamplingDecision(context.randomness < threshold_of(returned), float(returned), self.type)
 
 

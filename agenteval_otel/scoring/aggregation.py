@@ -74,27 +74,19 @@ class AllMustPass(Aggregation, type="all_must_pass"):
     """
 
     def combine(self, scored: Sequence[Scored]) -> float | None:
-        verdicts = [_verdict(member.result) for member in scored if member.weight > 0]
-        known_verdicts = [verdict for verdict in verdicts if verdict is not None]
-        return float(all(known_verdicts)) if known_verdicts else None
-
-
-_DEFAULT = WeightedMean()
-_TINY, _HUGE = 1e-280, 1e280
+        results = [member.result for member in scored if member.weight > 0]
+        verdicts = [result.score if result.passed is None else result.passed for result in results]
+        verdicts = [verdict for verdict in verdicts if isinstance(verdict, bool)]
+        return float(all(verdicts)) if verdicts else None
 
 
 def overall_score(
-    results: Iterable[EvaluationResult],
-    criteria: Iterable[EvaluationCriteria],
-    aggregation: Aggregation | None = None,
+    results: Iterable[EvaluationResult], criteria: Iterable[EvaluationCriteria], aggregation: Aggregation | None = None
 ) -> float | None:
-    """The overall score by the given strategy, the weighted mean when left out; None when nothing could be averaged.
+    """The overall score by the strategy, the weighted mean when left out; None when nothing could be averaged.
 
     Failures, skips, results without a matching criterion and results without a normalized form stay out; of two
     criteria with one name the first counts. There is none outside of 0 to 1, which negative weights could give.
-
-    Raises:
-        Exception: Whatever a strategy of the user's own raised.
     """
     by_name: dict[str, EvaluationCriteria] = {}
     for criterion in criteria:
@@ -110,12 +102,8 @@ def overall_score(
         if result.passed is None and (declared.threshold is not None or declared.scale in BOOLEAN_SCALES):
             result = copy_with(result, {"passed": passed_of(result.score, declared)})
         scored.append(Scored(result, value, 1.0 if declared.weight is None else declared.weight))
-    overall = (aggregation or _DEFAULT).combine(scored) if scored else None
+    overall = (aggregation or WeightedMean()).combine(scored) if scored else None
     return float(overall) if overall is not None and 0.0 <= overall <= 1.0 else None
-
-
-def _verdict(result: EvaluationResult) -> bool | None:
-    return result.score if result.passed is None and isinstance(result.score, bool) else result.passed
 
 
 def _mean(pairs: Sequence[tuple[float, float]]) -> float | None:
@@ -123,8 +111,4 @@ def _mean(pairs: Sequence[tuple[float, float]]) -> float | None:
     for value, weight in pairs:
         total += value * weight
         weights += weight
-    largest = max((abs(weight) for _, weight in pairs), default=0.0)
-    if largest == 0.0 or _TINY < largest < _HUGE:
-        return total / weights if weights > 0 else None
-    # At the ends of the float range the sum overflows; the mean only asks how the weights stand to each other.
-    return _mean([(value, weight / largest) for value, weight in pairs])
+    return total / weights if weights > 0 else None

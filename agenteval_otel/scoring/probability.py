@@ -17,8 +17,7 @@ from typing import Any, NamedTuple
 
 from agenteval_otel.semconv import NOT_SAMPLED
 
-_THRESHOLDS = 1 << 56
-"""OpenTelemetry's consistent sampling rejects the randomness below a threshold of 56 bits."""
+_THRESHOLDS = 1 << 56  # OpenTelemetry's consistent sampling rejects the randomness below a threshold of 56 bits
 
 
 class SamplingDecision(NamedTuple):
@@ -44,10 +43,7 @@ class SamplingDecision(NamedTuple):
 
 
 def known(value: Any, *, sampled: bool = True) -> float | None:
-    """The value where it is a probability, else None; 0 is the probability of a response that was not sampled only.
-
-    Users' samplers and evaluators may return anything, and one weight that is not a number would spoil every sum.
-    """
+    """The value where it is a probability, else None; 0 is the probability of a response that was not sampled only."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return value if 0.0 < value <= 1.0 or (value == 0.0 and not sampled) else None
@@ -78,19 +74,6 @@ def union(probabilities: Iterable[float | None]) -> float | None:
     everything = list(probabilities)
     largest = max((probability for probability in everything if probability is not None), default=None)
     return largest if None not in everything or largest == 1.0 else None
-
-
-def through_upstream(probability: float | None, upstream: float | None, *, same_randomness: bool) -> float | None:
-    """The probability among all responses, where only a share `upstream` of them came this far.
-
-    Args:
-        probability: Of the choice that was made here.
-        upstream: Of the choice that was made before; None where nothing is known of one, which changes nothing.
-        same_randomness: Both chose by the trace's randomness (``ot=th``): then they nest. Else they multiply.
-    """
-    if upstream is None:
-        return probability
-    return nested(probability, upstream) if same_randomness else independent(probability, upstream)
 
 
 def of_threshold(threshold: int) -> float | None:

@@ -18,8 +18,7 @@ _BOOLEAN_WORDS = {"true": 1.0, "pass": 1.0, "yes": 1.0, "1": 1.0, "false": 0.0, 
 # The specification's custom scale literally named "string" takes these four words and nothing else.
 _STRING_SCALE = {"true": 1.0, "pass": 1.0, "false": 0.0, "fail": 0.0}
 _WORDS = {"binary": _BOOLEAN_WORDS, "pass/fail": _BOOLEAN_WORDS, "string": _STRING_SCALE}
-_OF_SO_MANY = re.compile(r"\s*/\s*\d", re.ASCII)
-"""``8/10`` is a number on another scale: its 8 is not a number on ours."""
+_OF_SO_MANY = re.compile(r"\s*/\s*\d", re.ASCII)  # ``8/10`` is a number on another scale
 _LEADING_NUMBER = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)", re.ASCII)
 
 
@@ -47,10 +46,7 @@ def bounds_of(scale: str) -> tuple[int, int] | None:
 
 
 def off_scale(score: ScoreValue | None, criterion: EvaluationCriteria) -> str | None:
-    """The error for a number outside of the criterion's scale; None for every value on it.
-
-    Booleans and text are never outside, and nothing is outside of a custom scale without a declared range.
-    """
+    """The error for a number outside of the criterion's scale; None for other values, and for custom scales."""
     if not isinstance(score, int | float) or isinstance(score, bool) or isinstance(criterion, AgentDockCriteria):
         return None
     ends = _ends_of(criterion)
@@ -79,11 +75,11 @@ def _shown(number: int | float) -> str:
 
 
 def normalize(score: ScoreValue | None, criterion: EvaluationCriteria) -> float | None:
-    """Move a raw score to [0, 1], higher is better; None when the scale has no place for it.
+    """Move a raw score to [0, 1], higher is better; None when the scale has no place for it, as for NaN.
 
     A declared range (`minimum` and `maximum`, or a scale such as ``0-100``) maps linearly. Otherwise by scale:
     ``binary`` and ``pass/fail`` take booleans, 0 and 1; ``likert5`` is (s - 1) / 4 for 1 to 5; ``numeric`` takes 0 to 1
-    as it is. Text is read as a word or as its leading number. NaN and infinities have no normalized form.
+    as it is. Text is read as a word or as its leading number.
     """
     if isinstance(score, str):
         return _normalize_text(score, criterion)
@@ -145,13 +141,9 @@ def label_of(score: ScoreValue | None, passed: bool | None) -> str | None:
 
 
 def check_criteria(criteria: Sequence[EvaluationCriteria], *, path: str) -> None:
-    """Refuse invalid criteria.
+    """Refuse invalid criteria by a `ConfigurationError` with every problem.
 
     Not for AgentDock's form, where the first of two criteria counts and negative weights are used as they are.
-
-    Raises:
-        ConfigurationError: With every problem: a name that is blank or appears twice, a negative weight, an
-            objective outside of 0 to 1, a declared range with one end or none between its ends.
     """
     problems: list[tuple[str | None, str]] = []
     seen: set[str] = set()
@@ -175,15 +167,13 @@ def check_criteria(criteria: Sequence[EvaluationCriteria], *, path: str) -> None
         raise ConfigurationError.of(problems)
 
 
-RATINGS = ("Unacceptable", "Poor", "Average", "Good", "Exceptional")
-"""From the worst to the best."""
+RATINGS = ("Unacceptable", "Poor", "Average", "Good", "Exceptional")  # from the worst to the best
 
 
 def rating_of(score: ScoreValue | None) -> str:
     """The word for a score on the scale from 1 to 5: each covers up to its whole number, above 0 to 1 is the first.
 
-    Everything else is ``Inconclusive``. The word says nothing of passing, which is the criterion's threshold's to say:
-    4 in the original, so that ``Average`` fails.
+    Everything else is ``Inconclusive``. The word says nothing of passing, which is the threshold's to say.
     """
     if score is None or isinstance(score, bool | str) or not 0 < score <= len(RATINGS):
         return "Inconclusive"

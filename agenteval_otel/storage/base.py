@@ -27,12 +27,9 @@ class EvaluationStorageProvider(Component, contract="storage"):
 
 
 class FanOutStorage:
-    """Saves to every provider: one that raises or hangs is reported and the others still save.
+    """Saves to every provider (anything with ``async save_result(aggregated)``), in order, each within `timeout_s`.
 
-    Args:
-        providers: In the order of saving; anything with ``async save_result(aggregated)``.
-        on_failure: Called with the provider's name and the error.
-        timeout_s: Time limit of one save.
+    One that raises or hangs is reported with its name, and the others still save.
     """
 
     def __init__(

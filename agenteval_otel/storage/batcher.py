@@ -21,8 +21,7 @@ from agenteval_otel.runtime.memory import MEMORY
 from agenteval_otel.runtime.worker import Worker
 from agenteval_otel.storage.base import EvaluationStorageProvider
 
-HUNG_S = 5.0
-"""A write that takes longer has hung. Far longer than a busy machine delays a thread: a late thread is no slow disk."""
+HUNG_S = 5.0  # a write that takes longer has hung; a busy machine delays a thread for less
 _BATCH_BYTES = 1024 * 1024
 _BATCH_ITEMS = 100
 _MAX_JOBS = 16
@@ -85,12 +84,7 @@ class ResultBatcher:
         return f"<ResultBatcher {self._place} waiting={self._waiting_bytes} bytes>"
 
     async def save(self, value: Any, size: int) -> None:
-        """Save an item of `size` bytes and wait for it; never blocks the event loop.
-
-        Raises:
-            StorageError: It was not saved completely, the write hangs, or too much waits.
-            OSError: The file cannot be opened or written.
-        """
+        """Save an item of `size` bytes and wait for it; raises `StorageError`, or `OSError` of the file."""
         item = _Item(value, size)
         with self._lock:
             self._admit(item)
@@ -112,7 +106,6 @@ class ResultBatcher:
             raise StorageError(str(error))
 
     def _remaining_s(self) -> float:
-        """Until the write that is under way counts as hung."""
         began = self._write_began
         return HUNG_S if began is None else began + HUNG_S - time.monotonic()
 

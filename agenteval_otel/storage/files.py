@@ -37,11 +37,8 @@ def open_locked(path: Path, flags: int = os.O_RDWR, *, wait: bool = True) -> Ite
     """Open the file at the path, alone among all processes and threads that open it so; first come, first served.
 
     Missing files and folders are created, for their owner alone. The end of a process releases the lock (`flock`).
-    Where the system or the file system has none (Windows), nothing is locked: one process a file, there.
-
-    Raises:
-        StorageError: It is locked, and `wait` is off.
-        OSError: It cannot be opened.
+    Where the system or the file system has none (Windows), nothing is locked: one process a file, there. Without `wait`
+    a locked file raises `StorageError`.
     """
     if not path.parent.is_dir():
         for folder in reversed((path.parent, *path.parent.parents)):

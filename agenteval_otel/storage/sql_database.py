@@ -42,8 +42,7 @@ _CONNECT_S = 5
 _SWEEP_EVERY_S = 3600.0
 _SWEEP_ROWS = 500
 _FORK_WAIT_S = 0.05
-_INHERITED: list[Database] = []
-"""Those of the parent process, kept alive: closing them would touch what it uses."""
+_INHERITED: list[Database] = []  # of the parent process, kept alive: closing them would touch what it uses
 _FORKED_DURING_WRITE: set[tuple[int, int] | None] = set()
 
 
@@ -106,11 +105,7 @@ RESULTS = sa.Table(
 
 
 def connect_writer(target: Target, *, durable: bool) -> sa.Connection:
-    """Connect for writing, and create missing tables; on SQLite each transaction begins by taking the write lock.
-
-    Raises:
-        StorageError: The tables are of a newer version of this package.
-    """
+    """Connect for writing, and create missing tables; on SQLite each transaction begins by taking the write lock."""
     engine = _server(target) if target.path is None else _sqlite_writer(target.path, durable)
     connection = engine.connect()
     try:
@@ -177,13 +172,7 @@ def _server(target: Target, *, read_only: bool = False) -> sa.Engine:
 
 
 class Database:
-    """Inserts results, as the sink of a `ResultBatcher`.
-
-    Args:
-        target: Which database.
-        durable: Whether a commit waits for the disk (SQLite).
-        keep_days: Older results are deleted, a few with each batch; None: never.
-    """
+    """Inserts results, as the sink of a `ResultBatcher`. On SQLite `durable` commits wait for the disk."""
 
     def __init__(self, target: Target, *, durable: bool = False, keep_days: float | None = None) -> None:
         self._target, self._durable, self._keep_days = target, durable, keep_days
@@ -196,12 +185,7 @@ class Database:
         reset_in_child(self._after_fork_in_child)
 
     def write(self, items: Sequence[Rows], *, may_wait: bool) -> list[Exception | None]:
-        """Insert the rows of results; for each None once they are committed, else the error.
-
-        Raises:
-            StorageError: This process cannot write the file, or the lock is held and must not be waited for.
-            OSError: The lock cannot be created.
-        """
+        """Insert the rows of results; for each None once they are committed, else the error."""
         path = self._target.path
         with contextlib.ExitStack() as stack:
             if path is not None:
@@ -373,11 +357,7 @@ def read_evaluation(target: Target, evaluation_id: str) -> AggregatedEvaluationR
 
 
 def connect_reader(target: Target) -> sa.Connection:
-    """Connect without the right to write.
-
-    Raises:
-        StorageError: There is no such file.
-    """
+    """Connect without the right to write."""
     if target.path is None:
         return _server(target, read_only=True).connect()
     path = target.path.absolute()
@@ -388,11 +368,7 @@ def connect_reader(target: Target) -> sa.Connection:
 
 @contextlib.contextmanager
 def _reading(target: Target) -> Iterator[sa.Connection]:
-    """A connection for reading.
-
-    Raises:
-        StorageError: There is no such database, it cannot be reached, or its tables or rows are not ours.
-    """
+    """A connection for reading, whose errors are `StorageError`."""
     try:
         with connect_reader(target) as connection:
             _has_version(connection)

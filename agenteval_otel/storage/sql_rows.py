@@ -25,8 +25,7 @@ from agenteval_otel.storage.base import without_objects
 
 _FORMS = "expected sqlite:///<file> or postgresql://<user>:<password>@<host>/<database>"
 _NAME_CHARS = 256
-_TEXTS = frozenset({"reasoning", "error", "skip_reason"})
-"""Columns of text that may be long; all other text is a name."""
+_TEXTS = frozenset({"reasoning", "error", "skip_reason"})  # texts that may be long; all others are names
 _EVALUATION_COLUMNS = frozenset({
     "agent", "agent_id", "session_id", "conversation_id", "response_id", "model", "sampling_reason", "stream_end",
     "started_ns", "ended_ns", "response_ended_ns", "overall_score", "sampling_probability", "has_ground_truth",
@@ -58,11 +57,7 @@ class Target(NamedTuple):
 
 
 def target_of(path: Path | None, url: str | None) -> Target:
-    """The database that the settings name.
-
-    Raises:
-        ValueError: Neither or both are set, the address has another form, or an extra is not installed.
-    """
+    """The database that the settings name; `ValueError` for wrong settings or an extra that is not installed."""
     if (path is None) == (url is None):
         raise ValueError("expected either 'path', an SQLite file, or 'url', a database's address")
     _require("sqlalchemy", "sql")
@@ -131,11 +126,9 @@ def _rows_of(aggregated: AggregatedEvaluationResult) -> Rows:
     span = aggregated.span
     key = f"{time.time_ns() // 1_000_000:012x}{os.urandom(10).hex()}"
     common: dict[str, Any] = {
-        "evaluated_at": _evaluated_at(aggregated),
-        "agent": name_of(aggregated.agent),
-        "trace_id": name_of(span.trace_id if span else None),
-        "span_id": name_of(span.span_id if span else None),
-    }
+        "evaluated_at": _evaluated_at(aggregated), "agent": name_of(aggregated.agent),
+        "trace_id": name_of(span.trace_id if span else None), "span_id": name_of(span.span_id if span else None),
+    }  # fmt: skip
     details = aggregated.model_dump_json(exclude={*_EVALUATION_COLUMNS, "results"}, exclude_defaults=True)
     evaluation = {"id": key, **common, **_cells(aggregated, _EVALUATION_COLUMNS), "details": details}
     results = [
@@ -196,14 +189,12 @@ def _evaluated_at(aggregated: AggregatedEvaluationResult) -> datetime:
 
 def stored_of(row: Mapping[str, Any]) -> StoredResult:
     """The stored result of a row of `agenteval_results`."""
-    fields = {name: row[name] for name in StoredResult.model_fields if name != "result"}
-    return StoredResult(**fields, result=_result_of(row))
+    return StoredResult(**row, result=_result_of(row))  # whose other fields it leaves out
 
 
 def evaluation_of(row: Mapping[str, Any], results: list[Mapping[str, Any]]) -> AggregatedEvaluationResult:
     """The result of a row of `agenteval_evaluations` and those that belong to it."""
-    fields = _fields_of(row, _EVALUATION_COLUMNS)
-    return AggregatedEvaluationResult(**fields, results=tuple(map(_result_of, results)))
+    return AggregatedEvaluationResult(**_fields_of(row, _EVALUATION_COLUMNS), results=tuple(map(_result_of, results)))
 
 
 def _result_of(row: Mapping[str, Any]) -> EvaluationResult:
