@@ -55,7 +55,7 @@ def explain_validation(
 class ComponentError(ValueError):
     """What a validator found wrong with a part that it loaded: the model's other fields are then still checked.
 
-    The failure's paths begin with the name of a field of the model; `of_model`: the validator is one of the whole model.
+    The failure's paths begin with the name of a field; `of_model`: the validator is one of the whole model.
     """
 
     def __init__(self, failure: ConfigurationError, *, of_model: bool = False) -> None:

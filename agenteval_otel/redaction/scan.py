@@ -23,10 +23,8 @@ class Finding(NamedTuple):
 class Scan:
     """A text, and two forms of it of one byte a character, in which a few searches find what needs a closer look.
 
-    Attributes:
-        text: The text itself, for the closer look.
-        raw: The text; outside of ASCII a question mark.
-        folded: Letters lower-cased, digits as ``0``, everything else a space.
+    `raw` is the text, outside of ASCII a question mark; `folded` has letters in lower case, ``0`` for every digit and a
+    space for everything else.
     """
 
     def __init__(self, text: str) -> None:

@@ -44,7 +44,8 @@ class _Combined(Sampler):
             expect_before_results(member, path=f"samplers[{index}]")
             if member.own_randomness:
                 wrong = f"{member.type!r} has its own randomness, and probabilities of different ones do not nest"
-                raise ConfigurationError(f"{wrong}: put the {cls.component_type} inside of it", path=f"samplers[{index}]")
+                path, hint = f"samplers[{index}]", f"put the {cls.component_type} inside of it"
+                raise ConfigurationError(f"{wrong}: {hint}", path=path)
         return members
 
 

@@ -110,7 +110,7 @@ def randomness_of_input(evaluation_input: EvaluationInput) -> int:
 
 
 def load_escalation(value: Any, *, path: str = "escalation") -> Escalation | bool | None:
-    """An escalation from an instance or a mapping, else `ConfigurationError`; None says nothing, False: there is none."""
+    """An escalation from an instance or a mapping; None says nothing of it, False that there is none."""
     if value is None or value is False or isinstance(value, Escalation):
         return value
     if isinstance(value, str) and value.strip().lower() in ("false", "no", "off"):  # a variable says all as text

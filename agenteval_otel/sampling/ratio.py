@@ -88,8 +88,9 @@ class RateLimitSampler(Sampler, type="rate_limit"):
     def _turn(self, second: int) -> _Window:
         windows = self._windows
         before = windows.get(second - 1)
+        fresh = _Window(self.max_per_s, self.ratio, seen_before=before.seen if before else 0)
         # setdefault is atomic: threads that meet at the turn of a second share one window and its tickets.
-        window = windows.setdefault(second, _Window(self.max_per_s, self.ratio, seen_before=before.seen if before else 0))
+        window = windows.setdefault(second, fresh)
         for past in [known for known in list(windows) if known < second - 1]:
             windows.pop(past, None)
         return window

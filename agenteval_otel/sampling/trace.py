@@ -1,10 +1,9 @@
 """What a trace says of sampling: its randomness, the unit (the trace, or each call by itself), and the share upstream.
 
-All calls of a trace share its randomness, so they are evaluated together or not at all. The randomness is made so that
-evaluation at a ratio keeps the traces that head sampling at the same or a larger ratio kept: with an ``ot=th`` entry in
-the trace state the conventions' rule (the last 56 bits, or their ``rv`` value, at or above the threshold), otherwise
-the SDK's rule (the low 64 bits below ratio x 2^64). Both become one number here, smaller is kept first. Without a trace
-the number comes from our own generator: the host's is never touched.
+All calls of a trace share its randomness, which keeps the traces that head sampling at the same or a larger ratio kept:
+with an ``ot=th`` entry in the trace state by the conventions' rule (the last 56 bits, or their ``rv`` value, at or
+above the threshold), otherwise by the SDK's (the low 64 bits below ratio x 2^64). Both become one number here, smaller
+is kept first. Without a trace the number comes from our own generator: the host's is never touched.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Intervals: how far a mean of sampled scores in [0, 1], each with its weight 1 / probability, may lie from the truth."""
+"""Intervals: how far a mean of scores in [0, 1], weighted by 1 / probability, may lie from the truth."""
 
 from __future__ import annotations
 
@@ -6,25 +6,19 @@ import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
-_Z = 1.959963984540054
-"""Standard normal quantile of a two-sided 95 % interval."""
+_Z = 1.959963984540054  # the normal quantile of a two-sided 95 % interval
 _FEW = 5.0
 _NOTHING = 1e-12
 
 
 class Estimate(NamedTuple):
-    """A mean with its interval, all in [0, 1].
-
-    Attributes:
-        scores: How many scores it is made of.
-        effective: How many equally weighted pass/fail scores would be as certain.
-    """
+    """A mean with its interval, all in [0, 1]."""
 
     mean: float
     low: float
     high: float
-    scores: int
-    effective: float
+    scores: int  # how many it is made of
+    effective: float  # how many equally weighted pass/fail scores would be as certain
 
 
 class WeightedSums:

@@ -1,12 +1,7 @@
-"""Inclusion probabilities: how likely it was that a response was evaluated by an evaluator, as plain arithmetic.
+"""Inclusion probabilities: how likely it was that a response was evaluated by an evaluator; its weight is w = 1 / p.
 
-The inclusion probability p of a response makes its weight w = 1 / p: it stands for w responses. Everything that thins
-the traffic contributes a probability, and this module is the only place that combines them. A probability is above 0 up
-to 1. None is unknown, never 1, and whatever is combined with it is unknown too.
-
-- Choices by the **same randomness** u, each of which takes the responses with u < p_i, nest. All of them take a
-  response with probability min(p_i) (`nested`), any of them with max(p_i) (`union`).
-- Choices by **independent randomness** multiply: prod(p_i) (`independent`).
+Everything that thins the traffic contributes a probability above 0 up to 1, and this module alone combines them. None
+is unknown, never 1, and whatever is combined with it is unknown too.
 """
 
 from __future__ import annotations
@@ -55,7 +50,7 @@ def probability_of(decision: SamplingDecision) -> float | None:
 
 
 def nested(*probabilities: float | None) -> float | None:
-    """min(p_i): all of several choices by the same randomness took the response."""
+    """min(p_i): all of several choices by the same randomness u, each of them u < p_i, took the response."""
     numbers = [probability for probability in probabilities if probability is not None]
     return min(numbers, default=1.0) if len(numbers) == len(probabilities) else None
 
@@ -77,7 +72,7 @@ def union(probabilities: Iterable[float | None]) -> float | None:
 
 
 def of_threshold(threshold: int) -> float | None:
-    """The probability 1 - T / 2^56 of a sampling threshold T, as in ``ot=th``; None if the text is not a threshold."""
+    """The probability 1 - T / 2^56 of a sampling threshold T, as in ``ot=th``; None for other numbers."""
     return (_THRESHOLDS - threshold) / _THRESHOLDS if 0 <= threshold < _THRESHOLDS else None
 
 

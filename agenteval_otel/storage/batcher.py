@@ -1,8 +1,4 @@
-"""The background writer of results: a slow disk or server blocks no event loop.
-
-Results that wait are saved together, within the memory of `MEMORY.results`. While a write hangs, waiting and new saves
-fail at once, so nothing piles up.
-"""
+"""The background writer of results, which wait within `MEMORY.results`; while a write hangs, saves fail at once."""
 
 from __future__ import annotations
 
@@ -22,8 +18,7 @@ from agenteval_otel.runtime.worker import Worker
 from agenteval_otel.storage.base import EvaluationStorageProvider
 
 HUNG_S = 5.0  # a write that takes longer has hung; a busy machine delays a thread for less
-_BATCH_BYTES = 1024 * 1024
-_BATCH_ITEMS = 100
+_BATCH_BYTES, _BATCH_ITEMS = 1024 * 1024, 100
 _MAX_JOBS = 16
 
 

@@ -52,7 +52,7 @@ class JsonFileStorageProvider(BatchedStorageProvider, type="json_file"):
         return str(self.path)
 
     async def save_result(self, aggregated: AggregatedEvaluationResult) -> None:
-        """Append the result and wait for the write; never blocks the event loop.
+        """Append the result and wait for the write.
 
         Raises:
             StorageError: The line could not be written completely, or the write hangs for more than 5 s.

@@ -1,14 +1,14 @@
 """The one connection by which a process writes results to a database, and queries. Loads SQLAlchemy.
 
-A batch is one transaction. After a lost connection to a server the batch is tried once more; rows have their own ids,
-so none is stored twice. A row that the database refuses costs only its own result. SQLite: write-ahead log, a file that
-only its owner can read; processes take turns by the lock beside it, so there is one writer and one check-point at a
-time. PostgreSQL: a lost server is noticed within seconds, and nothing is prepared on it, so a pooler may stand between.
+A batch is one transaction. After a lost connection to a server it is tried once more; rows have their own ids, so none
+is stored twice. A row that the database refuses costs only its own result. Processes that write an SQLite file take
+turns by the lock beside it: one writer and one check-point at a time.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import sqlite3
 import threading
@@ -62,7 +62,12 @@ class _Moment(TypeDecorator[datetime]):
 
 
 def _columns(kind: Any, names: str) -> list[sa.Column[Any]]:
-    return [sa.Column(name, kind) for name in names.split()]
+    """Columns, not null where their name ends with ``!``."""
+    return [sa.Column(name.rstrip("!"), kind, nullable=not name.endswith("!")) for name in names.split()]
+
+
+def _indices(table: str, columns: dict[str, str]) -> list[sa.Index]:
+    return [sa.Index(f"{table}_{name}", *names.split()) for name, names in columns.items()]
 
 
 _METADATA = sa.MetaData()
@@ -71,36 +76,27 @@ _SCHEMA = sa.Table(
 )
 EVALUATIONS = sa.Table(
     "agenteval_evaluations", _METADATA,
-    sa.Column("id", sa.String(32), primary_key=True),
-    sa.Column("evaluated_at", _Moment, nullable=False),
+    sa.Column("id", sa.String(32), primary_key=True), *_columns(_Moment, "evaluated_at!"),
     *_columns(sa.Text, "agent agent_id session_id conversation_id response_id model trace_id span_id"),
-    *_columns(sa.Double, "overall_score sampling_probability"),
-    *_columns(sa.Text, "sampling_reason stream_end"),
-    sa.Column("has_ground_truth", sa.Boolean, nullable=False),
-    *_columns(sa.BigInteger, "started_ns ended_ns response_ended_ns"),
-    sa.Column("details", sa.Text, nullable=False),
-    sa.Index("agenteval_evaluations_time", "evaluated_at"),
-    sa.Index("agenteval_evaluations_trace", "trace_id"),
+    *_columns(sa.Double, "overall_score sampling_probability"), *_columns(sa.Text, "sampling_reason stream_end"),
+    *_columns(sa.Boolean, "has_ground_truth!"), *_columns(sa.BigInteger, "started_ns ended_ns response_ended_ns"),
+    *_columns(sa.Text, "details!"),
+    *_indices("agenteval_evaluations", {"time": "evaluated_at", "trace": "trace_id"}),
 )  # fmt: skip
 RESULTS = sa.Table(
     "agenteval_results", _METADATA,
     sa.Column("evaluation_id", sa.String(32), sa.ForeignKey(EVALUATIONS.c.id, ondelete="CASCADE"), primary_key=True),
-    sa.Column("position", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("evaluated_at", _Moment, nullable=False),
-    *_columns(sa.Text, "agent trace_id span_id"),
-    *(sa.Column(name, sa.Text, nullable=False) for name in ("criterion", "evaluator", "evaluator_type")),
-    sa.Column("evaluator_version", sa.Text),
-    *(sa.Column(name, sa.Text, nullable=False) for name in ("evaluator_kind", "status")),
-    *_columns(sa.Double, "score normalized"), sa.Column("label", sa.Text), sa.Column("passed", sa.Boolean),
-    sa.Column("threshold", sa.Double), *_columns(sa.Text, "reason_code reasoning error_type error skip_reason"),
-    sa.Column("probability", sa.Double), sa.Column("weight", sa.Double, nullable=False),
-    *_columns(sa.BigInteger, "started_ns ended_ns"),
-    sa.Column("details", sa.Text, nullable=False),
-    sa.Index("agenteval_results_time", "evaluated_at"),
-    sa.Index("agenteval_results_criterion", "criterion", "evaluated_at"),
-    sa.Index("agenteval_results_agent", "agent", "evaluated_at"),
-    sa.Index("agenteval_results_score", "criterion", "score"),
-    sa.Index("agenteval_results_trace", "trace_id"),
+    sa.Column("position", sa.Integer, primary_key=True, autoincrement=False), *_columns(_Moment, "evaluated_at!"),
+    *_columns(sa.Text, "agent trace_id span_id criterion! evaluator! evaluator_type! evaluator_version"),
+    *_columns(sa.Text, "evaluator_kind! status!"), *_columns(sa.Double, "score normalized"),
+    *_columns(sa.Text, "label"), *_columns(sa.Boolean, "passed"), *_columns(sa.Double, "threshold"),
+    *_columns(sa.Text, "reason_code reasoning error_type error skip_reason"),
+    *_columns(sa.Double, "probability weight!"), *_columns(sa.BigInteger, "started_ns ended_ns"),
+    *_columns(sa.Text, "details!"),
+    *_indices("agenteval_results", {
+        "time": "evaluated_at", "criterion": "criterion evaluated_at", "agent": "agent evaluated_at",
+        "score": "criterion score", "trace": "trace_id",
+    }),
 )  # fmt: skip
 
 
@@ -125,10 +121,8 @@ def _has_version(connection: sa.Connection) -> bool:
     versions = connection.execute(sa.select(_SCHEMA.c.version)).scalars().all()
     newest = max(versions, default=VERSION)
     if newest > VERSION:
-        raise StorageError(
-            f"the tables have version {newest}, this package knows {VERSION}: install a newer agenteval-otel, or use "
-            "another database"
-        )
+        wanted = "install a newer agenteval-otel, or use another database"
+        raise StorageError(f"the tables have version {newest}, this package knows {VERSION}: {wanted}")
     return bool(versions)
 
 
@@ -152,9 +146,9 @@ def _sqlite_writer(path: Path, durable: bool) -> sa.Engine:
 
 
 def _sqlite(address: str, *, uri: bool = False) -> sa.Engine:
-    def connect() -> sqlite3.Connection:
-        return sqlite3.connect(address, uri=uri, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
-
+    connect = functools.partial(
+        sqlite3.connect, address, uri=uri, timeout=_BUSY_S, isolation_level=None, check_same_thread=False
+    )
     return sa.create_engine("sqlite://", creator=connect, poolclass=NullPool, hide_parameters=True)
 
 
@@ -164,7 +158,7 @@ def _server(target: Target, *, read_only: bool = False) -> sa.Engine:
         "connect_timeout": _CONNECT_S, "application_name": "agenteval-otel",
         "options": f"{options} -c default_transaction_read_only=on" if read_only else options,
         "keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 3, "tcp_user_timeout": 10_000,
-        "prepare_threshold": None,
+        "prepare_threshold": None,  # a pooler may stand between
     }  # fmt: skip
     url = sa.make_url(target.url)
     defaults = {name: value for name, value in arguments.items() if name not in url.query}
@@ -213,10 +207,8 @@ class Database:
         error = self._tried(items)
         if error is not None and had_connection and self._target.path is None and _is_database_failure(error):
             error = self._tried(items)  # the server was restarted, or hung up on us
-        if error is not None and len(items) > 1 and not _is_database_failure(error):
-            errors = [self._tried([item]) for item in items]
-        else:
-            errors = [error] * len(items)
+        is_of_one = error is not None and len(items) > 1 and not _is_database_failure(error)
+        errors = [self._tried([item]) for item in items] if is_of_one else [error] * len(items)
         return [error and _error_of(error, self._target) for error in errors]
 
     def _tried(self, items: Sequence[Rows]) -> Exception | None:
@@ -239,12 +231,14 @@ class Database:
         return self._connection
 
     def _sweep_if_due(self) -> None:
-        """Delete a few of the evaluations that are too old; the next batch continues if there are more."""
+        """Delete a few of the evaluations that are too old, with their results; the next batch continues."""
         if self._keep_days is None or self._connection is None or time.monotonic() < self._sweep_at:
             return
-        deleted = 0
+        before, deleted = datetime.now(UTC) - timedelta(days=self._keep_days), 0
+        old = sa.select(EVALUATIONS.c.id).where(EVALUATIONS.c.evaluated_at < before).limit(_SWEEP_ROWS)
         try:
-            deleted = _delete_old(self._connection, datetime.now(UTC) - timedelta(days=self._keep_days))
+            with self._connection.begin():
+                deleted = self._connection.execute(sa.delete(EVALUATIONS).where(EVALUATIONS.c.id.in_(old))).rowcount
         except Exception as error:  # the results are saved all the same
             self._drop()
             log.warning("storage_sweep_failed", part="sql", error_type=type(error).__name__)
@@ -296,13 +290,6 @@ def _insert(connection: sa.Connection, items: Sequence[Rows]) -> None:
         connection.execute(build(RESULTS).on_conflict_do_nothing(), results)
 
 
-def _delete_old(connection: sa.Connection, before: datetime) -> int:
-    """Delete a few evaluations that are older, their results with them; returns how many."""
-    old = sa.select(EVALUATIONS.c.id).where(EVALUATIONS.c.evaluated_at < before).limit(_SWEEP_ROWS)
-    with connection.begin():
-        return connection.execute(sa.delete(EVALUATIONS).where(EVALUATIONS.c.id.in_(old))).rowcount
-
-
 class ResultQuery(Value, metaclass=FriendlyErrors):
     """A query for results; None does not filter. Times without a zone are in UTC."""
 
@@ -342,7 +329,7 @@ class ResultQuery(Value, metaclass=FriendlyErrors):
         newest = (columns.evaluated_at.desc(), columns.evaluation_id.desc(), columns.position)
         statement = sa.select(RESULTS).where(*filters).order_by(*newest).limit(self.limit).offset(self.offset)
         with _reading(target) as connection:
-            return [stored_of(dict(row)) for row in connection.execute(statement).mappings()]
+            return [stored_of(row) for row in connection.execute(statement).mappings()]
 
 
 def read_evaluation(target: Target, evaluation_id: str) -> AggregatedEvaluationResult | None:
@@ -351,9 +338,7 @@ def read_evaluation(target: Target, evaluation_id: str) -> AggregatedEvaluationR
     results = sa.select(RESULTS).where(RESULTS.c.evaluation_id == key).order_by(RESULTS.c.position)
     with _reading(target) as connection:
         row = connection.execute(sa.select(EVALUATIONS).where(EVALUATIONS.c.id == key)).mappings().first()
-        if row is None:
-            return None
-        return evaluation_of(dict(row), [dict(result) for result in connection.execute(results).mappings()])
+        return None if row is None else evaluation_of(row, connection.execute(results).mappings().all())
 
 
 def connect_reader(target: Target) -> sa.Connection:

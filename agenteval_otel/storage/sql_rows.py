@@ -10,7 +10,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -144,14 +144,11 @@ def _result_cells(result: EvaluationResult) -> dict[str, Any]:
     if type(result.score) is float and math.isfinite(result.score):
         in_columns.add("score")  # others are not exact as a float
     return {
-        **_cells(result, _RESULT_COLUMNS),
-        "criterion": name_of(result.criterion_name),
-        "evaluator": name_of(result.evaluator_id or result.evaluator_type),
-        "status": result.status,
-        "score": _real(result.score),
-        "weight": weight(_real(result.probability)),
+        **_cells(result, _RESULT_COLUMNS), "criterion": name_of(result.criterion_name),
+        "evaluator": name_of(result.evaluator_id or result.evaluator_type), "status": result.status,
+        "score": _real(result.score), "weight": weight(_real(result.probability)),
         "details": result.model_dump_json(exclude=in_columns, exclude_defaults=True),
-    }
+    }  # fmt: skip
 
 
 def _cells(value: Value, columns: frozenset[str]) -> dict[str, Any]:
@@ -187,21 +184,21 @@ def _evaluated_at(aggregated: AggregatedEvaluationResult) -> datetime:
         return datetime.now(UTC)
 
 
-def stored_of(row: Mapping[str, Any]) -> StoredResult:
+def stored_of(row: Mapping[Any, Any]) -> StoredResult:
     """The stored result of a row of `agenteval_results`."""
     return StoredResult(**row, result=_result_of(row))  # whose other fields it leaves out
 
 
-def evaluation_of(row: Mapping[str, Any], results: list[Mapping[str, Any]]) -> AggregatedEvaluationResult:
+def evaluation_of(row: Mapping[Any, Any], results: Sequence[Mapping[Any, Any]]) -> AggregatedEvaluationResult:
     """The result of a row of `agenteval_evaluations` and those that belong to it."""
     return AggregatedEvaluationResult(**_fields_of(row, _EVALUATION_COLUMNS), results=tuple(map(_result_of, results)))
 
 
-def _result_of(row: Mapping[str, Any]) -> EvaluationResult:
+def _result_of(row: Mapping[Any, Any]) -> EvaluationResult:
     return EvaluationResult(**_fields_of(row, _RESULT_COLUMNS | {"score"}), criterion_name=row["criterion"])
 
 
-def _fields_of(row: Mapping[str, Any], columns: frozenset[str]) -> dict[str, Any]:
+def _fields_of(row: Mapping[Any, Any], columns: frozenset[str]) -> dict[str, Any]:
     details: dict[str, Any] = json.loads(row["details"], parse_int=_integer)
     return {name: row[name] for name in columns} | details
 
