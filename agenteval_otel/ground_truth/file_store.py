@@ -36,9 +36,8 @@ class FileGroundTruthStore(GroundTruthStore):
     prompt contains as whole words, or that contains the prompt. Candidates are the rows of the input's module
     (``metadata["module"]`` if it is set, else the agent) and those without a module; if the module has no rows, all.
 
-    Reads the file when it is created, which blocks. A lookup takes tens of microseconds. Once a second, at a lookup,
-    the file's times and size are compared; a changed file is read on a thread that exists only for that, while the old
-    rows answer.
+    Reads the file when it is created, which blocks. A lookup takes tens of microseconds. Once a second, at a lookup, the
+    file is compared; a changed one is read on a thread of its own, while the old rows answer.
 
     Attributes:
         path: The file, UTF-8.
@@ -150,8 +149,7 @@ class JsonlGroundTruthStore(FileGroundTruthStore, type="jsonl"):
 class IndexedFile:
     """The index of a file's rows, which follows the file. Any thread may call; none waits for the file.
 
-    A changed file is read on a thread of its own; one that cannot be used leaves the index as it was, and its error in
-    `problems`. The first reading raises `ConfigurationError`.
+    A changed file that cannot be used leaves the index as it was, and its error in `problems`.
     """
 
     def __init__(

@@ -42,7 +42,7 @@ _CONNECT_S = 5
 _SWEEP_EVERY_S = 3600.0
 _SWEEP_ROWS = 500
 _FORK_WAIT_S = 0.05
-_INHERITED: list[Database] = []  # of the parent process, kept alive: closing them would touch what it uses
+_INHERITED: list[sa.Connection | None] = []  # kept alive: closing them would touch what the parent process uses
 _FORKED_DURING_WRITE: set[tuple[int, int] | None] = set()
 
 
@@ -267,9 +267,10 @@ class Database:
     def _after_fork_in_child(self) -> None:
         """Leave the connection to the parent; a file that it was writing cannot be used here."""
         if not self._is_forking:
-            _INHERITED.append(self)
+            _INHERITED.append(self._connection)
             if self._target.path is not None and self._working.locked():
                 _FORKED_DURING_WRITE.add(self._identity or identity(self._target.path))
+        self._connection, self._working, self._is_forking = None, threading.Lock(), False
 
 
 @contextlib.contextmanager
