@@ -36,8 +36,8 @@ class FileGroundTruthStore(GroundTruthStore):
     prompt contains as whole words, or that contains the prompt. Candidates are the rows of the input's module
     (``metadata["module"]`` if it is set, else the agent) and those without a module; if the module has no rows, all.
 
-    Reads the file when it is created, which blocks. A lookup takes tens of microseconds. Once a second, at a lookup, the
-    file is compared; a changed one is read on a thread of its own, while the old rows answer.
+    Reads the file when it is created, which blocks. A lookup takes tens of microseconds. Once a second, at a lookup, it
+    is compared; a changed file is read on a thread of its own, while the old rows answer.
 
     Attributes:
         path: The file, UTF-8.
