@@ -81,11 +81,7 @@ class FileGroundTruthStore(GroundTruthStore):
 
     @classmethod
     def read_rows(cls, path: Path, lines: Iterable[str]) -> Iterator[Row]:
-        """The rows of the file's lines. Implement it for another format.
-
-        Raises:
-            ConfigurationError: Names the file, the line and what is wrong there.
-        """
+        """The rows of the file's lines; a `ConfigurationError` names the file and the line. For other formats."""
         raise NotImplementedError
 
     @cached_property

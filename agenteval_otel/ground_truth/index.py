@@ -40,8 +40,7 @@ class Row(NamedTuple):
 class NormalizedQuery(NamedTuple):
     """A text as it is compared: composed (NFC), case folded, each run of whitespace one space; and its words.
 
-    The phrase has a space before and after each word, so a phrase contains another one if it does as text. A text
-    that is too long for a partial match has no words.
+    The phrase has a space around each word. A text that is too long for a partial match has no words.
     """
 
     text: str
@@ -50,7 +49,6 @@ class NormalizedQuery(NamedTuple):
 
     @classmethod
     def of(cls, text: str) -> NormalizedQuery:
-        """Normalize a text."""
         normalized = _normalized(text)
         words = _words_of(normalized) if len(text) <= _MAX_PARTIAL_CHARACTERS else []
         return cls(normalized, words, f" {' '.join(words)} ")
@@ -93,10 +91,7 @@ class QuestionIndex:
         return tuple(row for row in self.rows if row.module and _module_key(row.module) == _module_key(module))
 
     def find(self, prompt: str | None, module: str | None = None) -> GroundTruth | None:
-        """The answer to a prompt, from the module's rows and those without a module; from all if the module has none.
-
-        None without a prompt, where no row matches, and where the row that matches has a blank answer.
-        """
+        """The answer to a prompt, from the module's rows and those without a module; from all if the module has none."""
         if not prompt or not prompt.strip():
             return None
         name = _module_key(module)

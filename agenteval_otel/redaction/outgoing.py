@@ -1,11 +1,8 @@
-"""What goes out of the process: inputs, results and plain data, redacted with every redactor that is configured.
-
-Where a redactor raises, `FAILED` stands in the text's place, and the failure is reported. Numbers and texts under a
-telling name (``{"password": "..."}``) are read together with that name.
-"""
+"""What goes out of the process: inputs, results and plain data, redacted with every redactor that is configured."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -42,11 +39,9 @@ _MAX_KNOWN: Final = 1024
 class Redaction:
     """Applies redactors, in order, to all that leaves; blocks for as long as they take. Remembers short texts only.
 
-    What holds nothing to take out comes back as the same object.
-
-    Args:
-        redactors: With an empty sequence everything stays as it is.
-        on_failure: Called with the type of a redactor that raised, and the error.
+    What holds nothing to take out comes back as the same object. Where a redactor raises, `FAILED` stands in the text's
+    place, and `on_failure` gets its type and the error. Numbers and texts under a telling name
+    (``{"password": "..."}``) are read together with that name.
     """
 
     def __init__(
@@ -131,10 +126,8 @@ class Redaction:
         if isinstance(value, Value):
             return self.model(value)
         if isinstance(value, Mapping):
-            pairs = {
-                self.text(key) if isinstance(key, str) else key: self._value(item, str(key))
-                for key, item in value.items()
-            }
+            keys = [self.text(key) if isinstance(key, str) else key for key in value]
+            pairs = {key: self._value(value[before], str(before)) for key, before in zip(keys, value, strict=True)}
             same = len(pairs) == len(value) and all(key in value and value[key] is item for key, item in pairs.items())
             return value if same else pairs
         if isinstance(value, list | tuple | set | frozenset):
@@ -152,10 +145,8 @@ class Redaction:
         if redacted == whole:
             return None
         if redacted.startswith(f'{before}"') and redacted.endswith('"'):
-            try:
+            with contextlib.suppress(ValueError):
                 return str(json.loads(redacted[len(before) :]))
-            except ValueError:
-                pass
         return FAILED if FAILED in redacted else SECRET
 
 
@@ -170,7 +161,6 @@ def _fields_of(model: type[Value], kept: frozenset[str]) -> tuple[str, ...]:
 
 
 def _failed_like(value: Any) -> Any:
-    """The marker, in a form that the field takes."""
     if isinstance(value, Mapping):
         return {FAILED: True}
     return type(value)() if isinstance(value, list | tuple) else FAILED

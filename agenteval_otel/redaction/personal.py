@@ -32,25 +32,19 @@ _IPV6_RIGHT: Final = lazily(r":[0-9A-Fa-f:]{1,4096}+(?:(?:\.[0-9]{1,3}){3})?")
 
 
 def find_emails(scan: Scan) -> Iterator[Finding]:
-    """The e-mail addresses of the text."""
     text = scan.text
     for at in scan.matches(_AT):
-        domain = _DOMAIN.match(text, at)
-        if domain is None or domain[1].lower() in _FILES:
-            continue
-        local = _LOCAL.match(text[max(0, at - 64) : at][::-1])
-        if local is not None:
+        domain, local = _DOMAIN.match(text, at), _LOCAL.match(text[max(0, at - 64) : at][::-1])
+        if domain is not None and local is not None and domain[1].lower() not in _FILES:
             yield Finding(at - local.end(), domain.end(), "[EMAIL]")
 
 
 def _ipv4_at(text: str, at: int) -> Finding | None:
-    """The IPv4 address that begins here; numbers of versions are left alone."""
     match = _IPV4.match(text, at)
     if match is None or (at > 0 and (text[at - 1].isalnum() or text[at - 1] in "._")):
         return None
-    if _VERSION.search(text, max(0, at - 12), at):
-        return None
-    return Finding(at, match.end(), "[IP]")
+    is_version = _VERSION.search(text, max(0, at - 12), at)
+    return None if is_version else Finding(at, match.end(), "[IP]")
 
 
 def find_ipv6(scan: Scan) -> Iterator[Finding]:
@@ -59,8 +53,7 @@ def find_ipv6(scan: Scan) -> Iterator[Finding]:
     for at in scan.matches(_COLONS):
         if at < done:
             continue
-        right = _IPV6_RIGHT.match(text, at)
-        left = _HEXADECIMAL.match(text[max(0, at - 39) : at][::-1])
+        right, left = _IPV6_RIGHT.match(text, at), _HEXADECIMAL.match(text[max(0, at - 39) : at][::-1])
         if right is None or left is None:
             continue
         start, done = at - left.end(), right.end()
@@ -104,12 +97,10 @@ _IBAN_LENGTHS: Final = {
     }.items()
     for country in countries.split()
 }  # fmt: skip
-_VALUES: Final = bytes((code - 48) % 256 for code in range(256))
-_DOUBLED: Final = bytes((0, 2, 4, 6, 8, 1, 3, 5, 7, 9, *range(10, 256)))
+_DOUBLED: Final = (0, 2, 4, 6, 8, 1, 3, 5, 7, 9)
 
 
 def find_numbers(scan: Scan, kinds: Set[str]) -> Iterator[Finding]:
-    """The cards, telephones and IPv4 addresses of the text, as far as their kinds are wanted."""
     text, done = scan.text, 0
     for at in scan.matches(_NUMBER, folded=True):
         if at < done:
@@ -125,7 +116,6 @@ def find_numbers(scan: Scan, kinds: Set[str]) -> Iterator[Finding]:
 
 
 def find_ibans(scan: Scan) -> Iterator[Finding]:
-    """The account numbers of the text, with valid check digits, grouped or not."""
     text = scan.text
     for at in scan.matches(_ACCOUNT, folded=True):
         match = _ALNUM.match(text, at - 3)
@@ -149,10 +139,9 @@ def _card_at(text: str, at: int) -> Finding | None:
         return None
     digits = "".join(_DIGITS.findall(match[0]))
     for group in reversed(list(_DIGITS.finditer(text, at, match.end()))):
-        if 12 <= len(digits) <= 19 and _luhn(digits):
-            grouped = group.end() - at > len(digits)
-            if _is_card(text, at, digits, grouped=grouped):
-                return Finding(at, group.end(), "[CARD]")
+        is_grouped = group.end() - at > len(digits)
+        if 12 <= len(digits) <= 19 and _luhn(digits) and _is_card(text, at, digits, grouped=is_grouped):
+            return Finding(at, group.end(), "[CARD]")
         digits = digits[: len(digits) - len(group[0])]
     return None
 
@@ -166,8 +155,8 @@ def _is_card(text: str, start: int, digits: str, *, grouped: bool) -> bool:
 
 
 def _luhn(digits: str) -> bool:
-    values = digits.encode()[::-1].translate(_VALUES)
-    return (sum(values[::2]) + sum(values[1::2].translate(_DOUBLED))) % 10 == 0
+    values = [int(digit) for digit in reversed(digits)]
+    return (sum(values[::2]) + sum(_DOUBLED[value] for value in values[1::2])) % 10 == 0
 
 
 _PHONE_GAP: Final = "[ \u00a0\u2009\u202f.\\-\u2010\u2011/()]"
@@ -256,8 +245,8 @@ def _international(text: str, start: int) -> Finding | None:
     match = _INTERNATIONAL.match(text, start)
     if match is None or (start > 0 and (text[start - 1].isalnum() or text[start - 1] in "+_")):
         return None
-    first = re.match(r"\+[0-9]{9,15}", match[0])
-    end = start + first.end() if first else _within(match, 15)
+    in_one = re.match(r"\+[0-9]{9,15}", match[0])
+    end = start + in_one.end() if in_one else _within(match, 15)
     return _extended(text, start, end) if 8 <= _digit_count(text[start:end]) <= 15 else None
 
 

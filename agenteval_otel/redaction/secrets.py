@@ -96,11 +96,8 @@ _BY_LITERAL: Final = (
 )  # fmt: skip
 
 
-# In each search: what a match has read is not read again (`done`), so that the time stays linear.
-
-
 def find_secrets(scan: Scan) -> Iterator[Finding]:
-    """The secrets of the text."""
+    # In each search: what a match has read is not read again (`done`), so that the time stays linear.
     yield from _tokens(scan, _DASHED, _DASHED_TOKEN)
     yield from _tokens(scan, _SCORED, _SCORED_TOKEN)
     yield from _aws_keys(scan)
@@ -159,7 +156,6 @@ def _private_keys(scan: Scan) -> Iterator[Finding]:
 
 
 def _assigned(scan: Scan, name: bytes, pattern: re.Pattern[str]) -> Iterator[Finding]:
-    """Values that are assigned to a telling name."""
     text, done = scan.text, 0
     for at in scan.places(name, folded=True):
         if at < done or (name == b"key" and not _KEY_OF.search(text, max(0, at - 12), at)):

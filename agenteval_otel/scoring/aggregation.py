@@ -26,12 +26,8 @@ class Aggregation(Component, contract="aggregation"):
     def combine(self, scored: Sequence[Scored]) -> float | None:
         """The overall score, 0 worst to 1 best; None when there is nothing to say, as for anything outside of that.
 
-        Runs wherever evaluations end (live on the pool's event loop), so it takes microseconds and blocks nothing.
-        An exception costs the input its overall score, not its results.
-
-        Args:
-            scored: Results with a normalized score, in configured order; a criterion may appear several times.
-                Failures, skips and scores without a place on their scale are left out before.
+        `scored` holds results with a normalized score, in configured order; a criterion may appear several times. It
+        must not block. An exception costs the input its overall score, not its results.
         """
         raise NotImplementedError
 

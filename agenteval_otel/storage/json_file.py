@@ -127,5 +127,4 @@ class LineFile:
 
 
 def _whole(lines: Sequence[bytes], size: int) -> int:
-    """How many of the lines lie within the first bytes."""
     return sum(end <= size for end in accumulate(map(len, lines)))

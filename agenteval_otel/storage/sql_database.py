@@ -283,7 +283,6 @@ def _holding_log(path: Path) -> Iterator[None]:
 
 
 def _insert(connection: sa.Connection, items: Sequence[Rows]) -> None:
-    """Insert results within the transaction; rows that are there already are left alone."""
     build = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
     connection.execute(build(EVALUATIONS).on_conflict_do_nothing(), [item.evaluation for item in items])
     results = [row for item in items for row in item.results]
@@ -354,7 +353,6 @@ def connect_reader(target: Target) -> sa.Connection:
 
 @contextlib.contextmanager
 def _reading(target: Target) -> Iterator[sa.Connection]:
-    """A connection for reading, whose errors are `StorageError`."""
     try:
         with connect_reader(target) as connection:
             _has_version(connection)
