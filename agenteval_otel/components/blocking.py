@@ -50,7 +50,6 @@ class UserPart:
         _RUNNING.setdefault(get_ident(), []).append(self)
 
     def end(self) -> None:
-        """It runs no more."""
         if running := _RUNNING.get(get_ident()):
             running.pop()
 

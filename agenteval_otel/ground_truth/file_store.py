@@ -237,7 +237,7 @@ def _refuse(constant: str) -> Any:
 
 
 def _expect_fields(path: Path, line: int, fields: Collection[str]) -> None:
-    missing = [name for field, name in list(_FIELDS.items())[:2] if field not in fields]
+    missing = [_FIELDS[field] for field in ("userprompt", "expectedoutput") if field not in fields]
     if missing:
         raise _wrong(path, line, f"{' and '.join(missing)} missing; expected {', '.join(_FIELDS.values())}")
 

@@ -91,7 +91,7 @@ class QuestionIndex:
         return tuple(row for row in self.rows if row.module and _module_key(row.module) == _module_key(module))
 
     def find(self, prompt: str | None, module: str | None = None) -> GroundTruth | None:
-        """The answer to a prompt, from the module's rows and those without a module; from all if the module has none."""
+        """The answer to a prompt, from the module's rows and those without a module; of all where it has no rows."""
         if not prompt or not prompt.strip():
             return None
         name = _module_key(module)

@@ -23,14 +23,14 @@ _ANY: Final = TypeAdapter(Any)
 
 # Of the configuration, counted or measured: not a person's.
 _KEPT_OF_INPUT: Final = frozenset({"criteria", "timestamp", "usage", "cost", "duration_s", "stream_end"})
-_KEPT_OF_RESULT: Final = frozenset(
-    {"criterion_name", "evaluator_type", "evaluator_id", "evaluator_version", "evaluator_kind", "normalized",
-     "threshold", "probability", "probability_given_sampled", "sampling_reason", "started_ns", "ended_ns", "filler"}
-)  # fmt: skip
-_KEPT_OF_AGGREGATED: Final = frozenset(
-    {"overall_score", "timestamp", "evaluation_config_snapshot", "span", "started_ns", "ended_ns", "response_ended_ns",
-     "sampling_probability", "sampling_reason", "sampling_scope", "stream_end", "results", "input_snapshot"}
-)  # fmt: skip
+_KEPT_OF_RESULT: Final = frozenset({
+    "criterion_name", "evaluator_type", "evaluator_id", "evaluator_version", "evaluator_kind", "normalized",
+    "threshold", "probability", "probability_given_sampled", "sampling_reason", "started_ns", "ended_ns", "filler",
+})  # fmt: skip
+_KEPT_OF_AGGREGATED: Final = frozenset({
+    "overall_score", "timestamp", "evaluation_config_snapshot", "span", "started_ns", "ended_ns", "response_ended_ns",
+    "sampling_probability", "sampling_reason", "sampling_scope", "stream_end", "results", "input_snapshot",
+})  # fmt: skip
 _SHORTEST_NUMBER: Final = 10**6
 _SHORT_CHARS: Final = 64
 _MAX_KNOWN: Final = 1024

@@ -10,10 +10,10 @@ from asyncio import CancelledError
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
 
-from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, ValidationError, field_validator, model_validator
 
 from agenteval_otel.components import ListOf
-from agenteval_otel.components.explained import ComponentError, FriendlyErrors
+from agenteval_otel.components.explained import ComponentError, FriendlyErrors, explain_validation
 from agenteval_otel.components.loading import load_each, resolve
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models import EvaluationInput, EvaluationResult
@@ -118,10 +118,9 @@ def load_escalation(value: Any, *, path: str = "escalation") -> Escalation | boo
     if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
         raise ConfigurationError(f"expected a mapping, or false for none, found {type(value).__name__}", path=path)
     try:
-        return Escalation(**value)
-    except ConfigurationError as failure:
-        problems = [(None if where == "configuration" else where, text) for where, text in failure.problems]
-        raise ConfigurationError.of(problems).with_prefix(path) from None
+        return Escalation.model_validate(value)
+    except ValidationError as error:
+        raise explain_validation(error, Escalation, path=path) from None
 
 
 def _load_rule(value: Any, path: str) -> Sampler:

@@ -30,22 +30,15 @@ class RuleSampler(Sampler):
 
     ratio: float = Field(default=1.0, ge=0, le=1)
 
-    @cached_property
-    def _decisions(self) -> dict[tuple[bool | None, bool], SamplingDecision]:
-        """By what `matches` says, and whether the randomness is below the threshold; every call is asked about."""
-        reason, no_say = self.type, SamplingDecision(False, None, self.type, applies=False)
-        decisions: dict[tuple[bool | None, bool], SamplingDecision] = {(False, True): no_say, (False, False): no_say}
-        for below in (True, False):
-            decisions[None, below] = SamplingDecision(below, None, reason, applies=False, settled=False)
-            decisions[True, below] = SamplingDecision(below, self.ratio, reason)
-        return decisions
-
-    @cached_property
-    def _threshold(self) -> int:
-        return threshold_of(self.ratio)
-
     def decide(self, context: SamplingContext) -> SamplingDecision:
-        return self._decisions[self.matches(context), context.randomness < self._threshold]
+        return self._decision(context, self.matches(context), self.ratio)
+
+    def _decision(self, context: SamplingContext, matches: bool | None, ratio: float) -> SamplingDecision:
+        below = context.randomness < threshold_of(ratio)
+        if matches:
+            return SamplingDecision(below, ratio, self.type)
+        is_open = matches is None
+        return SamplingDecision(below and is_open, None, self.type, applies=False, settled=not is_open)
 
     def matches(self, context: SamplingContext) -> bool | None:
         """Whether the rule matches; None while too little is known."""
@@ -148,11 +141,11 @@ class FunctionSampler(RuleSampler, type="function"):
         if callable(getattr(returned, "item", None)):
             returned = returned.item()  # a number of an array library
         if isinstance(returned, bool) or context.evaluation_input is None:
-            return self._decisions[returned, context.randomness < self._threshold]
+            return self._decision(context, returned, self.ratio)
         if not isinstance(returned, int | float) or not 0 <= returned <= 1:
             wrong = f"expected a boolean or a ratio from 0 to 1, found {returned!r}"
             raise ConfigurationError(wrong[:200], path="function")
-        return SamplingDecision(context.randomness < threshold_of(returned), float(returned), self.type)
+        return self._decision(context, True, float(returned))
 
 
 def _facts(context: SamplingContext) -> AnswerFacts | None:
