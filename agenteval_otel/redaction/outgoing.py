@@ -126,8 +126,10 @@ class Redaction:
         if isinstance(value, Value):
             return self.model(value)
         if isinstance(value, Mapping):
-            keys = [self.text(key) if isinstance(key, str) else key for key in value]
-            pairs = {key: self._value(value[before], str(before)) for key, before in zip(keys, value, strict=True)}
+            pairs = {
+                self.text(key) if isinstance(key, str) else key: self._value(item, str(key))
+                for key, item in value.items()
+            }
             same = len(pairs) == len(value) and all(key in value and value[key] is item for key, item in pairs.items())
             return value if same else pairs
         if isinstance(value, list | tuple | set | frozenset):

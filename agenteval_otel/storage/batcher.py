@@ -82,7 +82,14 @@ class ResultBatcher:
         """Save an item of `size` bytes and wait for it; raises `StorageError`, or `OSError` of the file."""
         item = _Item(value, size)
         with self._lock:
-            self._admit(item)
+            if self._closed:
+                raise StorageError(f"{self._place}: closed")
+            if self._remaining_s() <= 0.0:
+                raise self._hung()
+            item.is_reserved = MEMORY.results.reserve(size)
+            if self._waiting_bytes and not item.is_reserved:  # a single item is saved whatever else waits
+                raise StorageError(f"{self._place}: does not keep up, {self._waiting_bytes} bytes wait")
+            self._waiting_bytes += size
             self._waiting.append(item)
             # A waiting job will save this item too.
             has_thread = self._worker.waiting > 0 or self._worker.submit(self._save_waiting)
@@ -122,16 +129,6 @@ class ResultBatcher:
             close_sink()
         self._worker.close(0.0)
         await asyncio.wait({closed.outcome}, timeout=HUNG_S)
-
-    def _admit(self, item: _Item) -> None:
-        if self._closed:
-            raise StorageError(f"{self._place}: closed")
-        if self._remaining_s() <= 0.0:
-            raise self._hung()
-        item.is_reserved = MEMORY.results.reserve(item.size)
-        if self._waiting_bytes and not item.is_reserved:  # a single item is saved whatever else waits in the process
-            raise StorageError(f"{self._place}: does not keep up, {self._waiting_bytes} bytes wait")
-        self._waiting_bytes += item.size
 
     def _save_waiting(self, *, may_wait: bool = True) -> None:
         while self._waiting:
