@@ -30,15 +30,23 @@ class RuleSampler(Sampler):
 
     ratio: float = Field(default=1.0, ge=0, le=1)
 
-    def decide(self, context: SamplingContext) -> SamplingDecision:
-        return self._decision(context, self.matches(context), self.ratio)
+    @cached_property
+    def _decisions(self) -> dict[bool | None, tuple[SamplingDecision, SamplingDecision]]:
+        """By what `matches` says, for randomness not below and below the threshold; built once: every call asks."""
+        yes = SamplingDecision(True, self.ratio, self.type)
+        no_say = SamplingDecision(False, None, self.type, applies=False)
+        unsettled = no_say._replace(settled=False)
+        return {
+            True: (yes._replace(sampled=False), yes), False: (no_say, no_say),
+            None: (unsettled, unsettled._replace(sampled=True)),
+        }  # fmt: skip
 
-    def _decision(self, context: SamplingContext, matches: bool | None, ratio: float) -> SamplingDecision:
-        below = context.randomness < threshold_of(ratio)
-        if matches:
-            return SamplingDecision(below, ratio, self.type)
-        is_open = matches is None
-        return SamplingDecision(below and is_open, None, self.type, applies=False, settled=not is_open)
+    @cached_property
+    def _threshold(self) -> int:
+        return threshold_of(self.ratio)
+
+    def decide(self, context: SamplingContext) -> SamplingDecision:
+        return self._decisions[self.matches(context)][context.randomness < self._threshold]
 
     def matches(self, context: SamplingContext) -> bool | None:
         """Whether the rule matches; None while too little is known."""
@@ -141,11 +149,11 @@ class FunctionSampler(RuleSampler, type="function"):
         if callable(getattr(returned, "item", None)):
             returned = returned.item()  # a number of an array library
         if isinstance(returned, bool) or context.evaluation_input is None:
-            return self._decision(context, returned, self.ratio)
+            return self._decisions[returned][context.randomness < self._threshold]
         if not isinstance(returned, int | float) or not 0 <= returned <= 1:
             wrong = f"expected a boolean or a ratio from 0 to 1, found {returned!r}"
             raise ConfigurationError(wrong[:200], path="function")
-        return self._decision(context, True, float(returned))
+        return SamplingDecision(context.randomness < threshold_of(returned), float(returned), self.type)
 
 
 def _facts(context: SamplingContext) -> AnswerFacts | None:
