@@ -1,21 +1,14 @@
-"""Intervals of weighted means, and differences between them."""
+"""Intervals of weighted means."""
 
 from __future__ import annotations
 
-import math
 import random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agenteval_otel.scoring.intervals import (
-    Estimate,
-    WeightedSums,
-    difference_of,
-    estimate_of,
-    wilson_interval,
-)
+from agenteval_otel.scoring.intervals import Estimate, WeightedSums, estimate_of, wilson_interval
 
 scores = st.floats(0, 1)
 weights = st.floats(1, 50)
@@ -39,27 +32,6 @@ def test_the_published_intervals_of_one_rate(passes: int, trials: int, low: floa
     result = estimated(passes, trials)
     assert (result.low, result.high) == pytest.approx((low, high), abs=5e-5)
     assert result.effective == pytest.approx(trials)
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "value", "low", "high"),
-    [((48, 80), (56, 70), 0.2, 0.0524, 0.3339), ((3, 10), (9, 10), 0.6, 0.1705, 0.8090)],
-)
-def test_the_published_intervals_of_a_difference(
-    first: tuple[int, int], second: tuple[int, int], value: float, low: float, high: float
-) -> None:
-    """So do those of the difference of two rates."""
-    result = difference_of(estimated(*first), estimated(*second))
-    assert (result.value, result.low, result.high) == pytest.approx((value, low, high), abs=5e-5)
-
-
-def test_the_pooled_test_of_two_rates() -> None:
-    """48 of 80 against 56 of 70: z = 0.2 / sqrt(p (1 - p) (1/80 + 1/70)) with p = 104/150."""
-    result = difference_of(estimated(48, 80), estimated(56, 70))
-    z = 0.2 / math.sqrt(104 / 150 * 46 / 150 * (1 / 80 + 1 / 70))
-    assert result.z == pytest.approx(z)
-    assert result.p_value == pytest.approx(math.erfc(z / math.sqrt(2)))
-    assert difference_of(estimated(5, 5), estimated(9, 9)).p_value == 1.0
 
 
 def test_uneven_sampling_is_undone() -> None:
@@ -91,37 +63,6 @@ def test_only_the_ratio_of_weights_matters(values: list[tuple[float, float]], fa
     assert result is not None
     assert scaled is not None
     assert (scaled.mean, scaled.low, scaled.high) == pytest.approx((result.mean, result.low, result.high), abs=1e-6)
-
-
-@given(scored, scored)
-def test_sums_are_put_together_and_taken_apart(
-    first: list[tuple[float, float]], second: list[tuple[float, float]]
-) -> None:
-    """The sums of two parts are those of the whole, and the whole without one part is the other."""
-    sums = [WeightedSums(), WeightedSums(), WeightedSums()]
-    for part, values in ((0, first), (1, second), (2, [*first, *second])):
-        for score, weight in values:
-            sums[part].add(score, weight)
-    together, rest = sums[0].plus(sums[1]), sums[2].plus(sums[0], sign=-1)
-    assert together.count == sums[2].count
-    assert rest.count == len(second)
-    assert (together.w, together.w2y2) == pytest.approx((sums[2].w, sums[2].w2y2), abs=1e-6)
-    assert (rest.w, rest.wy) == pytest.approx((sums[1].w, sums[1].wy), abs=1e-6)
-
-
-@given(scored, scored)
-def test_a_difference_turned_round_changes_its_sign_only(
-    first: list[tuple[float, float]], second: list[tuple[float, float]]
-) -> None:
-    """From a to b is minus from b to a, equally sure."""
-    before, after = estimate_of(first), estimate_of(second)
-    assert before is not None
-    assert after is not None
-    there, back = difference_of(before, after), difference_of(after, before)
-    assert there.value == pytest.approx(-back.value)
-    assert (there.low, there.high) == pytest.approx((-back.high, -back.low), abs=1e-9)
-    assert there.p_value == pytest.approx(back.p_value)
-    assert 0 <= there.p_value <= 1
 
 
 def test_of_nothing_there_is_no_estimate() -> None:

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agenteval_otel.scoring.probability import independent, known, nested, of_threshold, through_upstream, union, weight
+from agenteval_otel.sampling.trace import Upstream
+from agenteval_otel.scoring.probability import independent, known, nested, of_threshold, union, weight
 
 PROBABILITIES = st.floats(1e-6, 1.0)
 MAYBE = st.none() | PROBABILITIES
@@ -59,10 +60,10 @@ def test_sampling_upstream_by_the_same_randomness_nests(threshold: int, ratio: f
     """Kept upstream by ``ot=th`` and here by a ratio: min(p); by other randomness the product."""
     upstream = of_threshold(threshold)
     assert upstream is not None
-    assert through_upstream(ratio, upstream, same_randomness=True) == min(ratio, upstream)
-    assert through_upstream(ratio, upstream, same_randomness=False) == pytest.approx(ratio * upstream)
-    assert through_upstream(ratio, None, same_randomness=False) == ratio
-    assert through_upstream(None, upstream, same_randomness=True) is None
+    assert Upstream(upstream, same_randomness=True).applied(ratio) == min(ratio, upstream)
+    assert Upstream(upstream).applied(ratio) == pytest.approx(ratio * upstream)
+    assert Upstream().applied(ratio) == ratio
+    assert Upstream(upstream, same_randomness=True).applied(None) is None
 
 
 @pytest.mark.parametrize(("threshold", "expected"), [(0, 1.0), (1 << 55, 0.5), (1 << 56, None), (-1, None)])

@@ -173,16 +173,6 @@ def test_no_strategy_makes_up_a_score(strategy: str, pairs: list[tuple[str, bool
         assert result is None
 
 
-@pytest.mark.parametrize("weight", [1e308, 5e-324, 1e-300])
-def test_weights_at_the_ends_of_what_floats_hold_make_a_mean(weight: float) -> None:
-    """The mean asks only how the weights stand to each other, not how large they are."""
-    criteria = [EvaluationCriteria(name=name, scale="numeric", weight=weight) for name in "abcd"]
-    result = overall_score(
-        [scored(value, name) for name, value in zip("abcd", (0, 1, 0.5, 0.5), strict=True)], criteria
-    )
-    assert result == pytest.approx(0.5)
-
-
 @pytest.mark.parametrize("given_back", [math.nan, math.inf, -0.1, 1.1])
 def test_what_a_strategy_makes_up_is_no_score(given_back: float) -> None:
     """A strategy of the user's own that gives no number from 0 to 1 gives no overall score."""

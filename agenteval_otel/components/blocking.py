@@ -1,12 +1,8 @@
-"""Parts of the user's that run on the background thread beside evaluators: one that blocks it is named and left out.
-
-A ``capture=`` function, a sampler that reads answers, a redactor, a ground-truth store, a storage provider. The
-watchdog asks which of them a thread is in. A part that blocked three times within ten minutes is quarantined until the
-first of these is ten minutes old; until then it fails, as if it raised.
-"""
+"""Parts of the user's that run on the background thread beside evaluators: one that blocks it is named and left out."""
 
 from __future__ import annotations
 
+import contextlib
 import time
 import types
 import weakref
@@ -29,7 +25,8 @@ reset_in_child(_RUNNING.clear)
 class UserPart:
     """One part. As a context manager it marks that the part runs on this thread.
 
-    Entering it raises `EvaluationError` (``quarantined``) while the part is quarantined.
+    A part that blocked three times within ten minutes is quarantined until the first of these is ten minutes old:
+    entering it raises `EvaluationError` (``quarantined``).
     """
 
     def __init__(self, name: str) -> None:
@@ -41,9 +38,8 @@ class UserPart:
 
     def __enter__(self) -> None:
         if len(self._blocked) == _MAX_BLOCKED and time.monotonic() - self._blocked[0] < _FORGOTTEN_AFTER_S:
-            raise EvaluationError(
-                f"quarantined: {self.name} blocked the background thread too often", error_type="quarantined"
-            )
+            message = f"quarantined: {self.name} blocked the background thread too often"
+            raise EvaluationError(message, error_type="quarantined")
         self.begin()
 
     def __exit__(self, *_: object) -> None:
@@ -54,7 +50,6 @@ class UserPart:
         _RUNNING.setdefault(get_ident(), []).append(self)
 
     def end(self) -> None:
-        """It runs no more."""
         if running := _RUNNING.get(get_ident()):
             running.pop()
 
@@ -62,10 +57,8 @@ class UserPart:
         """It blocked the background thread for so long; from any thread."""
         self._blocked.append(time.monotonic())
         if len(self._blocked) == _MAX_BLOCKED:
-            log.warning(
-                "part_quarantined", part=self.name, blocked_s=round(seconds, 2),
-                reason=f"it blocked the background thread {_MAX_BLOCKED} times within ten minutes",
-            )  # fmt: skip
+            reason = f"it blocked the background thread {_MAX_BLOCKED} times within ten minutes"
+            log.warning("part_quarantined", part=self.name, blocked_s=round(seconds, 2), reason=reason)
 
 
 def part_of(kind: str, owner: Any) -> UserPart:
@@ -76,20 +69,15 @@ def part_of(kind: str, owner: Any) -> UserPart:
         return known[1]
     names = (getattr(owner, "type", None), getattr(owner, "__qualname__", None), type(owner).__qualname__)
     part = UserPart(f"{kind}:{next(name for name in names if isinstance(name, str))}")
-    try:
+    with contextlib.suppress(TypeError):  # it takes no weak reference: named, and never quarantined
         _PARTS[key] = weakref.ref(owner, lambda _: _PARTS.pop(key, None)), part
-    except TypeError:  # it takes no weak reference: named, and never quarantined
-        pass
     return part
 
 
 def running_part(thread_id: int) -> UserPart | None:
     """The part that runs on a thread at this moment; from any thread."""
-    running = _RUNNING.get(thread_id)
-    try:
-        return running[-1] if running else None
-    except IndexError:  # it ended in this moment
-        return None
+    running = tuple(_RUNNING.get(thread_id, ()))
+    return running[-1] if running else None
 
 
 @types.coroutine

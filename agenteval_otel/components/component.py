@@ -1,24 +1,16 @@
-"""Component: a frozen model that configuration chooses by ``type``."""
+"""Component: a frozen model that configuration chooses by ``type``, and the registry of each contract's types."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections import UserDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    SerializationInfo,
-    SerializerFunctionWrapHandler,
-    ValidationError,
-    computed_field,
-    model_serializer,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, ValidationError, computed_field, model_serializer, model_validator
 from pydantic.alias_generators import to_camel
 
 from agenteval_otel.components.explained import FriendlyErrors, explain_validation
@@ -49,46 +41,20 @@ class FreshCopies(_Model):
         return {**state, "__dict__": {name: value for name, value in state["__dict__"].items() if name in fields}}
 
 
-class Registry(MutableMapping[str, Any]):
-    """The classes of a contract by their words.
+class Registry(UserDict[str, Any]):
+    """The classes of a contract by their types; in the place of an announced one its module, imported when chosen."""
 
-    A room may announce words of classes that it has in modules of its own: they can be chosen like the others, and are
-    imported when they are.
-    """
-
-    def __init__(self) -> None:
-        self._classes: dict[str, Any] = {}
-        self._announced: dict[str, str] = {}
-
-    def announce(self, module: str, *words: str) -> None:
-        """The module registers the words when it is imported."""
-        self._announced |= dict.fromkeys(words, module)
-
-    def taken_by(self, name: str, *, by: str) -> Any:
-        """The class that has the word when the module `by` registers one; None where it is free."""
-        if self._announced.get(name) == by:  # which is being imported now
-            return self._classes.get(name)
-        return self.get(name)
+    def announce(self, module: str, *types: str) -> None:
+        """The module registers the types when it is imported."""
+        self.data |= dict.fromkeys(types, module)
 
     def __getitem__(self, name: str) -> Any:
-        if name not in self._classes and name in self._announced:
-            import_module(self._announced[name])
-        return self._classes[name]
-
-    def __setitem__(self, name: str, registered: Any) -> None:
-        self._classes[name] = registered
-
-    def __delitem__(self, name: str) -> None:
-        del self._classes[name]
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._classes or name in self._announced
+        if isinstance(self.data[name], str):
+            import_module(self.data[name])
+        return self.data[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(dict.fromkeys((*self._announced, *self._classes)))
-
-    def __len__(self) -> int:
-        return len(self._announced.keys() | self._classes.keys())
+        return iter(tuple(self.data))  # an import may register further ones
 
 
 T = TypeVar("T")
@@ -102,23 +68,18 @@ else:
 class Component(FreshCopies, BaseModel, metaclass=FriendlyErrors):
     """A part chosen by ``type``: frozen, strict about unknown fields, dumped with its type.
 
-    Field names are snake_case; camelCase is read too and written with ``by_alias``. Lazily made parts belong into
-    `functools.cached_property`.
+    A direct subclass with ``contract="..."`` in the class line is an extension point; an implementation names its
+    ``type="..."`` there. Field names are snake_case; camelCase is read too and written with ``by_alias``. Lazily made
+    parts belong into `functools.cached_property`.
     """
 
     model_config = ConfigDict(
-        frozen=True,
-        extra="forbid",
-        alias_generator=to_camel,
-        validate_by_name=True,
-        validate_by_alias=True,
+        frozen=True, extra="forbid", alias_generator=to_camel, validate_by_name=True, validate_by_alias=True,
         loc_by_alias=False,  # errors use the documented names
-        arbitrary_types_allowed=True,
-        ignored_types=(cached_property,),
+        arbitrary_types_allowed=True, ignored_types=(cached_property,),
         defer_build=True,  # of the many parts that are there a process uses few: import would pay for all
-        hide_input_in_errors=True,
-        allow_inf_nan=False,
-    )
+        hide_input_in_errors=True, allow_inf_nan=False,
+    )  # fmt: skip
 
     contract: ClassVar[str] = "component"
     component_type: ClassVar[str] = ""
@@ -136,7 +97,8 @@ class Component(FreshCopies, BaseModel, metaclass=FriendlyErrors):
             return
         if type is None:
             return
-        had = cls.registry.taken_by(type, by=cls.__module__)
+        is_announced_here = cls.registry.data.get(type) == cls.__module__
+        had = None if is_announced_here else cls.registry.get(type)
         if had is not None and had.__qualname__ != cls.__qualname__:
             raise ConfigurationError(f"{cls.contract} type {type!r} is taken by {had.__module__}.{had.__qualname__}")
         cls.component_type = type
@@ -158,7 +120,7 @@ class Component(FreshCopies, BaseModel, metaclass=FriendlyErrors):
         return {key: value for key, value in data.items() if key != "type"}
 
     @model_serializer(mode="wrap")
-    def _masked(self, dump: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:
+    def _masked(self, dump: Callable[[Any], dict[str, Any]], info: Any) -> dict[str, Any]:
         # Dumps are shown, logged and stored: secrets are in them only on request.
         context, out = info.context or {}, self.fingerprint_exclude
         fields = {name: value for name, value in dump(self).items() if name not in out or not context.get("versioned")}
@@ -180,20 +142,13 @@ class Component(FreshCopies, BaseModel, metaclass=FriendlyErrors):
         return hashlib.sha256(self.fingerprint_source().encode("utf-8", "replace")).hexdigest()[:12]
 
     def fingerprint_source(self) -> str:
-        """Its configuration as sorted JSON, without the fields in `fingerprint_exclude`, its own and its parts'.
-
-        It takes as long as a dump, so callers that need it often keep it.
-        """
+        """Its configuration as sorted JSON, without `fingerprint_exclude`, its own and its parts'; slow as a dump."""
         fields = self.model_dump(mode="json", fallback=repr, context={"versioned": True})
         return json.dumps(fields, sort_keys=True, default=repr)
 
     @classmethod
     def load(cls, data: Mapping[str, Any], *, path: str | None = None, context: dict[str, Any] | None = None) -> Self:
-        """Build from configuration; errors name the field's path.
-
-        Raises:
-            ConfigurationError: With the path of the field, its value and what was expected.
-        """
+        """Build from configuration; a `ConfigurationError` has the field's path, its value and what was expected."""
         try:
             return cls.model_validate(dict(data), context=context)
         except ValidationError as error:

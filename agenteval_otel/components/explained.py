@@ -23,7 +23,6 @@ class FriendlyErrors(ModelMetaclass):
     if not TYPE_CHECKING:  # type checkers take the signature from the fields
 
         def __call__(cls, *args: Any, **fields: Any) -> Any:
-            """Build an instance, as pydantic does, with the error explained."""
             try:
                 return super().__call__(*args, **fields)
             except ValidationError as error:
@@ -56,9 +55,7 @@ def explain_validation(
 class ComponentError(ValueError):
     """What a validator found wrong with a part that it loaded: the model's other fields are then still checked.
 
-    Args:
-        failure: Its paths begin with the name of a field of the model.
-        of_model: The validator is one of the whole model.
+    The failure's paths begin with the name of a field; `of_model`: the validator is one of the whole model.
     """
 
     def __init__(self, failure: ConfigurationError, *, of_model: bool = False) -> None:
@@ -122,13 +119,12 @@ _EXPECTED = {
 def _expected(item: Any) -> str:
     """The expected value, in the words of a settings file instead of Python's."""
     words = _EXPECTED.get(item["type"])
-    if words is not None:
-        bounds = item.get("ctx", {}).items()
-        return "expected " + words.format(
-            **{key: f"{value:g}" if isinstance(value, float) else value for key, value in bounds}
-        )
-    message: str = item["msg"]
-    return message.removeprefix("Value error, ").replace("Input should be ", "expected ", 1)
+    if words is None:
+        message: str = item["msg"]
+        return message.removeprefix("Value error, ").replace("Input should be ", "expected ", 1)
+    bounds = item.get("ctx", {}).items()
+    shown = {key: f"{value:g}" if isinstance(value, float) else value for key, value in bounds}
+    return f"expected {words.format(**shown)}"
 
 
 def _received(expected: str, item: Any) -> str:

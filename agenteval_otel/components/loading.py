@@ -1,7 +1,4 @@
-"""Loading components: from a mapping, a type's name, a class or an object, after the plugins that settings list.
-
-Importing a plugin runs its code with the process's rights, so nothing is imported that is not listed.
-"""
+"""Loading components: from a mapping, a type's name, a class or an object, after the plugins that settings list."""
 
 from __future__ import annotations
 
@@ -19,21 +16,14 @@ T = TypeVar("T")
 
 
 def resolve(contract: type[C], value: Any, *, path: str | None = None, context: dict[str, Any] | None = None) -> C:
-    """Turn an instance, a ``{type: ...}`` mapping or the name of a type into a component of the contract.
-
-    Raises:
-        ConfigurationError: Not a component, unknown type (names the known ones) or wrong fields.
-    """
+    """Turn an instance, a ``{type: ...}`` mapping or the name of a type into a component, or `ConfigurationError`."""
     if isinstance(value, contract):
         return value
     if isinstance(value, str):
         value = {"type": value}
     if not isinstance(value, Mapping):
-        type_name = value.__class__.__name__
-        raise ConfigurationError(
-            f"expected an instance of {contract.__name__}, a mapping with 'type' or a type's name, found {type_name}",
-            path=path,
-        )
+        expected = f"expected an instance of {contract.__name__}, a mapping with 'type' or a type's name"
+        raise ConfigurationError(f"{expected}, found {value.__class__.__name__}", path=path)
     name = value.get("type")
     if not isinstance(name, str) or name not in contract.registry:
         wrong = "'type' is missing" if name is None else f"unknown {contract.contract} type {name!r}"
@@ -46,15 +36,7 @@ def resolve_or_wrap(
 ) -> C:
     """As `resolve`; besides, a class gives an instance with default settings, and `wrap` makes one of other objects.
 
-    Args:
-        contract: The contract of the component.
-        value: What a caller or a configuration wrote.
-        wrap: Gives None for an object that cannot be taken.
-        expected: What can be, in words, before "a mapping with 'type' or the name of a type".
-        path: Where the value stands.
-
-    Raises:
-        ConfigurationError: None of these, an unknown type, or wrong settings.
+    `wrap` gives None for an object that cannot be taken, and `expected` says in words what can be.
     """
     if isinstance(value, (contract, Mapping, str)):
         return resolve(contract, value, path=path)
@@ -64,18 +46,12 @@ def resolve_or_wrap(
     elif value is not None and (wrapped := wrap(value)) is not None:
         return wrapped
     known = ", ".join(sorted(contract.registry))
-    raise ConfigurationError(
-        f"expected {expected}, a mapping with 'type' or the name of a type ({known}), found {type(value).__name__}",
-        path=path,
-    )
+    wanted = f"expected {expected}, a mapping with 'type' or the name of a type ({known})"
+    raise ConfigurationError(f"{wanted}, found {type(value).__name__}", path=path)
 
 
 def load_each(load: Callable[[Any, str], T], values: Iterable[Any], *, path: str) -> tuple[T, ...]:
-    """Load every entry of a list with `load(value, path)`; one error reports the problems of all.
-
-    Raises:
-        ConfigurationError: With the problems of all entries.
-    """
+    """Load every entry of a list with `load(value, path)`; the `ConfigurationError` has the problems of all entries."""
     loaded: list[T] = []
     problems: list[tuple[str | None, str]] = []
     for index, value in enumerate(values):
@@ -88,28 +64,22 @@ def load_each(load: Callable[[Any, str], T], values: Iterable[Any], *, path: str
     return tuple(loaded)
 
 
-_GROUP = "agenteval_otel."
-
-
 def import_plugins(names: Sequence[str]) -> None:
-    """Import each: the entry point of that name in one of our groups, else the module.
+    """Import each: the entry point of that name in one of our groups, else the module. That runs its code.
 
-    Raises:
-        ConfigurationError: Neither is there, or it broke while it was imported; with ``plugins[<index>]`` as path.
+    A `ConfigurationError` has ``plugins[<index>]`` as path.
     """
     load_each(_import, names, path="plugins")
 
 
 def _import(name: str, path: str) -> None:
-    points = [point for point in metadata.entry_points(name=name) if point.group.startswith(_GROUP)]
+    points = [point for point in metadata.entry_points(name=name) if point.group.startswith("agenteval_otel.")]
     try:
         for point in points:
             point.load()
         if not points:
             importlib.import_module(name)
     except (Exception, SystemExit) as error:
+        wrong = f"{name!r} cannot be imported, neither as an entry point nor as a module"
         text = str(error).replace("\n", " ")[:200]
-        raise ConfigurationError(
-            f"{name!r} cannot be imported, neither as an entry point nor as a module: {type(error).__name__}: {text}",
-            path=path,
-        ) from error
+        raise ConfigurationError(f"{wrong}: {type(error).__name__}: {text}", path=path) from error

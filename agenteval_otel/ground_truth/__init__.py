@@ -3,10 +3,4 @@
 from agenteval_otel.ground_truth.base import GroundTruth, GroundTruthStore
 from agenteval_otel.ground_truth.file_store import CsvGroundTruthStore, FileGroundTruthStore, JsonlGroundTruthStore
 
-__all__ = [
-    "CsvGroundTruthStore",
-    "FileGroundTruthStore",
-    "GroundTruth",
-    "GroundTruthStore",
-    "JsonlGroundTruthStore",
-]
+__all__ = ["CsvGroundTruthStore", "FileGroundTruthStore", "GroundTruth", "GroundTruthStore", "JsonlGroundTruthStore"]

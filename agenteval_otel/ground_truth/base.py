@@ -59,21 +59,8 @@ class GroundTruthStore(Component, contract="ground_truth"):
         return ()
 
 
-def module_of(evaluation_input: EvaluationInput) -> str | None:
-    """The part of the system that a question was put to: ``metadata["module"]`` if it is set, else the agent."""
-    module = (evaluation_input.metadata or {}).get("module")
-    for name in (module, evaluation_input.agent, evaluation_input.agent_id):
-        if isinstance(name, str) and name.strip():
-            return name
-    return None
-
-
 def load_store(value: Any, *, path: str = "ground_truth") -> GroundTruthStore | None:
-    """A store from an instance, a ``{type: ...}`` mapping or None.
-
-    Raises:
-        ConfigurationError: Neither, an unknown type, or wrong settings: with a file that cannot be used, its line.
-    """
+    """A store from an instance, a ``{type: ...}`` mapping or None; else `ConfigurationError`."""
     return None if value is None else resolve(GroundTruthStore, value, path=path)
 
 

@@ -17,13 +17,16 @@ from typing import Any, Final, Literal, Self
 from pydantic import Field, model_validator
 
 from agenteval_otel.errors import ConfigurationError
-from agenteval_otel.ground_truth.base import GroundTruth, GroundTruthStore, module_of
+from agenteval_otel.ground_truth.base import GroundTruth, GroundTruthStore
 from agenteval_otel.ground_truth.index import MAX_ORIGINAL_ROWS, QuestionIndex, Row, SubstringIndex
 from agenteval_otel.models import EvaluationInput
 from agenteval_otel.runtime.worker import Worker
 
 _CHECK_EVERY_S = 1.0
 _MAX_PROBLEMS = 16
+_FIELDS: Final = {
+    "userprompt": "UserPrompt", "expectedoutput": "ExpectedOutput", "category": "Category", "module": "Module",
+}  # fmt: skip
 
 
 class FileGroundTruthStore(GroundTruthStore):
@@ -31,11 +34,10 @@ class FileGroundTruthStore(GroundTruthStore):
 
     The same question comes first: equal but for case, Unicode form and whitespace. Otherwise the nearest row that the
     prompt contains as whole words, or that contains the prompt. Candidates are the rows of the input's module
-    (`module_of`) and those without a module; if the module has no rows, all.
+    (``metadata["module"]`` if it is set, else the agent) and those without a module; if the module has no rows, all.
 
-    Reads the file when it is created, which blocks. A lookup takes tens of microseconds. Once a second, at a lookup,
-    the file's times and size are compared; a changed file is read on a thread that exists only for that, while the old
-    rows answer.
+    Reads the file when it is created, which blocks. A lookup takes tens of microseconds. Once a second, at a lookup, it
+    is compared; a changed file is read on a thread of its own, while the old rows answer.
 
     Attributes:
         path: The file, UTF-8.
@@ -62,7 +64,10 @@ class FileGroundTruthStore(GroundTruthStore):
 
     def find(self, evaluation_input: EvaluationInput) -> GroundTruth | None:
         """The reference answer for the prompt, in the module of the input."""
-        return self._file.latest().find(evaluation_input.prompt, module_of(evaluation_input))
+        module = (evaluation_input.metadata or {}).get("module")
+        names = (module, evaluation_input.agent, evaluation_input.agent_id)
+        name = next((name for name in names if isinstance(name, str) and name.strip()), None)
+        return self._file.latest().find(evaluation_input.prompt, name)
 
     def rows(self, module: str | None = None) -> tuple[Row, ...]:
         """The rows, or those of a module (ignoring the case of its name), in the order of the file."""
@@ -76,11 +81,7 @@ class FileGroundTruthStore(GroundTruthStore):
 
     @classmethod
     def read_rows(cls, path: Path, lines: Iterable[str]) -> Iterator[Row]:
-        """The rows of the file's lines. Implement it for another format.
-
-        Raises:
-            ConfigurationError: Names the file, the line and what is wrong there.
-        """
+        """The rows of the file's lines; a `ConfigurationError` names the file and the line. For other formats."""
         raise NotImplementedError
 
     @cached_property
@@ -142,21 +143,9 @@ class JsonlGroundTruthStore(FileGroundTruthStore, type="jsonl"):
 
 
 class IndexedFile:
-    """The index of a file's rows, which follows the file.
+    """The index of a file's rows, which follows the file. Any thread may call; none waits for the file.
 
-    A changed file is read on a thread of its own; one that cannot be used leaves the index as it was. Any thread may
-    call; none waits for the file.
-
-    Args:
-        path: The file.
-        read: Reads it; called here, and later on that thread.
-        clock: Seconds, monotonic.
-
-    Raises:
-        ConfigurationError: The first reading failed.
-
-    Attributes:
-        problems: Why changed files could not be used.
+    A changed file that cannot be used leaves the index as it was, and its error in `problems`.
     """
 
     def __init__(
@@ -200,11 +189,6 @@ def _signature(path: Path) -> tuple[int, ...] | None:
         return None
     # With the time of the inode's last change: of the rights, or of a copy that keeps the modification time.
     return status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_dev, status.st_ino
-
-
-_FIELDS: Final = {
-    "userprompt": "UserPrompt", "expectedoutput": "ExpectedOutput", "category": "Category", "module": "Module",
-}  # fmt: skip
 
 
 def _field_name(name: str) -> str:
@@ -253,18 +237,17 @@ def _refuse(constant: str) -> Any:
 
 
 def _expect_fields(path: Path, line: int, fields: Collection[str]) -> None:
-    missing = [name for field, name in list(_FIELDS.items())[:2] if field not in fields]
+    missing = [_FIELDS[field] for field in ("userprompt", "expectedoutput") if field not in fields]
     if missing:
         raise _wrong(path, line, f"{' and '.join(missing)} missing; expected {', '.join(_FIELDS.values())}")
 
 
 def _row(path: Path, line: int, fields: Mapping[str, Any]) -> Row:
-    prompt = fields["userprompt"]
-    if not isinstance(prompt, str) or not prompt.strip():
-        raise _wrong(
-            path, line, "UserPrompt is empty" if prompt is None or isinstance(prompt, str) else "UserPrompt is no text"
-        )
-    names = [fields.get(field) for field in ("category", "module")]
+    prompt, names = fields["userprompt"], [fields.get(field) for field in ("category", "module")]
+    if not isinstance(prompt, str | None):
+        raise _wrong(path, line, "UserPrompt is no text")
+    if not prompt or not prompt.strip():
+        raise _wrong(path, line, "UserPrompt is empty")
     if any(not isinstance(name, str | None) for name in names):
         raise _wrong(path, line, "Category and Module are expected to be text")
     category, module = ((name or "").strip() or None for name in names)

@@ -8,7 +8,7 @@ from array import array
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable
-from itertools import accumulate
+from itertools import accumulate, islice
 from operator import attrgetter
 from typing import Any, Literal, NamedTuple
 
@@ -16,15 +16,10 @@ from agenteval_otel.ground_truth.base import GroundTruth
 from agenteval_otel.models.inputs import is_blank
 from agenteval_otel.runtime.text import composed
 
-MAX_PARTIAL_CHARACTERS = 16_384
-"""A longer prompt finds only the same question."""
-MAX_ORIGINAL_ROWS = 5_000
-"""``matching: original`` looks at every row; more rows would block the background thread for milliseconds."""
-_MAX_CANDIDATES = 5_000
-"""Rows, or positions in the prompt, that a partial match looks at: about a millisecond."""
-_MAX_SCANNED = 20_000_000
-"""Rows times characters of the prompt that ``matching: original`` scans; beyond it finds only the same question."""
-
+_MAX_PARTIAL_CHARACTERS = 16_384  # a longer prompt finds only the same question
+MAX_ORIGINAL_ROWS = 5_000  # of ``matching: original``, which looks at every row: milliseconds
+_MAX_CANDIDATES = 5_000  # rows, or stretches of the prompt, that a partial match looks at: about a millisecond
+_MAX_SCANNED = 20_000_000  # rows times characters of the prompt that ``matching: original`` looks at
 # Scripts without spaces between words: each character counts as a word.
 _SPACELESS = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
@@ -45,8 +40,7 @@ class Row(NamedTuple):
 class NormalizedQuery(NamedTuple):
     """A text as it is compared: composed (NFC), case folded, each run of whitespace one space; and its words.
 
-    The phrase has a space before and after each word, so a phrase contains another one if it does as text. A text
-    that is too long for a partial match has no words.
+    The phrase has a space around each word. A text that is too long for a partial match has no words.
     """
 
     text: str
@@ -55,9 +49,8 @@ class NormalizedQuery(NamedTuple):
 
     @classmethod
     def of(cls, text: str) -> NormalizedQuery:
-        """Normalize a text."""
         normalized = _normalized(text)
-        words = _words_of(normalized) if len(text) <= MAX_PARTIAL_CHARACTERS else []
+        words = _words_of(normalized) if len(text) <= _MAX_PARTIAL_CHARACTERS else []
         return cls(normalized, words, f" {' '.join(words)} ")
 
 
@@ -72,8 +65,7 @@ class _Entry(NamedTuple):
 
 
 _Match = tuple[_Entry | None, Literal["exact", "partial"], float]
-_Firsts = dict[str, tuple[_Entry, ...]]
-"""The first row of each module for a text, in the order of the file."""
+_Firsts = dict[str, tuple[_Entry, ...]]  # the first row of each module for a text, in the order of the file
 
 
 class QuestionIndex:
@@ -81,11 +73,6 @@ class QuestionIndex:
 
     The same question comes first. Otherwise the nearest row that the prompt contains, or that contains the prompt, as
     whole words: the one with the largest share. Of equal shares a row inside the prompt wins, then the first one.
-
-    Args:
-        rows: In the order of the file.
-        min_words: Words that the two must have in common, one after another.
-        min_share: Words of the shorter over those of the longer, at least.
     """
 
     def __init__(self, rows: Iterable[Row], *, min_words: int = 1, min_share: float = 1.0) -> None:
@@ -104,20 +91,14 @@ class QuestionIndex:
         return tuple(row for row in self.rows if row.module and _module_key(row.module) == _module_key(module))
 
     def find(self, prompt: str | None, module: str | None = None) -> GroundTruth | None:
-        """The answer to a prompt, from the module's rows and those without a module; from all if the module has none.
-
-        None without a prompt, where no row matches, and where the row that matches has a blank answer.
-        """
+        """The answer to a prompt, from the module's rows and those without a module; of all where it has no rows."""
         if not prompt or not prompt.strip():
             return None
         name = _module_key(module)
         entry, match, share = self._match(prompt, name if name in self._modules else None)
         if entry is None or is_blank(entry.row.answer):
             return None
-        row = entry.row
-        return GroundTruth(
-            answer=row.answer, prompt=row.prompt, category=row.category, module=row.module, match=match, share=share
-        )
+        return GroundTruth(**entry.row._asdict(), match=match, share=share)
 
     def _entry(self, row: Row) -> _Entry:
         query = NormalizedQuery.of(row.prompt)
@@ -127,8 +108,6 @@ class QuestionIndex:
 
     def _build(self) -> None:
         self._by_phrase: _Firsts = {}
-        # By the first `min_words` words: the lengths of the rows that begin with them, the longest first.
-        self._lengths: dict[str, list[int]] = {}
         # By word: the positions, in order of length, of the rows that contain it.
         self._positions: defaultdict[str, array[int]] = defaultdict(lambda: array("I"))
         self._entries = sorted(
@@ -136,12 +115,9 @@ class QuestionIndex:
              if entry.length >= self._min_words and _add(self._by_phrase, entry.phrase, entry)),
             key=attrgetter("length"),
         )  # fmt: skip
+        self._lengths = sorted({entry.length for entry in self._entries}, reverse=True)
         for position, entry in enumerate(self._entries):
-            words = entry.phrase.split()
-            lengths = self._lengths.setdefault(" ".join(["", *words[: self._min_words], ""]), [])
-            if entry.length not in lengths:
-                lengths.insert(0, entry.length)
-            for word in set(words):
+            for word in set(entry.phrase.split()):
                 self._positions[word].append(position)
 
     def _match(self, prompt: str, module: str | None) -> _Match:
@@ -159,34 +135,30 @@ class QuestionIndex:
 
     def _inside(self, query: NormalizedQuery, module: str | None) -> _Entry | None:
         """The longest row that the prompt contains."""
-        phrase, count = query.phrase, len(query.words)
+        count = len(query.words)
         shortest = max(self._min_words, math.ceil(self._min_share * count))
         # Where the space before each word is, and the one after the last.
         starts = [0, *accumulate(len(word) + 1 for word in query.words)]
-        best: _Entry | None = None
-        candidates = 0
-        for at in range(count - shortest + 1):
-            for length in self._lengths.get(phrase[starts[at] : starts[at + self._min_words] + 1], ()):
-                if length < shortest or (best and length <= best.length) or candidates >= _MAX_CANDIDATES:
-                    break
-                if at + length <= count:
-                    candidates += 1
-                    best = _first(self._by_phrase, phrase[starts[at] : starts[at + length] + 1], module) or best
-        return best
+        stretches = (
+            query.phrase[starts[at] : starts[at + length] + 1]
+            for length in self._lengths if shortest <= length <= count
+            for at in range(count - length + 1)
+        )  # fmt: skip
+        entries = (_first(self._by_phrase, stretch, module) for stretch in islice(stretches, _MAX_CANDIDATES))
+        return next(filter(None, entries), None)
 
     def _around(self, query: NormalizedQuery, module: str | None) -> _Entry | None:
         """The shortest row that contains the prompt, looked for among the rows of its rarest word."""
-        phrase, count = query.phrase, len(query.words)
-        longest = int(count / self._min_share)
+        count = len(query.words)
         if not all(word in self._positions for word in query.words):
             return None
         rarest = min((self._positions[word] for word in query.words), key=len)
         begin = bisect_left(rarest, count, key=lambda position: self._entries[position].length)
         for position in rarest[begin : begin + _MAX_CANDIDATES]:
             entry = self._entries[position]
-            if entry.length > longest:
+            if entry.length > int(count / self._min_share):
                 break
-            if phrase in entry.phrase and entry.applies_to(module):
+            if query.phrase in entry.phrase and entry.applies_to(module):
                 return entry
         return None
 
@@ -222,7 +194,6 @@ def _normalized(text: str) -> str:
 
 
 def _words_of(text: str) -> list[str]:
-    """Runs of letters and digits."""
     words: list[str] = (_ASCII_WORD if text.isascii() else _WORD).findall(text)
     return words
 

@@ -1,11 +1,8 @@
-"""What goes out of the process: inputs, results and plain data, redacted with every redactor that is configured.
-
-Where a redactor raises, `FAILED` stands in the text's place, and the failure is reported. Numbers and texts under a
-telling name (``{"password": "..."}``) are read together with that name.
-"""
+"""What goes out of the process: inputs, results and plain data, redacted with every redactor that is configured."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -26,14 +23,14 @@ _ANY: Final = TypeAdapter(Any)
 
 # Of the configuration, counted or measured: not a person's.
 _KEPT_OF_INPUT: Final = frozenset({"criteria", "timestamp", "usage", "cost", "duration_s", "stream_end"})
-_KEPT_OF_RESULT: Final = frozenset(
-    {"criterion_name", "evaluator_type", "evaluator_id", "evaluator_version", "evaluator_kind", "normalized",
-     "threshold", "probability", "probability_given_sampled", "sampling_reason", "started_ns", "ended_ns", "filler"}
-)  # fmt: skip
-_KEPT_OF_AGGREGATED: Final = frozenset(
-    {"overall_score", "timestamp", "evaluation_config_snapshot", "span", "started_ns", "ended_ns", "response_ended_ns",
-     "sampling_probability", "sampling_reason", "sampling_scope", "stream_end", "results", "input_snapshot"}
-)  # fmt: skip
+_KEPT_OF_RESULT: Final = frozenset({
+    "criterion_name", "evaluator_type", "evaluator_id", "evaluator_version", "evaluator_kind", "normalized",
+    "threshold", "probability", "probability_given_sampled", "sampling_reason", "started_ns", "ended_ns", "filler",
+})  # fmt: skip
+_KEPT_OF_AGGREGATED: Final = frozenset({
+    "overall_score", "timestamp", "evaluation_config_snapshot", "span", "started_ns", "ended_ns", "response_ended_ns",
+    "sampling_probability", "sampling_reason", "sampling_scope", "stream_end", "results", "input_snapshot",
+})  # fmt: skip
 _SHORTEST_NUMBER: Final = 10**6
 _SHORT_CHARS: Final = 64
 _MAX_KNOWN: Final = 1024
@@ -42,9 +39,9 @@ _MAX_KNOWN: Final = 1024
 class Redaction:
     """Applies redactors, in order, to all that leaves; blocks for as long as they take. Remembers short texts only.
 
-    Args:
-        redactors: With an empty sequence everything stays as it is.
-        on_failure: Called with the type of a redactor that raised, and the error.
+    What holds nothing to take out comes back as the same object. Where a redactor raises, `FAILED` stands in the text's
+    place, and `on_failure` gets its type and the error. Numbers and texts under a telling name
+    (``{"password": "..."}``) are read together with that name.
     """
 
     def __init__(
@@ -57,41 +54,51 @@ class Redaction:
     def __repr__(self) -> str:
         return f"<Redaction {', '.join(redactor.type for redactor in self.redactors) or 'off'}>"
 
-    def text(self, text: str) -> str:
-        """The text to let out; `FAILED` where a redactor raised."""
-        return self._short("", text)
-
-    def short(self, name: str, text: str | None) -> str | None:
-        """A text under its field's name, such as an id or a label, to let out."""
-        return None if text is None else self._short(name, text)
-
-    def _short(self, name: str, text: str) -> str:
+    def text(self, text: str, name: str = "") -> str:
+        """The text, read with its field's name, to let out; `FAILED` where a redactor raised."""
         known = self._known.get((name, text))
         if known is None:
-            known = self._leaf(text, name)
+            by_name = self._by_name(text, name) if _tells(name[:64]) else None
+            known = self._redacted(text) if by_name is None else by_name
             if len(text) <= _SHORT_CHARS and len(name) <= _SHORT_CHARS and FAILED not in known:
                 if len(self._known) >= _MAX_KNOWN:
                     self._known.clear()
                 self._known[name, text] = known
         return text if known == text else known
 
-    def input(self, evaluation_input: EvaluationInput) -> EvaluationInput:
-        """The input to let out: the same object when there is nothing to take out."""
-        return self._model(evaluation_input, _KEPT_OF_INPUT)
+    def short(self, name: str, text: str | None) -> str | None:
+        """An id or a label to let out, read with its field's name."""
+        return None if text is None else self.text(text, name)
 
-    def model(self, value: V) -> V:
-        """A value of ours to let out: the same object when there is nothing to take out."""
-        return self._model(value, frozenset())
+    def input(self, evaluation_input: EvaluationInput) -> EvaluationInput:
+        """The input to let out."""
+        return self.model(evaluation_input, _KEPT_OF_INPUT)
 
     def result(self, aggregated: AggregatedEvaluationResult, *, snapshot: bool = True) -> AggregatedEvaluationResult:
         """The aggregated result to let out; `snapshot` tells whether its input is still to be redacted."""
         if not self.redactors:
             return aggregated
-        results = tuple(self._model(result, _KEPT_OF_RESULT) for result in aggregated.results)
-        update: dict[str, Any] = {"results": results}
+        update: dict[str, Any] = {"results": tuple(self.model(item, _KEPT_OF_RESULT) for item in aggregated.results)}
         if snapshot and aggregated.input_snapshot is not None:
             update["input_snapshot"] = self.input(aggregated.input_snapshot)
-        return self._model(copy_with(aggregated, update), _KEPT_OF_AGGREGATED)
+        return self.model(copy_with(aggregated, update), _KEPT_OF_AGGREGATED)
+
+    def model(self, value: V, kept: frozenset[str] = frozenset()) -> V:
+        """A value of ours to let out; the fields that are `kept` stay as they are."""
+        if not self.redactors:
+            return value
+        changed: dict[str, Any] = {}
+        extra = value.__pydantic_extra__ or {}
+        for name in (*_fields_of(type(value), kept), *extra):
+            before = value.__dict__[name] if name in value.__dict__ else extra[name]
+            try:
+                after = self._value(before, name)
+            except Exception as error:  # it has no form that can be redacted, by its depth or by its methods
+                self._on_failure("value", error)
+                after = _failed_like(before)
+            if after is not before:
+                changed[name] = after
+        return copy_with(value, changed) if changed else value
 
     def _redacted(self, text: str) -> str:
         for redactor in self.redactors:
@@ -105,45 +112,24 @@ class Redaction:
                 return FAILED
         return text
 
-    def _model(self, value: V, kept: frozenset[str]) -> V:
-        if not self.redactors:
-            return value
-        changed: dict[str, Any] = {}
-        extra = value.__pydantic_extra__ or {}
-        fields = value.__dict__ | extra if extra else value.__dict__
-        for name in (*_fields_of(type(value), kept), *extra):
-            before = fields[name]
-            kind = type(before)
-            if before is None or kind is bool or kind is float:
-                continue
-            after = self._short(name, before) if kind is str else self._guarded(name, before)
-            if after is not before:
-                changed[name] = after
-        return copy_with(value, changed) if changed else value
-
-    def _guarded(self, name: str, value: Any) -> Any:
-        """What has no form that can be redacted, by its depth or by its methods, does not leave."""
-        try:
-            return self._value(value, name)
-        except Exception as error:
-            self._on_failure("value", error)
-            return _failed_like(value)
-
     def _value(self, value: Any, name: str = "") -> Any:
         if value is None or isinstance(value, bool | float):
             return value
         if isinstance(value, str):
-            return self._short(name, value)
+            return self.text(value, name)
         if isinstance(value, int):
             if -_SHORTEST_NUMBER < value < _SHORTEST_NUMBER:
                 return value
             text = str(value)
-            redacted = self._short(name, text)
+            redacted = self.text(text, name)
             return value if redacted is text else redacted
         if isinstance(value, Value):
             return self.model(value)
         if isinstance(value, Mapping):
-            pairs = {self._key(key): self._value(item, str(key)) for key, item in value.items()}
+            pairs = {
+                self.text(key) if isinstance(key, str) else key: self._value(item, str(key))
+                for key, item in value.items()
+            }
             same = len(pairs) == len(value) and all(key in value and value[key] is item for key, item in pairs.items())
             return value if same else pairs
         if isinstance(value, list | tuple | set | frozenset):
@@ -153,14 +139,6 @@ class Redaction:
         is_bytes = isinstance(value, bytes | bytearray)
         return self._value(str(value) if is_bytes else _ANY.dump_python(value, mode="json", fallback=str), name)
 
-    def _key(self, key: Any) -> Any:
-        return self.text(key) if isinstance(key, str) else key
-
-    def _leaf(self, text: str, name: str) -> str:
-        by_name = self._by_name(text, name) if _tells(name[:64]) else None
-        redacted = self._redacted(text) if by_name is None else by_name
-        return text if redacted == text else redacted
-
     def _by_name(self, text: str, name: str) -> str | None:
         """The text, read as the value of its name; None when that says no more than the text itself."""
         before = f"{json.dumps(name, ensure_ascii=False)}: "
@@ -169,10 +147,8 @@ class Redaction:
         if redacted == whole:
             return None
         if redacted.startswith(f'{before}"') and redacted.endswith('"'):
-            try:
+            with contextlib.suppress(ValueError):
                 return str(json.loads(redacted[len(before) :]))
-            except ValueError:
-                pass
         return FAILED if FAILED in redacted else SECRET
 
 
@@ -187,7 +163,6 @@ def _fields_of(model: type[Value], kept: frozenset[str]) -> tuple[str, ...]:
 
 
 def _failed_like(value: Any) -> Any:
-    """The marker, in a form that the field takes."""
     if isinstance(value, Mapping):
         return {FAILED: True}
     return type(value)() if isinstance(value, list | tuple) else FAILED

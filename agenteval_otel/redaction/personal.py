@@ -1,12 +1,12 @@
 """Personal data: e-mail and IP addresses, payment cards, bank accounts and telephone numbers.
 
-A number is examined from its first group of digits. Check digits decide where they exist. A telephone number is
-recognised by an international or common national form, or by a word before it such as ``phone:``. Numbers of orders,
-dates and plain ids have no form of their own, so a number without ``+``, grouping or such a word stays.
+Check digits decide where they exist. A telephone number is recognised by an international or common national form, or
+by a word before it such as ``phone:``; a number without ``+``, grouping or such a word stays, as ids and dates do.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import re
 from collections.abc import Iterator, Set
@@ -32,25 +32,19 @@ _IPV6_RIGHT: Final = lazily(r":[0-9A-Fa-f:]{1,4096}+(?:(?:\.[0-9]{1,3}){3})?")
 
 
 def find_emails(scan: Scan) -> Iterator[Finding]:
-    """The e-mail addresses of the text."""
     text = scan.text
     for at in scan.matches(_AT):
-        domain = _DOMAIN.match(text, at)
-        if domain is None or domain[1].lower() in _FILES:
-            continue
-        local = _LOCAL.match(text[max(0, at - 64) : at][::-1])
-        if local is not None:
+        domain, local = _DOMAIN.match(text, at), _LOCAL.match(text[max(0, at - 64) : at][::-1])
+        if domain is not None and local is not None and domain[1].lower() not in _FILES:
             yield Finding(at - local.end(), domain.end(), "[EMAIL]")
 
 
 def _ipv4_at(text: str, at: int) -> Finding | None:
-    """The IPv4 address that begins here; numbers of versions are left alone."""
     match = _IPV4.match(text, at)
     if match is None or (at > 0 and (text[at - 1].isalnum() or text[at - 1] in "._")):
         return None
-    if _VERSION.search(text, max(0, at - 12), at):
-        return None
-    return Finding(at, match.end(), "[IP]")
+    is_version = _VERSION.search(text, max(0, at - 12), at)
+    return None if is_version else Finding(at, match.end(), "[IP]")
 
 
 def find_ipv6(scan: Scan) -> Iterator[Finding]:
@@ -59,29 +53,23 @@ def find_ipv6(scan: Scan) -> Iterator[Finding]:
     for at in scan.matches(_COLONS):
         if at < done:
             continue
-        right = _IPV6_RIGHT.match(text, at)
-        left = _HEXADECIMAL.match(text[max(0, at - 39) : at][::-1])
+        right, left = _IPV6_RIGHT.match(text, at), _HEXADECIMAL.match(text[max(0, at - 39) : at][::-1])
         if right is None or left is None:
             continue
         start, done = at - left.end(), right.end()
         end = done - (right[0].endswith(":") and not right[0].endswith("::"))
-        if end - start <= 45 and _is_ipv6(text[start:end]) and _stands_alone(text, start, end):
+        if _is_ipv6(text, start, end):
             yield Finding(start, end, "[IP]")
 
 
-def _stands_alone(text: str, start: int, end: int) -> bool:
-    before, after = text[start - 1 : start] if start else "", text[end : end + 1]
-    return not (before.isalnum() or before == "_" or after.isalnum() or after == "_")
-
-
-def _is_ipv6(text: str) -> bool:
-    if not any(char.isdigit() for char in text) or len(text) < 4:
+def _is_ipv6(text: str, start: int, end: int) -> bool:
+    around, address = (text[start - 1 : start] if start else "") + text[end : end + 1], text[start:end]
+    if any(char.isalnum() or char == "_" for char in around) or not 4 <= len(address) <= 45:
         return False
-    try:
-        ipaddress.IPv6Address(text)
-    except ValueError:
-        return False
-    return True
+    with contextlib.suppress(ValueError):
+        ipaddress.IPv6Address(address)
+        return any(char.isdigit() for char in address)
+    return False
 
 
 # In folded text: a group of digits begins, and seven digits or four short groups follow; no date of a log line does.
@@ -109,12 +97,10 @@ _IBAN_LENGTHS: Final = {
     }.items()
     for country in countries.split()
 }  # fmt: skip
-_VALUES: Final = bytes((code - 48) % 256 for code in range(256))
-_DOUBLED: Final = bytes((0, 2, 4, 6, 8, 1, 3, 5, 7, 9, *range(10, 256)))
+_DOUBLED: Final = (0, 2, 4, 6, 8, 1, 3, 5, 7, 9)
 
 
 def find_numbers(scan: Scan, kinds: Set[str]) -> Iterator[Finding]:
-    """The cards, telephones and IPv4 addresses of the text, as far as their kinds are wanted."""
     text, done = scan.text, 0
     for at in scan.matches(_NUMBER, folded=True):
         if at < done:
@@ -130,49 +116,32 @@ def find_numbers(scan: Scan, kinds: Set[str]) -> Iterator[Finding]:
 
 
 def find_ibans(scan: Scan) -> Iterator[Finding]:
-    """The account numbers of the text, with valid check digits, grouped or not."""
     text = scan.text
     for at in scan.matches(_ACCOUNT, folded=True):
-        start = at - 3
-        match = _ALNUM.match(text, start)
+        match = _ALNUM.match(text, at - 3)
         if match is None:
             continue
-        length = _IBAN_LENGTHS.get(text[start : start + 2].upper())
-        ends = _ends(text, start, match.end())
-        valid = [count for count in _valid_counts(text, ends) if not length or count == length]
-        if valid:
-            yield Finding(start, ends[valid[-1] - 1], "[IBAN]")
-
-
-def _ends(text: str, start: int, end: int) -> list[int]:
-    """Where the first, second, ... letter or digit ends."""
-    return [index + 1 for index in range(start, end) if text[index].isalnum()]
-
-
-def _valid_counts(text: str, ends: list[int]) -> Iterator[int]:
-    """With how many letters and digits the check digits are right, from fifteen to 34; each is read once."""
-    values = [int(text[end - 1], 36) for end in ends[:34]]
-    head = int("".join(map(str, values[:4])))
-    shift = 10 ** len(str(head))
-    rest = 0
-    for count, value in enumerate(values[4:], 5):
-        rest = (rest * (100 if value > 9 else 10) + value) % 97
-        end = ends[count - 1]
-        if count >= 15 and (rest * shift + head) % 97 == 1 and not text[end : end + 1].isalnum():
-            yield count
+        # Where the letters and digits end, and their values, of which the first four go last.
+        ends = [index + 1 for index in range(at - 3, match.end()) if text[index].isalnum()]
+        values = [str(int(text[end - 1], 36)) for end in ends]
+        length = _IBAN_LENGTHS.get(match[0][:2].upper())
+        for count in range(len(ends), 14, -1):
+            end = ends[count - 1]
+            is_whole = count == (length or count) and not text[end : end + 1].isalnum()
+            if is_whole and int("".join((*values[4:count], *values[:4]))) % 97 == 1:
+                yield Finding(at - 3, end, "[IBAN]")
+                break
 
 
 def _card_at(text: str, at: int) -> Finding | None:
-    """A card in one piece, or in groups of which the first has four digits."""
     match = _GROUPS.match(text, at)
     if match is None or (at > 1 and text[at - 1] in ".," and text[at - 2].isdigit()):
         return None
     digits = "".join(_DIGITS.findall(match[0]))
     for group in reversed(list(_DIGITS.finditer(text, at, match.end()))):
-        if 12 <= len(digits) <= 19 and _luhn(digits):
-            grouped = group.end() - at > len(digits)
-            if _is_card(text, at, digits, grouped=grouped):
-                return Finding(at, group.end(), "[CARD]")
+        is_grouped = group.end() - at > len(digits)
+        if 12 <= len(digits) <= 19 and _luhn(digits) and _is_card(text, at, digits, grouped=is_grouped):
+            return Finding(at, group.end(), "[CARD]")
         digits = digits[: len(digits) - len(group[0])]
     return None
 
@@ -186,8 +155,8 @@ def _is_card(text: str, start: int, digits: str, *, grouped: bool) -> bool:
 
 
 def _luhn(digits: str) -> bool:
-    values = digits.encode()[::-1].translate(_VALUES)
-    return (sum(values[::2]) + sum(values[1::2].translate(_DOUBLED))) % 10 == 0
+    values = [int(digit) for digit in reversed(digits)]
+    return (sum(values[::2]) + sum(_DOUBLED[value] for value in values[1::2])) % 10 == 0
 
 
 _PHONE_GAP: Final = "[ \u00a0\u2009\u202f.\\-\u2010\u2011/()]"
@@ -234,7 +203,6 @@ PHONE_KEY: Final = lazily(rf"(?i)(?:^|[\W_]|(?<=[a-z])(?=[A-Z]))(?:{_WORDS})(?:[
 
 
 def _phone_at(text: str, at: int) -> Finding | None:
-    """The telephone number whose first digit stands here."""
     start = at if at == 0 or text[at - 1] not in "+( " or text[at - 2 : at].isspace() else _phone_start(text, at)
     if text[start] == "+":
         return _international(text, start)
@@ -274,41 +242,37 @@ def _is_part_of_more(text: str, start: int) -> bool:
 
 
 def _international(text: str, start: int) -> Finding | None:
-    if start > 0 and (text[start - 1].isalnum() or text[start - 1] in "+_"):
-        return None
     match = _INTERNATIONAL.match(text, start)
-    if match is None:
+    if match is None or (start > 0 and (text[start - 1].isalnum() or text[start - 1] in "+_")):
         return None
-    first = re.match(r"\+[0-9]{9,15}", match[0])
-    end = start + first.end() if first else _within(match, 15)
-    count = _digit_count(text[start:end])
-    return Finding(start, _with_extension(text, end), "[PHONE]") if 8 <= count <= 15 else None
+    in_one = re.match(r"\+[0-9]{9,15}", match[0])
+    end = start + in_one.end() if in_one else _within(match, 15)
+    return _extended(text, start, end) if 8 <= _digit_count(text[start:end]) <= 15 else None
 
 
 def _by_word(text: str, start: int, run: re.Match[str], is_announced: bool) -> Finding | None:
     """A number that is one only by the word before or after it."""
     if not is_announced and not _PHONE_AFTER.match(text, run.end()):
         return None
-    at = run.start()
-    end = _within(run, 15)
+    at, end = run.start(), _within(run, 15)
     count = _digit_count(text[at:end])
-    if not 6 <= count <= 15 or (not is_announced and end - at == count):
-        return None
-    return Finding(start, _with_extension(text, end), "[PHONE]")
+    is_number = 6 <= count <= 15 and (is_announced or end - at > count)
+    return _extended(text, start, end) if is_number else None
 
 
 _EXTENDED: Final = lazily(_EXTENSION)
 
 
-def _with_extension(text: str, end: int) -> int:
+def _extended(text: str, start: int, end: int) -> Finding:
+    """The number, with the extension that follows it."""
     match = _EXTENDED.match(text, end)
-    return match.end() if match else end
+    return Finding(start, match.end() if match else end, "[PHONE]")
 
 
 def _within(match: re.Match[str], most: int) -> int:
     """The end of the last whole group of digits with which there are at most so many."""
     count, end = 0, match.start()
-    for group in re.finditer(r"[0-9]+", match[0]):
+    for group in _DIGITS.finditer(match[0]):
         count += len(group[0])
         if count > most:
             break
@@ -316,11 +280,8 @@ def _within(match: re.Match[str], most: int) -> int:
     return end
 
 
-_NO_DIGITS: Final = dict.fromkeys(map(ord, "0123456789"))
-
-
 def _digit_count(text: str) -> int:
-    return len(text) - len(text.translate(_NO_DIGITS))
+    return sum(map(len, _DIGITS.findall(text)))
 
 
 _LOOKS: Final = (("card", _card_at), ("phone", _phone_at))

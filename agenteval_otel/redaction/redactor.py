@@ -19,9 +19,9 @@ from agenteval_otel.runtime.text import lazily
 
 Kind = Literal["secrets", "email", "card", "phone", "iban", "ip"]
 KINDS: Final[tuple[Kind, ...]] = ("secrets", "email", "card", "phone", "iban", "ip")
+_FINDERS: Final = {"secrets": find_secrets, "email": find_emails, "iban": find_ibans, "ip": find_ipv6}
 _NAME: Final = lazily(r"[A-Za-z][A-Za-z0-9_-]{0,31}")
-# A marker is an edge where a letter was none: what stood right beside what was found may be found now. The longer the
-# text, the fewer times through have to do: two for the longest that travels the route.
+# What stood right beside a finding may be found now, beside its marker. The longer the text, the fewer the passes.
 _MAX_PASSES: Final = 10
 _SCANNED_CHARS: Final = 512 * 1024
 # Ids that services make hold digits in every form; they are no numbers.
@@ -74,11 +74,7 @@ class PatternRedactor(Redactor, type="patterns"):
         return tuple((f"[{name.upper()}]", compile_pattern(pattern)) for name, pattern in self.patterns.items())
 
     def redact(self, text: str) -> str:
-        """The text with markers in place of what was found.
-
-        Raises:
-            TimeoutError: An own pattern took longer than `limit_s`.
-        """
+        """The text with markers in place of what was found; `TimeoutError` where an own pattern took too long."""
         for _ in range(min(_MAX_PASSES, max(1, _SCANNED_CHARS // max(1, len(text))))):
             findings = self.findings(text)
             if not findings:
@@ -101,16 +97,11 @@ class PatternRedactor(Redactor, type="patterns"):
     def _built_in(self, text: str) -> Iterator[Finding]:
         if _ID.fullmatch(text):
             return
-        scan, kinds = Scan(text), self.kinds
-        if "secrets" in kinds:
-            yield from find_secrets(scan)
-        if "email" in kinds:
-            yield from find_emails(scan)
-        if "iban" in kinds:
-            yield from find_ibans(scan)
-        if "ip" in kinds:
-            yield from find_ipv6(scan)
-        if numbers := {"card", "phone", "ip"}.intersection(kinds):
+        scan = Scan(text)
+        for kind, find in _FINDERS.items():
+            if kind in self.kinds:
+                yield from find(scan)
+        if numbers := {"card", "phone", "ip"}.intersection(self.kinds):
             yield from find_numbers(scan, numbers)
 
 
@@ -139,11 +130,7 @@ def default_redactors() -> tuple[Redactor, ...]:
 
 
 def load_redactors(value: Any, *, path: str) -> tuple[Redactor, ...]:
-    """Redactors from one or several instances or ``{type: ...}`` mappings; None is the default, an empty list none.
-
-    Raises:
-        ConfigurationError: With the entry's path.
-    """
+    """Redactors from one or several instances or ``{type: ...}`` mappings; None is the default, an empty list none."""
     if value is None:
         return default_redactors()
     if isinstance(value, Redactor | Mapping):

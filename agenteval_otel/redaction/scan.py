@@ -1,8 +1,4 @@
-"""Scanning: fast searches for the places in a text where something may stand that is to be redacted.
-
-A text is seen in two forms of one byte a character: as it is, and `folded` (letters lower-cased, digits as ``0``,
-everything else a space). A few searches for literals in them find every place worth a closer look.
-"""
+"""Scanning: fast searches for the places in a text where something may stand that is to be redacted."""
 
 from __future__ import annotations
 
@@ -25,12 +21,10 @@ class Finding(NamedTuple):
 
 
 class Scan:
-    """A text, ready for searching.
+    """A text, and two forms of it of one byte a character, in which a few searches find what needs a closer look.
 
-    Attributes:
-        text: The text itself, for the closer look.
-        raw: The text, a byte a character; outside of ASCII a question mark.
-        folded: The same with classes of characters instead of characters.
+    `raw` is the text, outside of ASCII a question mark; `folded` has letters in lower case, ``0`` for every digit and a
+    space for everything else.
     """
 
     def __init__(self, text: str) -> None:

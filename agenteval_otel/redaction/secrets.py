@@ -1,7 +1,4 @@
-"""Secrets: keys and tokens by their fixed forms, and values by the name that they are given to.
-
-Everything is bounded in length and matched without going back, at places that a search for literals found.
-"""
+"""Secrets: keys and tokens by their fixed forms, and values by the name before them; all in linear time."""
 
 from __future__ import annotations
 
@@ -100,19 +97,19 @@ _BY_LITERAL: Final = (
 
 
 def find_secrets(scan: Scan) -> Iterator[Finding]:
-    """The secrets of the text."""
+    # In each search: what a match has read is not read again (`done`), so that the time stays linear.
     yield from _tokens(scan, _DASHED, _DASHED_TOKEN)
     yield from _tokens(scan, _SCORED, _SCORED_TOKEN)
     yield from _aws_keys(scan)
     yield from _private_keys(scan)
     for literal, is_folded, pattern in _BY_LITERAL:
-        done = 0  # what a match has read is not read again, so that the time stays linear
+        done = 0
         for at in scan.places(literal, folded=is_folded):
             match = pattern.match(scan.text, at) if at >= done else None
             if match is not None:
                 done = match.end()
                 if match[1] is not None:
-                    yield Finding(match.start(1), match.end(1), SECRET)
+                    yield Finding(*match.span(1), SECRET)
     for name, pattern in _ASSIGNMENTS.items():
         yield from _assigned(scan, name, pattern)
 
@@ -142,7 +139,7 @@ def _aws_keys(scan: Scan) -> Iterator[Finding]:
             done = match.end()
             yield Finding(at, done, SECRET)
             for key in _AWS_KEY.finditer(text, max(0, at - 256), min(len(text), done + 256)):
-                yield Finding(key.start(), key.end(), SECRET)
+                yield Finding(*key.span(), SECRET)
 
 
 def _private_keys(scan: Scan) -> Iterator[Finding]:
@@ -159,7 +156,6 @@ def _private_keys(scan: Scan) -> Iterator[Finding]:
 
 
 def _assigned(scan: Scan, name: bytes, pattern: re.Pattern[str]) -> Iterator[Finding]:
-    """Values that are assigned to a telling name."""
     text, done = scan.text, 0
     for at in scan.places(name, folded=True):
         if at < done or (name == b"key" and not _KEY_OF.search(text, max(0, at - 12), at)):
@@ -168,7 +164,7 @@ def _assigned(scan: Scan, name: bytes, pattern: re.Pattern[str]) -> Iterator[Fin
         if match is None:
             continue
         groups = match.groupdict()
-        group = next(group for group in ("said", "double", "single", "word") if groups.get(group) is not None)
+        group = next(kind for kind in ("said", "double", "single", "word") if groups.get(kind) is not None)
         value = match[group]
         if _NO_VALUE.match(value) or (name != b"pass" and _PLAIN_NUMBER.match(value)):
             continue

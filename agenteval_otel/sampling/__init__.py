@@ -25,6 +25,5 @@ __all__ = [
     "AgentSampler", "AnswerFacts", "AnyOfSampler", "ConversationSampler", "DisagreementSampler", "ErrorSampler",
     "Escalation", "FailureSampler", "FirstOfSampler", "FunctionSampler", "LabelSampler", "PatternSampler",
     "RateLimitSampler", "RatioSampler", "ResultSampler", "RuleSampler", "Sampler", "SamplingContext",
-    "SamplingDecision",
-    "ScoreSampler", "SlowSampler",
+    "SamplingDecision", "ScoreSampler", "SlowSampler",
 ]  # fmt: skip

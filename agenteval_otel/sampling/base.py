@@ -1,14 +1,7 @@
 """Contract of samplers: whether an answer is evaluated, and with what probability.
 
-A sampler decides up to three times about a call: on the caller's thread before the handler runs (it knows the agent and
-the randomness), there again after the answer (how it ended, how long it took), and at last on the background thread
-(the evaluation input); again only while its decision says ``settled=False``. On the caller's thread it must not block;
-what it raises is counted, never passed on. Rules also choose which evaluated answers go on to a second stage of
-evaluators: then they see the results of the first (`sampling.escalation`).
-
-Randomness is a number that belongs to the response (made from its trace id). Whichever sampler chose the ratio, a
-response is sampled when its randomness is below the threshold, ratio x 2^64: so smaller ratios nest inside larger ones,
-and the inclusion probability of a union is the largest of its ratios.
+A response is sampled when its randomness is below the threshold, ratio x 2^64, whichever sampler chose the ratio: so
+smaller ratios nest inside larger ones, and the inclusion probability of a union is the largest of its ratios.
 """
 
 from __future__ import annotations
@@ -42,8 +35,7 @@ class SamplingContext(NamedTuple):
         randomness: Uniform in [0, 2^64).
         answer: None before the handler has run.
         evaluation_input: None until the background thread has built it.
-        memo: Decisions that must be made once a call (a rate limit's), kept between `decide` calls; None where there is
-            only one.
+        memo: Decisions that must be made once a call (a rate limit's), kept between `decide` calls; None without.
         results: Those of the first stage's evaluators; None before that, and where there are no stages.
     """
 
@@ -58,10 +50,13 @@ class SamplingContext(NamedTuple):
 class Sampler(Component, contract="sampler"):
     """Decides which responses are evaluated. Implement `decide`.
 
+    It decides up to three times about a call: on the caller's thread before the handler runs and after the answer, and
+    on the background thread with the evaluation input; again only while its decision says ``settled=False``. On the
+    caller's thread it must not block; what it raises is counted.
+
     Attributes:
         own_randomness: It replaces the response's randomness by its own, so it cannot be a member of a combination.
-        counts_calls: Each `decide` counts, as for a limit per second: a combination around it calls it once for a call,
-            however often the combination itself decides.
+        counts_calls: Each `decide` counts, as for a limit per second: a combination calls it once for a call.
         keeps_memo: It decides several times about a call and keeps, in the context's `memo`, what counts once.
         needs_results: It looks at results, so it can only be a rule of an escalation.
     """
@@ -89,8 +84,6 @@ def threshold_of(ratio: float) -> int:
 def expect_before_results(sampler: Sampler, *, path: str) -> Sampler:
     """The sampler; raises ConfigurationError for one that can only be asked when answers are evaluated already."""
     if sampler.needs_results:
-        raise ConfigurationError(
-            f"{sampler.type!r} looks at what evaluators gave, and no answer is evaluated yet when it is sampled: "
-            "put it below escalation.rules", path=path,
-        )  # fmt: skip
+        wrong = f"{sampler.type!r} looks at what evaluators gave, and no answer is evaluated yet when it is sampled"
+        raise ConfigurationError(f"{wrong}: put it below escalation.rules", path=path)
     return sampler

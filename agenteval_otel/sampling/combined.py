@@ -1,12 +1,9 @@
-"""Samplers made of samplers: the first that applies, any of several, and whole conversations.
-
-Members share the response's randomness, so their choices nest: of an any-of the inclusion probability is the largest
-ratio among the members that apply, of a first-of it is that of the member that decided.
-"""
+"""Samplers made of samplers, which share the response's randomness: the first that applies, any of several, and whole
+conversations. Of an any-of the inclusion probability is the largest ratio among the members that apply."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -22,12 +19,6 @@ from agenteval_otel.semconv import NOT_SAMPLED
 
 _MAX_CHARS, _BEGINNING = 512, 256
 _NO_SAY = SamplingDecision(False, None, "none", applies=False)
-# By [applies x 2 + surely sampled].
-_UNSETTLED = tuple(
-    SamplingDecision(surely, None, "undecided", applies=applies, settled=False)
-    for applies in (False, True)
-    for surely in (False, True)
-)
 
 
 class _Combined(Sampler):
@@ -38,7 +29,6 @@ class _Combined(Sampler):
     """
 
     keeps_memo: ClassVar[bool] = True
-
     samplers: ListOf[SerializeAsAny[Sampler]] = Field(min_length=1, max_length=32)
 
     def __str__(self) -> str:
@@ -53,17 +43,10 @@ class _Combined(Sampler):
         for index, member in enumerate(members):
             expect_before_results(member, path=f"samplers[{index}]")
             if member.own_randomness:
-                raise ConfigurationError(
-                    f"{member.type!r} has its own randomness, and probabilities of different ones do not nest: "
-                    f"put the {cls.component_type} inside of it",
-                    path=f"samplers[{index}]",
-                )
+                wrong = f"{member.type!r} has its own randomness, and probabilities of different ones do not nest"
+                path, hint = f"samplers[{index}]", f"put the {cls.component_type} inside of it"
+                raise ConfigurationError(f"{wrong}: {hint}", path=path)
         return members
-
-    @cached_property
-    def _deciders(self) -> tuple[tuple[Callable[[SamplingContext], SamplingDecision], bool], ...]:
-        """Each member's `decide`, and whether what it settled must be kept because it counts (a rate limit)."""
-        return tuple((member.decide, member.counts_calls) for member in self.samplers)
 
 
 class FirstOfSampler(_Combined, type="first_of"):
@@ -74,10 +57,9 @@ class FirstOfSampler(_Combined, type="first_of"):
     """
 
     def decide(self, context: SamplingContext) -> SamplingDecision:
-        waiting, surely = False, True
-        last = _NO_SAY
-        for decide, counts in self._deciders:
-            decision = _once(decide, context) if counts else decide(context)
+        waiting, surely, last = False, True, _NO_SAY
+        for member in self.samplers:
+            decision = _once(member, context)
             if not decision.settled:
                 # Whichever of those that wait turns out to decide: if all of them sample, it is known already.
                 waiting, surely = True, surely and decision.sampled
@@ -86,24 +68,23 @@ class FirstOfSampler(_Combined, type="first_of"):
                 break
         if not waiting:
             return last
-        return _UNSETTLED[2 * last.applies + (surely and last.sampled)]
+        return SamplingDecision(surely and last.sampled, None, "undecided", applies=last.applies, settled=False)
 
 
 class AnyOfSampler(_Combined, type="any_of"):
     """Samples what any member samples."""
 
     def decide(self, context: SamplingContext) -> SamplingDecision:
-        return union_of([_once(decide, context) if counts else decide(context) for decide, counts in self._deciders])
+        return union_of([_once(member, context) for member in self.samplers])
 
 
-def _once(decide: Callable[[SamplingContext], SamplingDecision], context: SamplingContext) -> SamplingDecision:
-    """A member's decision, made once a call however often the combination is asked."""
-    if context.memo is None:
-        return decide(context)
-    key = id(decide)
-    kept = context.memo.get(key)
+def _once(member: Sampler, context: SamplingContext) -> SamplingDecision:
+    """A member's decision; one that counts calls makes it once a call, however often the combination is asked."""
+    if not member.counts_calls or context.memo is None:
+        return member.decide(context)
+    kept = context.memo.get(id(member))
     if kept is None:
-        kept = context.memo[key] = decide(context)
+        kept = context.memo[id(member)] = member.decide(context)
     return kept
 
 
@@ -112,12 +93,11 @@ def union_of(known: Sequence[SamplingDecision]) -> SamplingDecision:
     applying = [decision for decision in known if decision.applies]
     settled = all(decision.settled for decision in known)
     if not applying:
-        return _NO_SAY if settled else _NO_SAY._replace(settled=False)
+        return _NO_SAY._replace(settled=settled)
     sampling = [decision for decision in applying if decision.sampled]
     if not sampling:
         lost = next((decision for decision in applying if decision.outcome != NOT_SAMPLED), None)
-        chosen = lost or max(applying, key=_likelihood)
-        return chosen._replace(settled=settled)
+        return (lost or max(applying, key=_likelihood))._replace(settled=settled)
     chosen = max(sampling, key=_likelihood)
     # Of those that sample nothing only the unknown ones count: they share the randomness of those that do.
     unknown = [None for decision in applying if decision.probability is None]
@@ -141,7 +121,6 @@ class ConversationSampler(Sampler, type="conversation"):
 
     own_randomness: ClassVar[bool] = True
     keeps_memo: ClassVar[bool] = True
-
     ratio: float = Field(default=1.0, ge=0, le=1)
     sampler: SerializeAsAny[Sampler] | None = None
 
@@ -157,10 +136,10 @@ class ConversationSampler(Sampler, type="conversation"):
         return self.sampler or RatioSampler(ratio=self.ratio)
 
     def decide(self, context: SamplingContext) -> SamplingDecision:
-        known = context.evaluation_input
-        if context.answer is None and known is None:
+        answer, known = context.answer, context.evaluation_input
+        if answer is None and known is None:
             return SamplingDecision(False, None, self.type, settled=False)
-        conversation = context.answer.conversation_id if context.answer is not None else None
+        conversation = answer.conversation_id if answer is not None else None
         if known is not None:
             conversation = known.conversation_id or known.session_id or conversation
         if conversation is None:
@@ -172,10 +151,6 @@ class ConversationSampler(Sampler, type="conversation"):
 
 
 def randomness_of_conversation(conversation: str) -> int:
-    """A conversation's randomness in [0, 2^64): from its id, the same in every process.
-
-    Of an id that is too long to be kept whole only the beginning counts: here on the caller's thread, and later.
-    """
-    if len(conversation) > _MAX_CHARS:
-        conversation = conversation[:_BEGINNING]
-    return hashed(conversation.encode("utf-8", "surrogatepass"))
+    """A conversation's randomness in [0, 2^64): from its id, of a long one from the beginning that is kept of it."""
+    kept = conversation if len(conversation) <= _MAX_CHARS else conversation[:_BEGINNING]
+    return hashed(kept.encode("utf-8", "surrogatepass"))

@@ -1,9 +1,7 @@
 """Escalation: which of the evaluated answers go on to the evaluators that cost more.
 
-The cheap evaluators run first; rules on their results, and on the answer itself, give some answers a high probability
-of going on, and a baseline gives every answer a small one. Both use one number, made from the answer's randomness, so
-the probability of the union is the largest ratio that applies, and every process decides alike. The number is salted:
-it is independent of the randomness that sampled the answer, and the probabilities multiply.
+Rules and a baseline use one number, made from the answer's randomness, so the probability of their union is the largest
+ratio that applies. It is salted, so independent of what sampled the answer: the two probabilities multiply.
 """
 
 from __future__ import annotations
@@ -12,10 +10,10 @@ from asyncio import CancelledError
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
 
-from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, ValidationError, field_validator, model_validator
 
 from agenteval_otel.components import ListOf
-from agenteval_otel.components.explained import ComponentError, FriendlyErrors
+from agenteval_otel.components.explained import ComponentError, FriendlyErrors, explain_validation
 from agenteval_otel.components.loading import load_each, resolve
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models import EvaluationInput, EvaluationResult
@@ -26,10 +24,7 @@ from agenteval_otel.sampling.trace import LOW_64
 from agenteval_otel.scoring.probability import SamplingDecision, probability_of
 from agenteval_otel.semconv import LABEL_FAIL
 
-BASELINE = "baseline"
-"""The reason of what goes on although no rule says so."""
-_SALT = b"escalation"
-_NO = ("false", "no", "off")
+BASELINE = "baseline"  # the reason of what goes on although no rule says so
 
 
 class Escalation(BaseModel, metaclass=FriendlyErrors):
@@ -71,40 +66,25 @@ class Escalation(BaseModel, metaclass=FriendlyErrors):
 class EscalationDecider:
     """Whether one answer goes on: asked once before the first stage and, while that left it open, once after it.
 
-    A rule that raises has no say, and stands in `broken`: the others and the baseline decide, with the probability that
-    they give.
-
-    Args:
-        escalation: The rules.
-        evaluation_input: The answer.
-        randomness: The number that sampled it, in [0, 2^64); made from the input when None.
+    A rule that raises has no say, and stands in `broken`. `randomness` is what sampled the answer, in [0, 2^64).
     """
 
     def __init__(self, escalation: Escalation, evaluation_input: EvaluationInput, randomness: int | None) -> None:
-        first = randomness_of_input(evaluation_input) if randomness is None else randomness
-        self._escalation = escalation
-        self._context = SamplingContext(
-            evaluation_input.agent or "", second_randomness(first), evaluation_input=evaluation_input
-        )
+        second = second_randomness(randomness_of_input(evaluation_input) if randomness is None else randomness)
+        self._context = SamplingContext(evaluation_input.agent or "", second, evaluation_input=evaluation_input)
         self._open: Sequence[Sampler] = escalation.rules
-        rate = escalation.baseline_rate
-        self._known = [SamplingDecision(self._context.randomness < threshold_of(rate), rate, BASELINE)]
+        self._rate = rate = escalation.baseline_rate
+        self._known = [SamplingDecision(second < threshold_of(rate), rate, BASELINE)]
         self.broken: list[tuple[str, BaseException]] = []
 
     def __repr__(self) -> str:
         return f"<EscalationDecider {len(self._open)} rules open>"
 
     def decide(self, results: Sequence[EvaluationResult] | None = None) -> SamplingDecision:
-        """The decision as far as it is known; with results it is settled.
-
-        Sampled and not settled: the answer goes on, and the results only say with what probability.
-        """
+        """The decision so far, settled with results; sampled and not settled, they only say with what probability."""
         context = self._context._replace(results=results)
         still_open: list[Sampler] = []
         for rule in self._open:
-            if results is None and rule.needs_results:
-                still_open.append(rule)
-                continue
             try:
                 decision = rule.decide(context)
                 if decision.settled:
@@ -115,13 +95,12 @@ class EscalationDecider:
                 self.broken.append((rule.type, error))
         self._open = still_open
         decision = union_of(self._known)
-        probability = decision.probability if self._escalation.baseline_rate else None
-        return decision._replace(probability=probability, settled=not still_open)
+        return decision._replace(probability=decision.probability if self._rate else None, settled=not still_open)
 
 
 def second_randomness(randomness: int) -> int:
     """Another number in [0, 2^64) for the same answer, in every process the same: salted BLAKE2b of the first."""
-    return hashed((randomness & LOW_64).to_bytes(8, "big"), person=_SALT)
+    return hashed((randomness & LOW_64).to_bytes(8, "big"), person=b"escalation")
 
 
 def randomness_of_input(evaluation_input: EvaluationInput) -> int:
@@ -131,33 +110,25 @@ def randomness_of_input(evaluation_input: EvaluationInput) -> int:
 
 
 def load_escalation(value: Any, *, path: str = "escalation") -> Escalation | bool | None:
-    """An escalation from an instance or a mapping; None says nothing of it, False that there is none.
-
-    Raises:
-        ConfigurationError: With the path of what is wrong.
-    """
+    """An escalation from an instance or a mapping; None says nothing of it, False that there is none."""
     if value is None or value is False or isinstance(value, Escalation):
         return value
-    if isinstance(value, str) and value.strip().lower() in _NO:  # a variable says everything as text
+    if isinstance(value, str) and value.strip().lower() in ("false", "no", "off"):  # a variable says all as text
         return False
     if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
         raise ConfigurationError(f"expected a mapping, or false for none, found {type(value).__name__}", path=path)
     try:
-        return Escalation(**value)
-    except ConfigurationError as failure:
-        problems = [(None if where == "configuration" else where, text) for where, text in failure.problems]
-        raise ConfigurationError.of(problems).with_prefix(path) from None
+        return Escalation.model_validate(value)
+    except ValidationError as error:
+        raise explain_validation(error, Escalation, path=path) from None
 
 
 def _load_rule(value: Any, path: str) -> Sampler:
     rule = resolve(Sampler, value, path=path)
-    if not isinstance(rule, RuleSampler):
-        known = sorted(name for name, kind in Sampler.registry.items() if issubclass(kind, RuleSampler))
-        raise ConfigurationError(f"{rule.type!r} is no rule; known: {', '.join(known)}", path=path)
-    return rule
-
-
-# --- rules on results ---
+    if isinstance(rule, RuleSampler):
+        return rule
+    known = sorted(name for name, kind in Sampler.registry.items() if issubclass(kind, RuleSampler))
+    raise ConfigurationError(f"{rule.type!r} is no rule; known: {', '.join(known)}", path=path)
 
 
 class ResultSampler(RuleSampler):
@@ -168,18 +139,14 @@ class ResultSampler(RuleSampler):
     """
 
     needs_results: ClassVar[bool] = True
-    at_least: ClassVar[int] = 1
-    """How many criteria it takes for the rule to match at all."""
-
+    at_least: ClassVar[int] = 1  # how many criteria it takes for the rule to match at all
     criteria: ListOf[str] = ()
 
     def matches(self, context: SamplingContext) -> bool | None:
         if context.results is None:
             return None
-        names = self.criteria
-        return self.matches_results(
-            [result for result in context.results if not names or result.criterion_name in names]
-        )
+        counts = [item for item in context.results if not self.criteria or item.criterion_name in self.criteria]
+        return self.matches_results(counts)
 
     def matches_results(self, results: Sequence[EvaluationResult]) -> bool:
         """Whether the rule matches these results: scored, skipped and failed ones, of the criteria that count."""
@@ -208,8 +175,7 @@ class ScoreSampler(ResultSampler, type="score"):
         return self
 
     def matches_results(self, results: Sequence[EvaluationResult]) -> bool:
-        below = 2.0 if self.below is None else self.below
-        above = -1.0 if self.above is None else self.above
+        above, below = -1.0 if self.above is None else self.above, 2.0 if self.below is None else self.below
         return any(above < score < below for score in _scores(results))
 
 
@@ -236,10 +202,8 @@ class FailureSampler(ResultSampler, type="failure"):
     error_types: ListOf[str] = ()
 
     def matches_results(self, results: Sequence[EvaluationResult]) -> bool:
-        return any(
-            result.status == "failed" and (not self.error_types or result.error_type in self.error_types)
-            for result in results
-        )
+        failed = [result.error_type for result in results if result.status == "failed"]
+        return any(not self.error_types or error_type in self.error_types for error_type in failed)
 
 
 class DisagreementSampler(ResultSampler, type="disagreement"):
@@ -250,7 +214,6 @@ class DisagreementSampler(ResultSampler, type="disagreement"):
     """
 
     at_least: ClassVar[int] = 2
-
     above: float | None = Field(default=None, ge=0, lt=1)
 
     @model_validator(mode="after")
@@ -260,11 +223,10 @@ class DisagreementSampler(ResultSampler, type="disagreement"):
         return self
 
     def matches_results(self, results: Sequence[EvaluationResult]) -> bool:
-        verdicts = {result.passed for result in results if result.status == "scored" and result.passed is not None}
-        if len(verdicts) > 1:
-            return True
+        verdicts = {result.passed for result in results if result.status == "scored"}
         scores = _scores(results)
-        return self.above is not None and len(scores) > 1 and max(scores) - min(scores) > self.above
+        is_far = self.above is not None and len(scores) > 1 and max(scores) - min(scores) > self.above
+        return is_far or {True, False} <= verdicts
 
 
 def _scores(results: Sequence[EvaluationResult]) -> list[float]:

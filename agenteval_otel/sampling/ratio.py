@@ -14,9 +14,7 @@ from agenteval_otel.sampling.base import Sampler, SamplingContext, threshold_of
 from agenteval_otel.scoring.probability import SamplingDecision
 from agenteval_otel.semconv import RATE_LIMITED
 
-# Traffic varies from second to second: aiming a little below the ceiling keeps most of the limiting in the ratio, where
-# its probability is known, instead of in losses.
-_HEADROOM = 0.8
+_HEADROOM = 0.8  # aiming a little below the ceiling keeps most of the limiting in the ratio, instead of in losses
 
 
 class ThresholdRule(NamedTuple):
@@ -39,29 +37,17 @@ class RatioSampler(Sampler, type="ratio"):
         return f"{self.ratio * 100:g} % of the calls"
 
     @cached_property
-    def _threshold(self) -> int:
-        return threshold_of(self.ratio)
-
-    @cached_property
-    def _yes(self) -> SamplingDecision:
-        return SamplingDecision(True, self.ratio, "ratio")
-
-    @cached_property
-    def _no(self) -> SamplingDecision:
-        return SamplingDecision(False, self.ratio, "ratio")
+    def _rule(self) -> ThresholdRule:
+        return ThresholdRule(threshold_of(self.ratio), SamplingDecision(True, self.ratio, "ratio"))
 
     def decide(self, context: SamplingContext) -> SamplingDecision:
-        return self._yes if context.randomness < self._threshold else self._no
+        threshold, sampled = self._rule
+        return sampled if context.randomness < threshold else SamplingDecision(False, self.ratio, "ratio")
 
     @property
     def by_randomness(self) -> ThresholdRule | None:
-        """`decide` for callers that have the randomness alone; at or above the threshold a call is ``not_sampled``.
-
-        None in a subclass that decides in its own way.
-        """
-        if type(self).decide is not RatioSampler.decide:
-            return None
-        return ThresholdRule(self._threshold, self._yes)
+        """`decide` for callers that have the randomness alone; None in a subclass that decides in its own way."""
+        return self._rule if type(self).decide is RatioSampler.decide else None
 
 
 class RateLimitSampler(Sampler, type="rate_limit"):
@@ -78,7 +64,6 @@ class RateLimitSampler(Sampler, type="rate_limit"):
     """
 
     counts_calls: ClassVar[bool] = True
-
     max_per_s: int = Field(default=10, ge=1)
     ratio: float = Field(default=1.0, ge=0, le=1)
     clock: Callable[[], float] = Field(default=time.monotonic, exclude=True, repr=False)
@@ -103,12 +88,11 @@ class RateLimitSampler(Sampler, type="rate_limit"):
     def _turn(self, second: int) -> _Window:
         windows = self._windows
         before = windows.get(second - 1)
-        fresh = _Window(self.max_per_s, self.ratio, seen_before=before.seen if before is not None else 0)
+        fresh = _Window(self.max_per_s, self.ratio, seen_before=before.seen if before else 0)
         # setdefault is atomic: threads that meet at the turn of a second share one window and its tickets.
         window = windows.setdefault(second, fresh)
-        if window is fresh:
-            for past in [known for known in list(windows) if known < second - 1]:
-                windows.pop(past, None)
+        for past in [known for known in list(windows) if known < second - 1]:
+            windows.pop(past, None)
         return window
 
 

@@ -1,15 +1,13 @@
 """Sampling by rule: errors, slow answers, certain agents, what a pattern or a function finds in the answer.
 
-A rule has a ratio like any sampler, and a say only where it matches. By itself it samples nothing else; beside others
-(`FirstOfSampler`, `AnyOfSampler`) it gives some answers a higher probability, and that probability is recorded.
-What needs the content is decided on the background thread, where reading it costs the caller nothing: every such call
-takes a place in the queue, so combine such a rule with cheap ones first.
+What needs the content is decided on the background thread: every such call takes a place in the queue.
 """
 
 from __future__ import annotations
 
+import fnmatch
+import re
 from collections.abc import Callable
-from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Any
 
@@ -33,25 +31,22 @@ class RuleSampler(Sampler):
     ratio: float = Field(default=1.0, ge=0, le=1)
 
     @cached_property
-    def _decisions(self) -> tuple[SamplingDecision, ...]:
-        """By [matches x 2 + below the threshold]; built once, because rules are asked about every call."""
-        reason, ratio = self.type, self.ratio
-        no_say = SamplingDecision(False, None, reason, applies=False)
-        return (no_say, no_say, SamplingDecision(False, ratio, reason), SamplingDecision(True, ratio, reason))
-
-    @cached_property
-    def _unsettled(self) -> tuple[SamplingDecision, SamplingDecision]:
-        no, yes = (SamplingDecision(likely, None, self.type, applies=False, settled=False) for likely in (False, True))
-        return no, yes
+    def _decisions(self) -> dict[bool | None, tuple[SamplingDecision, SamplingDecision]]:
+        """By what `matches` says, for randomness not below and below the threshold; built once: every call asks."""
+        yes = SamplingDecision(True, self.ratio, self.type)
+        no_say = SamplingDecision(False, None, self.type, applies=False)
+        unsettled = no_say._replace(settled=False)
+        return {
+            True: (yes._replace(sampled=False), yes), False: (no_say, no_say),
+            None: (unsettled, unsettled._replace(sampled=True)),
+        }  # fmt: skip
 
     @cached_property
     def _threshold(self) -> int:
         return threshold_of(self.ratio)
 
     def decide(self, context: SamplingContext) -> SamplingDecision:
-        below = context.randomness < self._threshold
-        matches = self.matches(context)
-        return self._unsettled[below] if matches is None else self._decisions[2 * matches + below]
+        return self._decisions[self.matches(context)][context.randomness < self._threshold]
 
     def matches(self, context: SamplingContext) -> bool | None:
         """Whether the rule matches; None while too little is known."""
@@ -68,15 +63,11 @@ class AgentSampler(RuleSampler, type="agent"):
     agents: ListOf[str] = Field(min_length=1)
 
     @cached_property
-    def _known(self) -> dict[str, bool]:
-        return {}
+    def _pattern(self) -> re.Pattern[str]:
+        return re.compile("|".join(map(fnmatch.translate, self.agents)))
 
     def matches(self, context: SamplingContext) -> bool:
-        known = self._known.get(context.agent)
-        if known is None:
-            # As many entries as there are monitored handlers: agents are named at decoration.
-            known = self._known[context.agent] = any(fnmatchcase(context.agent, name) for name in self.agents)
-        return known
+        return self._pattern.match(context.agent) is not None
 
 
 class ErrorSampler(RuleSampler, type="error"):
@@ -89,7 +80,7 @@ class ErrorSampler(RuleSampler, type="error"):
     types: ListOf[str] = ()
 
     def matches(self, context: SamplingContext) -> bool | None:
-        answer = context.answer or _recorded(context)
+        answer = _facts(context)
         if answer is None:
             return None
         return answer.error_type is not None and (not self.types or answer.error_type in self.types)
@@ -116,19 +107,16 @@ class PatternSampler(RuleSampler, type="pattern"):
             compiled = compile_pattern(self.pattern, self.flags)
         except ValueError as error:
             raise ConfigurationError(f"{error}, found {self.pattern!r}", path="pattern") from error
-        if compiled.never_linear:
-            # It would be searched in the host's process, with every other response waiting: no child to kill here.
-            raise ConfigurationError(
-                f"{compiled.obstacle} may take long on crafted text: expected a pattern without, or a FunctionSampler "
-                f"in its place, found {self.pattern!r}", path="pattern",
-            )  # fmt: skip
+        if compiled.never_linear:  # it would be searched in the host's process, with every other response waiting
+            expected = "expected a pattern without, or a FunctionSampler in its place"
+            wrong = f"{compiled.obstacle} may take long on crafted text: {expected}, found {self.pattern!r}"
+            raise ConfigurationError(wrong, path="pattern")
         return self
 
     def matches(self, context: SamplingContext) -> bool | None:
-        known = context.evaluation_input
-        if known is None:
+        if context.evaluation_input is None:
             return None
-        text = known.text_at(self.field)
+        text = context.evaluation_input.text_at(self.field)
         return text is not None and compile_pattern(self.pattern, self.flags).occurs_in(text)
 
 
@@ -142,7 +130,7 @@ class SlowSampler(RuleSampler, type="slow"):
     above_s: float = Field(gt=0)
 
     def matches(self, context: SamplingContext) -> bool | None:
-        answer = context.answer or _recorded(context)
+        answer = _facts(context)
         return None if answer is None else answer.duration_s > self.above_s
 
 
@@ -157,23 +145,20 @@ class FunctionSampler(RuleSampler, type="function"):
     function: Callable[[EvaluationInput], bool | float] = Field(exclude=True)
 
     def decide(self, context: SamplingContext) -> SamplingDecision:
-        if context.evaluation_input is None:
-            return self._unsettled[context.randomness < self._threshold]
-        returned: Any = self.function(context.evaluation_input)
-        if not isinstance(returned, int | float) and callable(getattr(returned, "item", None)):
+        returned: Any = None if context.evaluation_input is None else self.function(context.evaluation_input)
+        if callable(getattr(returned, "item", None)):
             returned = returned.item()  # a number of an array library
-        if isinstance(returned, bool):
-            return self._decisions[2 * returned + (context.randomness < self._threshold)]
+        if isinstance(returned, bool) or context.evaluation_input is None:
+            return self._decisions[returned][context.randomness < self._threshold]
         if not isinstance(returned, int | float) or not 0 <= returned <= 1:
-            raise ConfigurationError(
-                f"expected a boolean or a ratio from 0 to 1, found {returned!r}"[:200], path="function"
-            )
+            wrong = f"expected a boolean or a ratio from 0 to 1, found {returned!r}"
+            raise ConfigurationError(wrong[:200], path="function")
         return SamplingDecision(context.randomness < threshold_of(returned), float(returned), self.type)
 
 
-def _recorded(context: SamplingContext) -> AnswerFacts | None:
-    """The facts of an answer that was not captured here, such as a replayed one: those of its input."""
+def _facts(context: SamplingContext) -> AnswerFacts | None:
+    """Those of the answer; of one that was not captured here, such as a replayed one, those of its input."""
     known = context.evaluation_input
-    if known is None:
-        return None
+    if context.answer is not None or known is None:
+        return context.answer
     return AnswerFacts(known.duration_s or 0.0, known.error_type, known.stream_end, known.conversation_id)

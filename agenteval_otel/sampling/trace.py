@@ -1,18 +1,14 @@
 """What a trace says of sampling: its randomness, the unit (the trace, or each call by itself), and the share upstream.
 
-All calls of a trace share its randomness, so they are evaluated together or not at all. Where one trace holds hundreds
-of calls (a batch job, an agent's loop), few traces decide everything, and an interval that takes the calls for
-independent is too narrow.
-
-A trace's randomness is made so that evaluation at a ratio keeps the traces that head sampling at the same or a larger
-ratio kept: with an ``ot=th`` entry in the trace state the conventions' rule (the last 56 bits, or their ``rv`` value,
-at or above the threshold), otherwise the SDK's rule (the low 64 bits below ratio x 2^64). Both become one number here,
-smaller is kept first, so that one comparison serves either. Without a trace the number comes from our own generator:
-the host's is never touched.
+All calls of a trace share its randomness, which keeps the traces that head sampling at the same or a larger ratio kept:
+with an ``ot=th`` entry in the trace state by the conventions' rule (the last 56 bits, or their ``rv`` value, at or
+above the threshold), otherwise by the SDK's (the low 64 bits below ratio x 2^64). Both become one number here, smaller
+is kept first. Without a trace the number comes from our own generator: the host's is never touched.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final, Literal, NamedTuple
 
 from opentelemetry.trace import SpanContext
@@ -21,16 +17,15 @@ from pydantic import BaseModel, ConfigDict, Field
 from agenteval_otel.components.explained import FriendlyErrors
 from agenteval_otel.runtime.fork import RANDOM
 from agenteval_otel.sampling.base import hashed
-from agenteval_otel.scoring.probability import known, of_threshold, through_upstream
+from agenteval_otel.scoring.probability import independent, known, nested, of_threshold
 
 _MAX_CALLS_PER_TRACE: Final = 8
 _MAX_KNOWN: Final = 1024
 _DIGITS: Final = 14
 LOW_64: Final = (1 << 64) - 1
 _LOW_56 = (1 << 56) - 1
-NO_STATE: Final = SpanContext(0, 0, False).trace_state
-"""Nearly every trace has this same empty state: to know it by sight is cheaper than to ask for its length."""
-_HEXADECIMAL = frozenset("0123456789abcdef")
+NO_STATE: Final = SpanContext(0, 0, False).trace_state  # nearly every trace's: cheaper to compare than to measure
+_HEXADECIMAL: Final = re.compile(r"[0-9a-f]{1,14}")
 
 
 class SamplingSettings(BaseModel, metaclass=FriendlyErrors):
@@ -74,8 +69,7 @@ def _trace_state(span_context: SpanContext) -> dict[str, str]:
 
 def _hexadecimal(digits: str) -> int | None:
     """Up to 14 digits as a number of 56 bits: zeros at the end may be left out."""
-    is_number = 0 < len(digits) <= _DIGITS and _HEXADECIMAL.issuperset(digits)
-    return int(digits.ljust(_DIGITS, "0"), 16) if is_number else None
+    return int(digits.ljust(_DIGITS, "0"), 16) if _HEXADECIMAL.fullmatch(digits) else None
 
 
 class CallRandomness:
@@ -97,19 +91,14 @@ class CallRandomness:
             for oldest in list(calls)[: _MAX_KNOWN // 8]:
                 calls.pop(oldest, None)
         calls[span_id] = before + 1
-        identity = b"%d %d %d" % (span_context.trace_id, span_id, before)
-        return hashed(identity)
+        return hashed(b"%d %d %d" % (span_context.trace_id, span_id, before))
 
 
 class CallsPerTrace:
-    """Counts the sampled calls of each handler in each of the last 1,024 traces; for one thread.
-
-    Attributes:
-        repeating: Handlers with more than eight in one trace; at most 1,024 of them.
-    """
+    """Counts the sampled calls of each handler in each of the last 1,024 traces; for one thread."""
 
     def __init__(self) -> None:
-        self.repeating: set[str] = set()
+        self.repeating: set[str] = set()  # handlers with more than eight in one trace
         self._calls: dict[tuple[str, int], int] = {}
 
     def add(self, agent: str, trace_id: int) -> bool:
@@ -127,19 +116,16 @@ class CallsPerTrace:
 
 
 class Upstream(NamedTuple):
-    """A choice that was made before this process.
+    """A choice that was made before this process."""
 
-    Attributes:
-        probability: None where nothing is known of one.
-        same_randomness: It was made by the trace's randomness, as the choice here: the two nest instead of multiplying.
-    """
-
-    probability: float | None = None
-    same_randomness: bool = False
+    probability: float | None = None  # None where nothing is known of one
+    same_randomness: bool = False  # as the choice here: the two nest instead of multiplying
 
     def applied(self, probability: float | None) -> float | None:
         """A probability among the responses that came this far, as one among all responses."""
-        return through_upstream(probability, self.probability, same_randomness=self.same_randomness)
+        if self.probability is None:
+            return probability
+        return (nested if self.same_randomness else independent)(probability, self.probability)
 
 
 NOTHING_KNOWN: Final = Upstream()
@@ -148,13 +134,9 @@ NOTHING_KNOWN: Final = Upstream()
 def upstream_of(
     span_context: SpanContext | None, settings: SamplingSettings, attribute: Any = None, *, by_trace: bool = True
 ) -> Upstream:
-    """What is known of sampling before this process: by the attribute, the fixed ratio, or ``ot=th``.
+    """What is known of sampling before this process: by the attribute's value, the fixed ratio, or ``ot=th``.
 
-    Args:
-        span_context: The evaluated span's.
-        settings: The fixed ratio.
-        attribute: Value of the attribute that carries the share; left alone where it is no probability.
-        by_trace: The choice here was made by the trace's own randomness.
+    `by_trace`: the choice here was made by the trace's own randomness.
     """
     share = known(attribute)
     if share is None:

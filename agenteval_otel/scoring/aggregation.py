@@ -1,9 +1,4 @@
-"""Aggregation: from the scores of one input to its overall score.
-
-A contract, because what "good overall" means is the user's: configuration chooses the strategy by its ``type``. All of
-them get the same scores, without failures and skips, and none of them can invent a score: a result that is not a finite
-number in [0, 1] counts as no overall score.
-"""
+"""Aggregation: from the scores of one input to its overall score. What "good overall" means is the user's to choose."""
 
 from __future__ import annotations
 
@@ -29,14 +24,10 @@ class Aggregation(Component, contract="aggregation"):
     """Puts the scores of one input together. Implement `combine`, with ``type="..."`` in the class line."""
 
     def combine(self, scored: Sequence[Scored]) -> float | None:
-        """The overall score, 0 worst to 1 best; None when there is nothing to say.
+        """The overall score, 0 worst to 1 best; None when there is nothing to say, as for anything outside of that.
 
-        Runs wherever evaluations end (live on the pool's event loop), so it takes microseconds and blocks nothing.
-        An exception costs the input its overall score, not its results.
-
-        Args:
-            scored: Results with a normalized score, in configured order; a criterion may appear several times.
-                Failures, skips and scores without a place on their scale are left out before.
+        `scored` holds results with a normalized score, in configured order; a criterion may appear several times. It
+        must not block. An exception costs the input its overall score, not its results.
         """
         raise NotImplementedError
 
@@ -48,12 +39,6 @@ class WeightedMean(Aggregation, type="weighted_mean"):
     """
 
     def combine(self, scored: Sequence[Scored]) -> float | None:
-        total = weights = 0.0
-        for _, normalized, weight in scored:
-            total += normalized * weight
-            weights += weight
-        if _TINY < weights < _HUGE:
-            return total / weights
         return _mean([(member.normalized, member.weight) for member in scored])
 
 
@@ -85,24 +70,19 @@ class AllMustPass(Aggregation, type="all_must_pass"):
     """
 
     def combine(self, scored: Sequence[Scored]) -> float | None:
-        verdicts = [_verdict(member.result) for member in scored if member.weight > 0]
-        known_verdicts = [verdict for verdict in verdicts if verdict is not None]
-        return float(all(known_verdicts)) if known_verdicts else None
+        results = [member.result for member in scored if member.weight > 0]
+        verdicts = [result.score if result.passed is None else result.passed for result in results]
+        verdicts = [verdict for verdict in verdicts if isinstance(verdict, bool)]
+        return float(all(verdicts)) if verdicts else None
 
 
 def overall_score(
-    results: Iterable[EvaluationResult],
-    criteria: Iterable[EvaluationCriteria],
-    aggregation: Aggregation | None = None,
+    results: Iterable[EvaluationResult], criteria: Iterable[EvaluationCriteria], aggregation: Aggregation | None = None
 ) -> float | None:
-    """The overall score by the given strategy, the weighted mean when left out; None when nothing could be averaged.
+    """The overall score by the strategy, the weighted mean when left out; None when nothing could be averaged.
 
     Failures, skips, results without a matching criterion and results without a normalized form stay out; of two
-    criteria with one name the first counts. There is no average of nothing, and none outside of 0 to 1, which negative
-    weights could give.
-
-    Raises:
-        Exception: Whatever a strategy of the user's own raised.
+    criteria with one name the first counts. There is none outside of 0 to 1, which negative weights could give.
     """
     by_name: dict[str, EvaluationCriteria] = {}
     for criterion in criteria:
@@ -117,19 +97,9 @@ def overall_score(
             continue
         if result.passed is None and (declared.threshold is not None or declared.scale in BOOLEAN_SCALES):
             result = copy_with(result, {"passed": passed_of(result.score, declared)})
-        weight = declared.weight
-        scored.append(_new(Scored, (result, value, 1.0 if weight is None else weight)))
-    overall = (aggregation or _DEFAULT).combine(scored) if scored else None
+        scored.append(Scored(result, value, 1.0 if declared.weight is None else declared.weight))
+    overall = (aggregation or WeightedMean()).combine(scored) if scored else None
     return float(overall) if overall is not None and 0.0 <= overall <= 1.0 else None
-
-
-_new = tuple.__new__  # Scored's own takes twice as long
-_DEFAULT = WeightedMean()
-_TINY, _HUGE = 1e-280, 1e280
-
-
-def _verdict(result: EvaluationResult) -> bool | None:
-    return result.score if result.passed is None and isinstance(result.score, bool) else result.passed
 
 
 def _mean(pairs: Sequence[tuple[float, float]]) -> float | None:
@@ -137,8 +107,4 @@ def _mean(pairs: Sequence[tuple[float, float]]) -> float | None:
     for value, weight in pairs:
         total += value * weight
         weights += weight
-    largest = max((abs(weight) for _, weight in pairs), default=0.0)
-    if largest == 0.0 or _TINY < largest < _HUGE:
-        return total / weights if weights > 0 else None
-    # At the ends of the float range the sum overflows; the mean only asks how the weights stand to each other.
-    return _mean([(value, weight / largest) for value, weight in pairs])
+    return total / weights if weights > 0 else None

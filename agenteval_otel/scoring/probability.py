@@ -1,15 +1,7 @@
-"""Inclusion probabilities: how likely it was that a response was evaluated by an evaluator, as plain arithmetic.
+"""Inclusion probabilities: how likely it was that a response was evaluated by an evaluator; its weight is w = 1 / p.
 
-The inclusion probability p of a response makes its weight w = 1 / p: it stands for w responses. Everything that thins
-the traffic (samplers, evaluators' own rates, escalation, budgets, load shedding, sampling upstream) contributes a
-probability, and this module is the only place that combines them. A probability is a number above 0 up to 1. None is
-unknown, never 1, and whatever is combined with it is unknown too.
-
-Two rules are enough:
-
-- Choices by the **same randomness** u, each of which takes the responses with u < p_i, nest. All of them take a
-  response with probability min(p_i) (`nested`), any of them with max(p_i) (`union`).
-- Choices by **independent randomness** multiply: prod(p_i) (`independent`).
+Everything that thins the traffic contributes a probability above 0 up to 1, and this module alone combines them. None
+is unknown, never 1, and whatever is combined with it is unknown too.
 """
 
 from __future__ import annotations
@@ -20,8 +12,7 @@ from typing import Any, NamedTuple
 
 from agenteval_otel.semconv import NOT_SAMPLED
 
-_THRESHOLDS = 1 << 56
-"""OpenTelemetry's consistent sampling rejects the randomness below a threshold of 56 bits."""
+_THRESHOLDS = 1 << 56  # OpenTelemetry's consistent sampling rejects the randomness below a threshold of 56 bits
 
 
 class SamplingDecision(NamedTuple):
@@ -34,7 +25,7 @@ class SamplingDecision(NamedTuple):
         outcome: How the call is counted when it is not sampled.
         applies: The sampler has a say on this response; a rule that does not match has none.
         settled: Nothing that becomes known later changes it.
-        draw: The draw that decided, where it is not the context's; evaluators' own rates cut from it.
+        randomness: The one that decided, where it is not the context's; evaluators' own rates cut from it.
     """
 
     sampled: bool
@@ -47,10 +38,7 @@ class SamplingDecision(NamedTuple):
 
 
 def known(value: Any, *, sampled: bool = True) -> float | None:
-    """The value where it is a probability, else None; 0 is the probability of a response that was not sampled only.
-
-    Users' samplers and evaluators may return anything, and one weight that is not a number would spoil every sum.
-    """
+    """The value where it is a probability, else None; 0 is the probability of a response that was not sampled only."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return value if 0.0 < value <= 1.0 or (value == 0.0 and not sampled) else None
@@ -62,23 +50,15 @@ def probability_of(decision: SamplingDecision) -> float | None:
 
 
 def nested(*probabilities: float | None) -> float | None:
-    """min(p_i): all of several choices by the same randomness took the response."""
-    smallest = 1.0
-    for probability in probabilities:
-        if probability is None:
-            return None
-        smallest = min(smallest, probability)
-    return smallest
+    """min(p_i): all of several choices by the same randomness u, each of them u < p_i, took the response."""
+    numbers = [probability for probability in probabilities if probability is not None]
+    return min(numbers, default=1.0) if len(numbers) == len(probabilities) else None
 
 
 def independent(*probabilities: float | None) -> float | None:
     """prod(p_i): all of several choices by independent randomness took the response."""
-    product = 1.0
-    for probability in probabilities:
-        if probability is None:
-            return None
-        product *= probability
-    return product
+    numbers = [probability for probability in probabilities if probability is not None]
+    return math.prod(numbers, start=1.0) if len(numbers) == len(probabilities) else None
 
 
 def union(probabilities: Iterable[float | None]) -> float | None:
@@ -86,36 +66,17 @@ def union(probabilities: Iterable[float | None]) -> float | None:
 
     One of unknown probability may have been the likeliest, unless another is certain. Unknown of nothing.
     """
-    largest, complete = None, True
-    for probability in probabilities:
-        if probability is None:
-            complete = False
-        elif largest is None or probability > largest:
-            largest = probability
-    return largest if complete or largest == 1.0 else None
-
-
-def through_upstream(probability: float | None, upstream: float | None, *, same_randomness: bool) -> float | None:
-    """The probability among all responses, where only a share `upstream` of them came this far.
-
-    Args:
-        probability: Of the choice that was made here.
-        upstream: Of the choice that was made before; None where nothing is known of one, which changes nothing.
-        same_randomness: Both chose by the trace's randomness (``ot=th``): then they nest. Else they multiply.
-    """
-    if upstream is None:
-        return probability
-    return nested(probability, upstream) if same_randomness else independent(probability, upstream)
+    everything = list(probabilities)
+    largest = max((probability for probability in everything if probability is not None), default=None)
+    return largest if None not in everything or largest == 1.0 else None
 
 
 def of_threshold(threshold: int) -> float | None:
-    """The probability 1 - T / 2^56 of a sampling threshold T, as in ``ot=th``; None if the text is not a threshold."""
+    """The probability 1 - T / 2^56 of a sampling threshold T, as in ``ot=th``; None for other numbers."""
     return (_THRESHOLDS - threshold) / _THRESHOLDS if 0 <= threshold < _THRESHOLDS else None
 
 
 def weight(probability: float | None) -> float:
     """w = 1 / p: for how many responses one stands; 1 where that is unknown, or no finite number."""
-    if not probability:
-        return 1.0
-    inverse = 1.0 / probability
+    inverse = 1.0 / probability if probability else 1.0
     return inverse if math.isfinite(inverse) else 1.0

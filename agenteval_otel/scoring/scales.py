@@ -1,8 +1,4 @@
-"""Scales, normalization to [0, 1], verdicts and labels: the specification's table.
-
-Text and scales that the table does not know have no normalized form and stay out of the overall score. A number outside
-of the criterion's scale is an error.
-"""
+"""Scales, normalization to [0, 1], verdicts and labels: the specification's table."""
 
 from __future__ import annotations
 
@@ -18,13 +14,11 @@ from agenteval_otel.semconv import LABEL_FAIL, LABEL_PASS
 BOOLEAN_SCALES = ("binary", "pass/fail")
 _ENDS = {"binary": (0.0, 1.0), "pass/fail": (0.0, 1.0), "numeric": (0.0, 1.0), "likert5": (1.0, 5.0)}
 _RANGE = re.compile(r"(-?\d+)\s*(?:-|to|\u2013)\s*(-?\d+)")
-
-_TRUE = frozenset({"true", "pass", "yes", "1"})
-_FALSE = frozenset({"false", "fail", "no", "0"})
+_BOOLEAN_WORDS = {"true": 1.0, "pass": 1.0, "yes": 1.0, "1": 1.0, "false": 0.0, "fail": 0.0, "no": 0.0, "0": 0.0}
 # The specification's custom scale literally named "string" takes these four words and nothing else.
 _STRING_SCALE = {"true": 1.0, "pass": 1.0, "false": 0.0, "fail": 0.0}
-_OF_SO_MANY = re.compile(r"\s*/\s*\d", re.ASCII)
-"""``8/10`` is a number on another scale: its 8 is not a number on ours."""
+_WORDS = {"binary": _BOOLEAN_WORDS, "pass/fail": _BOOLEAN_WORDS, "string": _STRING_SCALE}
+_OF_SO_MANY = re.compile(r"\s*/\s*\d", re.ASCII)  # ``8/10`` is a number on another scale
 _LEADING_NUMBER = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)", re.ASCII)
 
 
@@ -52,10 +46,7 @@ def bounds_of(scale: str) -> tuple[int, int] | None:
 
 
 def off_scale(score: ScoreValue | None, criterion: EvaluationCriteria) -> str | None:
-    """The error for a number outside of the criterion's scale; None for every value on it.
-
-    Booleans and text are never outside, and nothing is outside of a custom scale without a declared range.
-    """
+    """The error for a number outside of the criterion's scale; None for other values, and for custom scales."""
     if not isinstance(score, int | float) or isinstance(score, bool) or isinstance(criterion, AgentDockCriteria):
         return None
     ends = _ends_of(criterion)
@@ -71,13 +62,9 @@ def off_scale(score: ScoreValue | None, criterion: EvaluationCriteria) -> str | 
 def _ends_of(criterion: EvaluationCriteria) -> tuple[float, float] | None:
     if criterion.minimum is not None and criterion.maximum is not None:
         return criterion.minimum, criterion.maximum
-    return _ENDS.get(criterion.scale) or _named_ends(criterion)
-
-
-def _named_ends(criterion: EvaluationCriteria) -> tuple[float, float] | None:
-    """The ends of a scale such as ``0-100``, which AgentDock takes for any other word."""
-    known = criterion.scale in _ENDS or isinstance(criterion, AgentDockCriteria)
-    return None if known else bounds_of(criterion.scale)
+    if criterion.scale in _ENDS or isinstance(criterion, AgentDockCriteria):  # AgentDock takes ``0-100`` for any word
+        return _ENDS.get(criterion.scale)
+    return bounds_of(criterion.scale)
 
 
 def _shown(number: int | float) -> str:
@@ -88,28 +75,25 @@ def _shown(number: int | float) -> str:
 
 
 def normalize(score: ScoreValue | None, criterion: EvaluationCriteria) -> float | None:
-    """Move a raw score to [0, 1], higher is better; None when the scale has no place for it.
+    """Move a raw score to [0, 1], higher is better; None when the scale has no place for it, as for NaN.
 
     A declared range (`minimum` and `maximum`, or a scale such as ``0-100``) maps linearly. Otherwise by scale:
     ``binary`` and ``pass/fail`` take booleans, 0 and 1; ``likert5`` is (s - 1) / 4 for 1 to 5; ``numeric`` takes 0 to 1
-    as it is. Text is read as a word or as its leading number. NaN and infinities have no normalized form.
+    as it is. Text is read as a word or as its leading number.
     """
-    if score is None:
-        return None
-    if isinstance(score, bool):
-        return 1.0 if score else 0.0
     if isinstance(score, str):
         return _normalize_text(score, criterion)
-    number = _finite(score)
+    if score is None or isinstance(score, bool):
+        return None if score is None else float(score)
+    number, ends = _finite(score), _ends_of(criterion)
     if number is None:
         return None
-    if criterion.minimum is not None and criterion.maximum is not None:
-        return _normalize_range(number, criterion.minimum, criterion.maximum)
-    if criterion.scale == "numeric" and 1.0 < number <= 100.0 and isinstance(criterion, AgentDockCriteria):
-        return number / 100.0
-    if (ends := _named_ends(criterion)) is not None:
-        return _normalize_range(number, *ends)
-    return _normalize_number(number, criterion.scale)
+    if criterion.minimum is None or criterion.maximum is None:
+        if criterion.scale in BOOLEAN_SCALES and number not in (0.0, 1.0):
+            return None
+        if criterion.scale == "numeric" and 1.0 < number <= 100.0 and isinstance(criterion, AgentDockCriteria):
+            return number / 100.0
+    return None if ends is None else _normalize_range(number, *ends)
 
 
 def _finite(score: int | float) -> float | None:
@@ -128,42 +112,25 @@ def _normalize_range(number: float, minimum: float, maximum: float) -> float | N
     return (number - minimum) / (maximum - minimum)
 
 
-def _normalize_number(number: float, scale: str) -> float | None:
-    if scale in BOOLEAN_SCALES:
-        return number if number in (0.0, 1.0) else None
-    if scale == "likert5":
-        return (number - 1.0) / 4.0 if 1.0 <= number <= 5.0 else None
-    if scale == "numeric":
-        return number if 0.0 <= number <= 1.0 else None
-    return None
-
-
 def _normalize_text(text: str, criterion: EvaluationCriteria) -> float | None:
-    if criterion.scale in BOOLEAN_SCALES:
-        lowered = text.lower()
-        return 1.0 if lowered in _TRUE else 0.0 if lowered in _FALSE else None
-    if criterion.scale == "string":
-        return _STRING_SCALE.get(text.lower())
-    if criterion.scale in ("likert5", "numeric"):
-        match = _LEADING_NUMBER.match(text)
-        if match is None or _OF_SO_MANY.match(text, match.end()):
-            return None
-        return normalize(float(match.group(1)), criterion)
-    return None
+    if criterion.scale in _WORDS:
+        return _WORDS[criterion.scale].get(text.lower())
+    if criterion.scale not in ("likert5", "numeric"):
+        return None
+    match = _LEADING_NUMBER.match(text)
+    if match is None or _OF_SO_MANY.match(text, match.end()):
+        return None
+    return normalize(float(match.group(1)), criterion)
 
 
 def passed_of(score: ScoreValue | None, criterion: EvaluationCriteria) -> bool | None:
     """Verdict on a raw score: by the criterion's threshold (inclusive), else by a boolean form; None without either."""
-    if score is None:
-        return None
-    if criterion.threshold is not None and not isinstance(score, bool | str):
-        return bool(score >= criterion.threshold)
-    if isinstance(score, bool):
+    if score is None or isinstance(score, bool):
         return score
-    if criterion.scale in BOOLEAN_SCALES:
-        normalized = normalize(score, criterion)
-        return None if normalized is None else normalized == 1.0
-    return None
+    if criterion.threshold is not None and not isinstance(score, str):
+        return bool(score >= criterion.threshold)
+    normalized = normalize(score, criterion) if criterion.scale in BOOLEAN_SCALES else None
+    return None if normalized is None else normalized == 1.0
 
 
 def label_of(score: ScoreValue | None, passed: bool | None) -> str | None:
@@ -174,13 +141,9 @@ def label_of(score: ScoreValue | None, passed: bool | None) -> str | None:
 
 
 def check_criteria(criteria: Sequence[EvaluationCriteria], *, path: str) -> None:
-    """Refuse invalid criteria.
+    """Refuse invalid criteria by a `ConfigurationError` with every problem.
 
     Not for AgentDock's form, where the first of two criteria counts and negative weights are used as they are.
-
-    Raises:
-        ConfigurationError: With every problem: a name that is blank or appears twice, a negative weight, an
-            objective outside of 0 to 1, a declared range with one end or none between its ends.
     """
     problems: list[tuple[str | None, str]] = []
     seen: set[str] = set()
@@ -195,32 +158,23 @@ def check_criteria(criteria: Sequence[EvaluationCriteria], *, path: str) -> None
             problems.append((f"{where}.weight", f"expected at least 0, found {criterion.weight:g}"))
         if criterion.objective is not None and not 0 <= criterion.objective <= 1:
             problems.append((f"{where}.objective", f"expected a number from 0 to 1, found {criterion.objective:g}"))
-        problems += _of_range(criterion, where)
+        low, high = criterion.minimum, criterion.maximum
+        if (low is None) != (high is None):
+            problems.append((f"{where}.{'minimum' if low is None else 'maximum'}", "a declared range needs both ends"))
+        elif low is not None and high is not None and low >= high:
+            problems.append((f"{where}.maximum", f"expected more than the minimum {low:g}, found {high:g}"))
     if problems:
         raise ConfigurationError.of(problems)
 
 
-def _of_range(criterion: EvaluationCriteria, where: str) -> list[tuple[str | None, str]]:
-    low, high = criterion.minimum, criterion.maximum
-    if (low is None) != (high is None):
-        missing = "minimum" if low is None else "maximum"
-        return [(f"{where}.{missing}", "a declared range needs both ends")]
-    if low is not None and high is not None and low >= high:
-        return [(f"{where}.maximum", f"expected more than the minimum {low:g}, found {high:g}")]
-    return []
-
-
-RATINGS = ("Unacceptable", "Poor", "Average", "Good", "Exceptional")
-"""From the worst to the best."""
-INCONCLUSIVE = "Inconclusive"
+RATINGS = ("Unacceptable", "Poor", "Average", "Good", "Exceptional")  # from the worst to the best
 
 
 def rating_of(score: ScoreValue | None) -> str:
     """The word for a score on the scale from 1 to 5: each covers up to its whole number, above 0 to 1 is the first.
 
-    Everything but a number above 0 and up to 5 is ``Inconclusive``. The word says nothing of passing, which is the
-    criterion's threshold's to say: 4 in the original, so that ``Average`` fails.
+    Everything else is ``Inconclusive``. The word says nothing of passing, which is the threshold's to say.
     """
     if score is None or isinstance(score, bool | str) or not 0 < score <= len(RATINGS):
-        return INCONCLUSIVE
+        return "Inconclusive"
     return RATINGS[math.ceil(score) - 1]

@@ -8,10 +8,6 @@ from agenteval_otel.storage.sql import SqlStorageProvider
 from agenteval_otel.storage.sql_rows import StoredResult
 
 __all__ = [
-    "ConsoleStorageProvider",
-    "EvaluationStorageProvider",
-    "JsonFileStorageProvider",
-    "OtlpStorageProvider",
-    "SqlStorageProvider",
-    "StoredResult",
-]
+    "ConsoleStorageProvider", "EvaluationStorageProvider", "JsonFileStorageProvider", "OtlpStorageProvider",
+    "SqlStorageProvider", "StoredResult",
+]  # fmt: skip

@@ -14,8 +14,6 @@ from agenteval_otel.models import AggregatedEvaluationResult
 from agenteval_otel.runtime.event_loop import new_loop
 from agenteval_otel.runtime.worker import Worker
 
-SAVE_TIMEOUT_S = 10.0
-
 
 class EvaluationStorageProvider(Component, contract="storage"):
     """Saves finished results. Implement `save_result`; called on the background thread, once for each response."""
@@ -29,25 +27,18 @@ class EvaluationStorageProvider(Component, contract="storage"):
 
 
 class FanOutStorage:
-    """Saves to every provider: one that raises or hangs is reported and the others still save.
+    """Saves to every provider (anything with ``async save_result(aggregated)``), in order, each within `timeout_s`.
 
-    Args:
-        providers: In the order of saving; anything with ``async save_result(aggregated)``.
-        on_failure: Called with the provider's name and the error.
-        timeout_s: Time limit of one save.
+    One that raises or hangs is reported with its name, and the others still save.
     """
 
     def __init__(
-        self,
-        providers: Sequence[Any],
-        on_failure: Callable[[str, BaseException], None],
-        *,
-        timeout_s: float = SAVE_TIMEOUT_S,
+        self, providers: Sequence[Any], on_failure: Callable[[str, BaseException], None], *, timeout_s: float = 10.0
     ) -> None:
         self.providers, self._on_failure, self._timeout_s = tuple(providers), on_failure, timeout_s
 
     def __repr__(self) -> str:
-        return f"<FanOutStorage {', '.join(_name(provider) for provider in self.providers)}>"
+        return f"<FanOutStorage {', '.join(map(_name, self.providers))}>"
 
     async def save_result(self, aggregated: AggregatedEvaluationResult) -> int:
         """Save to all; returns the number of providers that saved."""
@@ -72,22 +63,19 @@ class FanOutStorage:
     async def close(self) -> None:
         """Close every provider that can be closed."""
         for provider in self.providers:
-            close = getattr(provider, "close", None)
-            if close is None:
-                continue
-            try:
-                async with asyncio.timeout(self._timeout_s):
-                    await close()
-            except Exception as error:
-                self._on_failure(_name(provider), error)
+            if hasattr(provider, "close"):
+                try:
+                    async with asyncio.timeout(self._timeout_s):
+                        await provider.close()
+                except Exception as error:
+                    self._on_failure(_name(provider), error)
 
     def close_within(self, timeout_s: float) -> None:
         """`close` on another thread, waiting at most so long: for code without an event loop, or inside one."""
-        if not any(_can_close(provider) for provider in self.providers):
-            return
-        worker = Worker("agenteval-close", max_waiting=1)
-        worker.submit(self._close_here)  # refused at the interpreter's exit, which closes everything
-        worker.close(timeout_s)
+        if self.providers:
+            worker = Worker("agenteval-close", max_waiting=1)
+            worker.submit(self._close_here)  # refused at the interpreter's exit, which closes everything
+            worker.close(timeout_s)
 
     def _close_here(self) -> None:
         # Without a free descriptor there is no loop.
@@ -96,18 +84,11 @@ class FanOutStorage:
             runner.run(self.close())
 
 
-def _can_close(provider: Any) -> bool:
-    return getattr(type(provider), "close", EvaluationStorageProvider.close) is not EvaluationStorageProvider.close
-
-
 def _name(provider: Any) -> str:
     name = getattr(provider, "type", None)
     return name if isinstance(name, str) else type(provider).__name__
 
 
 def without_objects(aggregated: AggregatedEvaluationResult) -> AggregatedEvaluationResult:
-    """The result with JSON's types alone: other objects are described, lone surrogates replaced.
-
-    For results that pydantic refuses to dump (`ValueError`): offline inputs may contain anything.
-    """
+    """The result with JSON's types alone, where pydantic refuses to dump it: offline inputs may contain anything."""
     return AggregatedEvaluationResult.model_validate(plain(aggregated.model_dump(exclude_none=True)))

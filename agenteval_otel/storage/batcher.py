@@ -1,8 +1,4 @@
-"""The background writer of results: a slow disk or server blocks no event loop.
-
-Results that wait are saved together, within the memory of `MEMORY.results`. While a write hangs, waiting and new saves
-fail at once, so nothing piles up.
-"""
+"""The background writer of results, which wait within `MEMORY.results`; while a write hangs, saves fail at once."""
 
 from __future__ import annotations
 
@@ -21,10 +17,8 @@ from agenteval_otel.runtime.memory import MEMORY
 from agenteval_otel.runtime.worker import Worker
 from agenteval_otel.storage.base import EvaluationStorageProvider
 
-HUNG_S = 5.0
-"""A write that takes longer has hung. Far longer than a busy machine delays a thread: a late thread is no slow disk."""
-_BATCH_BYTES = 1024 * 1024
-_BATCH_ITEMS = 100
+HUNG_S = 5.0  # a write that takes longer has hung; a busy machine delays a thread for less
+_BATCH_BYTES, _BATCH_ITEMS = 1024 * 1024, 100
 _MAX_JOBS = 16
 
 
@@ -37,7 +31,6 @@ class Sink(Protocol):
 
     def close(self) -> None:
         """Release what is open; the next write opens it again."""
-        ...
 
 
 class BatchedStorageProvider(EvaluationStorageProvider):
@@ -63,7 +56,6 @@ class BatchedStorageProvider(EvaluationStorageProvider):
         return self._batchers.get(pid) or self._batchers.setdefault(pid, ResultBatcher(self.place, self.open_sink))
 
     async def close(self) -> None:
-        """Close the sink after the waiting results; opened again by the next one."""
         batcher = self._batchers.pop(os.getpid(), None)
         self._batchers.clear()  # of the parent process
         if batcher is not None:
@@ -71,12 +63,7 @@ class BatchedStorageProvider(EvaluationStorageProvider):
 
 
 class ResultBatcher:
-    """Saves the items of one process in batches.
-
-    Args:
-        place: The sink's name in messages.
-        open_sink: Makes the sink, on the thread that writes.
-    """
+    """Saves the items of one process in batches, to the sink that `open_sink` makes on the thread that writes."""
 
     def __init__(self, place: str, open_sink: Callable[[], Sink]) -> None:
         self._place, self._open_sink = place, open_sink
@@ -92,22 +79,27 @@ class ResultBatcher:
         return f"<ResultBatcher {self._place} waiting={self._waiting_bytes} bytes>"
 
     async def save(self, value: Any, size: int) -> None:
-        """Save an item of `size` bytes and wait for it; never blocks the event loop.
-
-        Raises:
-            StorageError: It was not saved completely, the write hangs, or too much waits.
-            OSError: The file cannot be opened or written.
-        """
+        """Save an item of `size` bytes and wait for it; raises `StorageError`, or `OSError` of the file."""
         item = _Item(value, size)
         with self._lock:
-            self._admit(item)
+            if self._closed:
+                raise StorageError(f"{self._place}: closed")
+            if self._remaining_s() <= 0.0:
+                raise self._hung()
+            item.is_reserved = MEMORY.results.reserve(size)
+            if self._waiting_bytes and not item.is_reserved:  # a single item is saved whatever else waits
+                raise StorageError(f"{self._place}: does not keep up, {self._waiting_bytes} bytes wait")
+            self._waiting_bytes += size
             self._waiting.append(item)
             # A waiting job will save this item too.
             has_thread = self._worker.waiting > 0 or self._worker.submit(self._save_waiting)
         if not has_thread:  # none can be started, as at the interpreter's exit: saved here
             self._save_waiting(may_wait=False)
         try:
-            error = await self._outcome_of(item)
+            # No longer than any write may take, however many are before it.
+            while not item.outcome.done() and (remaining_s := self._remaining_s()) > 0.0:
+                await asyncio.wait({item.outcome}, timeout=remaining_s)
+            error = item.outcome.result() if item.outcome.done() else self._hung()
         finally:
             item.outcome.cancel()  # where it is not written yet, it is skipped
         if isinstance(error, OSError):  # a copy for each save: raising adds to the traceback
@@ -115,17 +107,7 @@ class ResultBatcher:
         if error is not None:
             raise StorageError(str(error))
 
-    async def _outcome_of(self, item: _Item) -> Exception | None:
-        """Wait for the item; no longer than any write may take, however many are before it."""
-        while not item.outcome.done():
-            remaining_s = self._remaining_s()
-            if remaining_s <= 0.0:
-                return self._hung()
-            await asyncio.wait({item.outcome}, timeout=remaining_s)
-        return item.outcome.result()
-
     def _remaining_s(self) -> float:
-        """Until the write that is under way counts as hung."""
         began = self._write_began
         return HUNG_S if began is None else began + HUNG_S - time.monotonic()
 
@@ -136,7 +118,7 @@ class ResultBatcher:
         """Close the sink after the waiting items; after a write that hangs as soon as that returns."""
         with self._lock:
             self._closed = True
-        closed: _Item = _Item(None, 0)
+        closed = _Item(None, 0)
 
         def close_sink() -> None:
             if self._sink is not None:
@@ -148,18 +130,7 @@ class ResultBatcher:
         self._worker.close(0.0)
         await asyncio.wait({closed.outcome}, timeout=HUNG_S)
 
-    def _admit(self, item: _Item) -> None:
-        if self._closed:
-            raise StorageError(f"{self._place}: closed")
-        if self._remaining_s() <= 0.0:
-            raise self._hung()
-        item.is_reserved = MEMORY.results.reserve(item.size)
-        if self._waiting_bytes and not item.is_reserved:  # a single item is saved whatever else waits in the process
-            raise StorageError(f"{self._place}: does not keep up, {self._waiting_bytes} bytes wait")
-        self._waiting_bytes += item.size
-
     def _save_waiting(self, *, may_wait: bool = True) -> None:
-        """Save the waiting items, in batches."""
         while self._waiting:
             items: list[_Item] = []
             size = 0

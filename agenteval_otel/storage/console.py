@@ -24,9 +24,8 @@ class ConsoleStorageProvider(EvaluationStorageProvider, type="console"):
     async def save_result(self, aggregated: AggregatedEvaluationResult) -> None:
         overall = "-" if aggregated.overall_score is None else f"{aggregated.overall_score:.2f}"
         parts = [f"{aggregated.agent or 'evaluation'}", f"overall {overall}", *map(_shown, aggregated.results)]
-        line = "  ".join(parts)
         # Control characters never reach a terminal, whatever a category or an agent is called.
-        print(printable(line), file=self.stream or sys.stderr)
+        print(printable("  ".join(parts)), file=self.stream or sys.stderr)
 
 
 def _shown(result: EvaluationResult) -> str:
@@ -34,10 +33,6 @@ def _shown(result: EvaluationResult) -> str:
         return f"{result.criterion_name} failed ({result.error_type})"
     if result.status == "skipped":
         return f"{result.criterion_name} skipped"
-    return f"{result.criterion_name} {_value(result)}" + (f" ({result.reason_code})" if result.reason_code else "")
-
-
-def _value(result: EvaluationResult) -> Any:
-    if result.label is not None:
-        return result.label
-    return f"{result.score:.2f}" if isinstance(result.score, float) else result.score
+    score = f"{result.score:.2f}" if isinstance(result.score, float) else result.score
+    reason = f" ({result.reason_code})" if result.reason_code else ""
+    return f"{result.criterion_name} {score if result.label is None else result.label}{reason}"

@@ -18,21 +18,6 @@ from agenteval_otel.runtime.fork import reset_in_child
 _OPEN: set[int] = set()
 
 
-def make_folders(folder: Path) -> None:
-    """Create a folder and those above it; only the owner may enter created ones.
-
-    Raises:
-        OSError: One cannot be created, or a file has its name.
-    """
-    if not folder.is_dir():
-        make_folders(folder.parent)
-        try:
-            folder.mkdir(mode=0o700)
-        except FileExistsError:
-            if not folder.is_dir():  # else another process was faster
-                raise
-
-
 def identity(place: int | Path) -> tuple[int, int] | None:
     """Device and inode of a descriptor or path; None if there is no file."""
     try:
@@ -51,14 +36,13 @@ def lock_of(path: Path) -> Path:
 def open_locked(path: Path, flags: int = os.O_RDWR, *, wait: bool = True) -> Iterator[int]:
     """Open the file at the path, alone among all processes and threads that open it so; first come, first served.
 
-    Missing files and folders are created. The lock is `flock`: the end of a process releases it. Where the system or
-    the file system has none (Windows), nothing is locked: one process a file, there.
-
-    Raises:
-        StorageError: It is locked, and `wait` is off.
-        OSError: It cannot be opened.
+    Missing files and folders are created, for their owner alone. The end of a process releases the lock (`flock`).
+    Where the system or the file system has none (Windows), nothing is locked: one process a file, there. Without `wait`
+    a locked file raises `StorageError`.
     """
-    make_folders(path.parent)
+    if not path.parent.is_dir():
+        for folder in reversed((path.parent, *path.parent.parents)):
+            folder.mkdir(mode=0o700, exist_ok=True)
     while True:
         # Without blocking: a pipe without a reader is refused instead of waited for.
         descriptor = os.open(path, flags | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, 0o600)
@@ -79,14 +63,13 @@ def open_locked(path: Path, flags: int = os.O_RDWR, *, wait: bool = True) -> Ite
 
 
 def _lock(descriptor: int, path: Path, wait: bool) -> None:
-    if sys.platform == "win32":
-        return
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise StorageError(f"{path}: held by another process") from None
-    except OSError:  # the file system has no locks
-        return
+    if sys.platform != "win32":
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StorageError(f"{path}: held by another process") from None
+        except OSError:  # the file system has no locks
+            pass
 
 
 @reset_in_child

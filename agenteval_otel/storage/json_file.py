@@ -17,6 +17,8 @@ from agenteval_otel.storage.base import without_objects
 from agenteval_otel.storage.batcher import BatchedStorageProvider
 from agenteval_otel.storage.files import open_locked
 
+_LINE_BREAKS = {0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029"}
+
 
 class JsonFileStorageProvider(BatchedStorageProvider, type="json_file"):
     """Appends each result as one compact JSON line, readable and writable by its owner only.
@@ -50,13 +52,16 @@ class JsonFileStorageProvider(BatchedStorageProvider, type="json_file"):
         return str(self.path)
 
     async def save_result(self, aggregated: AggregatedEvaluationResult) -> None:
-        """Append the result and wait for the write; never blocks the event loop.
+        """Append the result and wait for the write.
 
         Raises:
             StorageError: The line could not be written completely, or the write hangs for more than 5 s.
             OSError: The file cannot be opened or written.
         """
-        text = _json_of(aggregated)
+        try:
+            text = aggregated.model_dump_json(by_alias=True, exclude_none=True)
+        except ValueError:
+            text = without_objects(aggregated).model_dump_json(by_alias=True, exclude_none=True)
         line = (text if text.isascii() else text.translate(_LINE_BREAKS)).encode("utf-8", "replace") + b"\n"
         await self.batcher.save(line, len(line))
 
@@ -66,14 +71,7 @@ class JsonFileStorageProvider(BatchedStorageProvider, type="json_file"):
 
 
 class LineFile:
-    """Appends whole lines, as the sink of a `ResultBatcher`. The file is open, and locked, during a write alone.
-
-    Args:
-        path: The file; folders above it are created.
-        max_bytes: Size above which it is renamed to ``<name>.1``, and that to ``<name>.2``; None: never.
-        keep: How many renamed files are kept.
-        durable: Whether a write waits for the disk.
-    """
+    """Appends whole lines, as the sink of a `ResultBatcher`. The file is open, and locked, during a write alone."""
 
     def __init__(self, path: Path, *, max_bytes: int | None = None, keep: int = 5, durable: bool = False) -> None:
         self.path, self._max_bytes, self._keep, self._durable = path, max_bytes, keep, durable
@@ -129,15 +127,4 @@ class LineFile:
 
 
 def _whole(lines: Sequence[bytes], size: int) -> int:
-    """How many of the lines lie within the first bytes."""
     return sum(end <= size for end in accumulate(map(len, lines)))
-
-
-def _json_of(aggregated: AggregatedEvaluationResult) -> str:
-    try:
-        return aggregated.model_dump_json(by_alias=True, exclude_none=True)
-    except ValueError:
-        return without_objects(aggregated).model_dump_json(by_alias=True, exclude_none=True)
-
-
-_LINE_BREAKS = {0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029"}

@@ -1,7 +1,4 @@
-"""OtlpStorageProvider: the emitter's name among the storage providers, and its settings.
-
-The pipeline takes its `emitter` and emits with that; offline runs and pipelines built by hand save results to it.
-"""
+"""OtlpStorageProvider: the emitter's name among the storage providers; the pipeline takes its `emitter`."""
 
 from __future__ import annotations
 

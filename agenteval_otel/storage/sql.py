@@ -46,30 +46,16 @@ class SqlStorageProvider(BatchedStorageProvider, type="sql"):
         return target_of(self.path, self.url)
 
     async def save_result(self, aggregated: AggregatedEvaluationResult) -> None:
-        """Insert the result and wait for the commit; never blocks the event loop.
-
-        Raises:
-            StorageError: It could not be committed, or the commit hangs for more than 5 s.
-            OSError: The file cannot be made.
-        """
+        """Insert the result and wait for the commit; a commit that fails or hangs for 5 s raises `StorageError`."""
         rows = rows_of(aggregated)
         await self.batcher.save(rows, rows.size)
 
     def query(
-        self,
-        *,
-        criterion: str | None = None,
-        agent: str | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        min_score: float | None = None,
-        max_score: float | None = None,
-        status: Literal["scored", "skipped", "failed"] | None = None,
-        passed: bool | None = None,
-        trace_id: str | None = None,
-        limit: int = 100,
-        offset: int = 0,
-    ) -> list[StoredResult]:
+        self, *, criterion: str | None = None, agent: str | None = None, since: datetime | None = None,
+        until: datetime | None = None, min_score: float | None = None, max_score: float | None = None,
+        status: Literal["scored", "skipped", "failed"] | None = None, passed: bool | None = None,
+        trace_id: str | None = None, limit: int = 100, offset: int = 0,
+    ) -> list[StoredResult]:  # fmt: skip
         """The stored results that match all filters, newest first.
 
         Blocks, over a separate read-only connection. On an event loop call it by `asyncio.to_thread`.
@@ -89,8 +75,7 @@ class SqlStorageProvider(BatchedStorageProvider, type="sql"):
 
         Raises:
             ConfigurationError: A filter is wrong.
-            StorageError: The database is not there, cannot be reached, is of a newer version of this package, or a row
-                cannot be read.
+            StorageError: The database is not there, cannot be reached, is of a newer version, or cannot be read.
         """
         from agenteval_otel.storage.sql_database import ResultQuery
 
@@ -100,11 +85,7 @@ class SqlStorageProvider(BatchedStorageProvider, type="sql"):
         ).run(self._target)  # fmt: skip
 
     def read(self, evaluation_id: str) -> AggregatedEvaluationResult | None:
-        """All of one evaluation as it was saved, by its id from `query`; None if there is none. Blocks.
-
-        Raises:
-            StorageError: As `query`.
-        """
+        """All of one evaluation as it was saved, by its id from `query`; None if there is none. Blocks."""
         from agenteval_otel.storage.sql_database import read_evaluation
 
         return read_evaluation(self._target, evaluation_id)

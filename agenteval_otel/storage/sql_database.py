@@ -1,26 +1,25 @@
 """The one connection by which a process writes results to a database, and queries. Loads SQLAlchemy.
 
-A batch is one transaction. After a lost connection to a server the batch is tried once more; rows have their own ids,
-so none is stored twice. A row that the database refuses costs only its own result. SQLite: write-ahead log, a file that
-only its owner can read; processes take turns by the lock beside it, so there is one writer and one check-point at a
-time. PostgreSQL: a lost server is noticed within seconds, and nothing is prepared on it, so a pooler may stand between.
+A batch is one transaction. After a lost connection to a server it is tried once more; rows have their own ids, so none
+is stored twice. A row that the database refuses costs only its own result. Processes that write an SQLite file take
+turns by the lock beside it: one writer and one check-point at a time.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import sqlite3
 import threading
 import time
-import weakref
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal
 
 import sqlalchemy as sa
-from pydantic import ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DatabaseError, DataError, DBAPIError, IntegrityError, InterfaceError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
@@ -43,6 +42,8 @@ _CONNECT_S = 5
 _SWEEP_EVERY_S = 3600.0
 _SWEEP_ROWS = 500
 _FORK_WAIT_S = 0.05
+_INHERITED: list[sa.Connection | None] = []  # kept alive: closing them would touch what the parent process uses
+_FORKED_DURING_WRITE: set[tuple[int, int] | None] = set()
 
 
 class _Moment(TypeDecorator[datetime]):
@@ -61,7 +62,12 @@ class _Moment(TypeDecorator[datetime]):
 
 
 def _columns(kind: Any, names: str) -> list[sa.Column[Any]]:
-    return [sa.Column(name, kind) for name in names.split()]
+    """Columns, not null where their name ends with ``!``."""
+    return [sa.Column(name.rstrip("!"), kind, nullable=not name.endswith("!")) for name in names.split()]
+
+
+def _indices(table: str, columns: dict[str, str]) -> list[sa.Index]:
+    return [sa.Index(f"{table}_{name}", *names.split()) for name, names in columns.items()]
 
 
 _METADATA = sa.MetaData()
@@ -70,54 +76,39 @@ _SCHEMA = sa.Table(
 )
 EVALUATIONS = sa.Table(
     "agenteval_evaluations", _METADATA,
-    sa.Column("id", sa.String(32), primary_key=True),
-    sa.Column("evaluated_at", _Moment, nullable=False),
+    sa.Column("id", sa.String(32), primary_key=True), *_columns(_Moment, "evaluated_at!"),
     *_columns(sa.Text, "agent agent_id session_id conversation_id response_id model trace_id span_id"),
-    *_columns(sa.Double, "overall_score sampling_probability"),
-    *_columns(sa.Text, "sampling_reason stream_end"),
-    sa.Column("has_ground_truth", sa.Boolean, nullable=False),
-    *_columns(sa.BigInteger, "started_ns ended_ns response_ended_ns"),
-    sa.Column("details", sa.Text, nullable=False),
-    sa.Index("agenteval_evaluations_time", "evaluated_at"),
-    sa.Index("agenteval_evaluations_trace", "trace_id"),
+    *_columns(sa.Double, "overall_score sampling_probability"), *_columns(sa.Text, "sampling_reason stream_end"),
+    *_columns(sa.Boolean, "has_ground_truth!"), *_columns(sa.BigInteger, "started_ns ended_ns response_ended_ns"),
+    *_columns(sa.Text, "details!"),
+    *_indices("agenteval_evaluations", {"time": "evaluated_at", "trace": "trace_id"}),
 )  # fmt: skip
 RESULTS = sa.Table(
     "agenteval_results", _METADATA,
     sa.Column("evaluation_id", sa.String(32), sa.ForeignKey(EVALUATIONS.c.id, ondelete="CASCADE"), primary_key=True),
-    sa.Column("position", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("evaluated_at", _Moment, nullable=False),
-    *_columns(sa.Text, "agent trace_id span_id"),
-    *(sa.Column(name, sa.Text, nullable=False) for name in ("criterion", "evaluator", "evaluator_type")),
-    sa.Column("evaluator_version", sa.Text),
-    *(sa.Column(name, sa.Text, nullable=False) for name in ("evaluator_kind", "status")),
-    *_columns(sa.Double, "score normalized"), sa.Column("label", sa.Text), sa.Column("passed", sa.Boolean),
-    sa.Column("threshold", sa.Double), *_columns(sa.Text, "reason_code reasoning error_type error skip_reason"),
-    sa.Column("probability", sa.Double), sa.Column("weight", sa.Double, nullable=False),
-    *_columns(sa.BigInteger, "started_ns ended_ns"),
-    sa.Column("details", sa.Text, nullable=False),
-    sa.Index("agenteval_results_time", "evaluated_at"),
-    sa.Index("agenteval_results_criterion", "criterion", "evaluated_at"),
-    sa.Index("agenteval_results_agent", "agent", "evaluated_at"),
-    sa.Index("agenteval_results_score", "criterion", "score"),
-    sa.Index("agenteval_results_trace", "trace_id"),
+    sa.Column("position", sa.Integer, primary_key=True, autoincrement=False), *_columns(_Moment, "evaluated_at!"),
+    *_columns(sa.Text, "agent trace_id span_id criterion! evaluator! evaluator_type! evaluator_version"),
+    *_columns(sa.Text, "evaluator_kind! status!"), *_columns(sa.Double, "score normalized"),
+    *_columns(sa.Text, "label"), *_columns(sa.Boolean, "passed"), *_columns(sa.Double, "threshold"),
+    *_columns(sa.Text, "reason_code reasoning error_type error skip_reason"),
+    *_columns(sa.Double, "probability weight!"), *_columns(sa.BigInteger, "started_ns ended_ns"),
+    *_columns(sa.Text, "details!"),
+    *_indices("agenteval_results", {
+        "time": "evaluated_at", "criterion": "criterion evaluated_at", "agent": "agent evaluated_at",
+        "score": "criterion score", "trace": "trace_id",
+    }),
 )  # fmt: skip
 
 
 def connect_writer(target: Target, *, durable: bool) -> sa.Connection:
-    """Connect for writing, and create missing tables; on SQLite each transaction begins by taking the write lock.
-
-    Raises:
-        StorageError: The tables are of a newer version of this package.
-    """
+    """Connect for writing, and create missing tables; on SQLite each transaction begins by taking the write lock."""
     engine = _server(target) if target.path is None else _sqlite_writer(target.path, durable)
     connection = engine.connect()
     try:
         with connection.begin():
-            tables = sa.inspect(connection)
-            if not all(tables.has_table(table.name) for table in _METADATA.sorted_tables):
-                if connection.dialect.name == "postgresql":  # several processes may create them at once
-                    connection.execute(sa.text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _CREATE_LOCK})
-                _METADATA.create_all(connection)
+            if target.path is None:  # several processes may create them at once
+                connection.execute(sa.text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _CREATE_LOCK})
+            _METADATA.create_all(connection)
             if not _has_version(connection):
                 connection.execute(_SCHEMA.insert().values(version=VERSION))
     except BaseException:
@@ -130,10 +121,8 @@ def _has_version(connection: sa.Connection) -> bool:
     versions = connection.execute(sa.select(_SCHEMA.c.version)).scalars().all()
     newest = max(versions, default=VERSION)
     if newest > VERSION:
-        raise StorageError(
-            f"the tables have version {newest}, this package knows {VERSION}: install a newer agenteval-otel, or use "
-            "another database"
-        )
+        wanted = "install a newer agenteval-otel, or use another database"
+        raise StorageError(f"the tables have version {newest}, this package knows {VERSION}: {wanted}")
     return bool(versions)
 
 
@@ -157,9 +146,9 @@ def _sqlite_writer(path: Path, durable: bool) -> sa.Engine:
 
 
 def _sqlite(address: str, *, uri: bool = False) -> sa.Engine:
-    def connect() -> sqlite3.Connection:
-        return sqlite3.connect(address, uri=uri, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
-
+    connect = functools.partial(
+        sqlite3.connect, address, uri=uri, timeout=_BUSY_S, isolation_level=None, check_same_thread=False
+    )
     return sa.create_engine("sqlite://", creator=connect, poolclass=NullPool, hide_parameters=True)
 
 
@@ -169,51 +158,42 @@ def _server(target: Target, *, read_only: bool = False) -> sa.Engine:
         "connect_timeout": _CONNECT_S, "application_name": "agenteval-otel",
         "options": f"{options} -c default_transaction_read_only=on" if read_only else options,
         "keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 3, "tcp_user_timeout": 10_000,
-        "prepare_threshold": None,
+        "prepare_threshold": None,  # a pooler may stand between
     }  # fmt: skip
-    engine = sa.create_engine(target.url, poolclass=NullPool, hide_parameters=True)
-    defaults = {name: value for name, value in arguments.items() if name not in engine.url.query}
-    return sa.create_engine(engine.url, poolclass=NullPool, hide_parameters=True, connect_args=defaults)
+    url = sa.make_url(target.url)
+    defaults = {name: value for name, value in arguments.items() if name not in url.query}
+    return sa.create_engine(url, poolclass=NullPool, hide_parameters=True, connect_args=defaults)
 
 
 class Database:
-    """Inserts results, as the sink of a `ResultBatcher`.
-
-    Args:
-        target: Which database.
-        durable: Whether a commit waits for the disk (SQLite).
-        keep_days: Older results are deleted, a few with each batch; None: never.
-    """
+    """Inserts results, as the sink of a `ResultBatcher`. On SQLite `durable` commits wait for the disk."""
 
     def __init__(self, target: Target, *, durable: bool = False, keep_days: float | None = None) -> None:
         self._target, self._durable, self._keep_days = target, durable, keep_days
         self._connection: sa.Connection | None = None
         self._identity: tuple[int, int] | None = None
         self._sweep_at = 0.0
-        self.working = threading.Lock()
-        _DATABASES.add(self)
+        self._working, self._is_forking = threading.Lock(), False
+        before_fork(self._before_fork)
+        after_fork_in_parent(self._after_fork_in_parent)
+        reset_in_child(self._after_fork_in_child)
 
     def write(self, items: Sequence[Rows], *, may_wait: bool) -> list[Exception | None]:
-        """Insert the rows of results; for each None once they are committed, else the error.
-
-        Raises:
-            StorageError: This process cannot write the file, or the lock is held and must not be waited for.
-            OSError: The lock cannot be created.
-        """
+        """Insert the rows of results; for each None once they are committed, else the error."""
         path = self._target.path
         with contextlib.ExitStack() as stack:
             if path is not None:
                 if identity(path) in _FORKED_DURING_WRITE:
                     raise StorageError(f"{path}: this process was forked during a write, and cannot use it")
                 stack.enter_context(open_locked(lock_of(path), wait=may_wait))
-            stack.enter_context(self.working)
+            stack.enter_context(self._working)
             errors = self._saved(items)
             self._sweep_if_due()
         return errors
 
     def close(self) -> None:
         """Close the connection; the next write opens it again."""
-        with self.working:
+        with self._working:
             self._drop()
 
     def _drop(self) -> None:
@@ -227,10 +207,8 @@ class Database:
         error = self._tried(items)
         if error is not None and had_connection and self._target.path is None and _is_database_failure(error):
             error = self._tried(items)  # the server was restarted, or hung up on us
-        if error is not None and len(items) > 1 and not _is_database_failure(error):
-            errors = [self._tried([item]) for item in items]
-        else:
-            errors = [error] * len(items)
+        is_of_one = error is not None and len(items) > 1 and not _is_database_failure(error)
+        errors = [self._tried([item]) for item in items] if is_of_one else [error] * len(items)
         return [error and _error_of(error, self._target) for error in errors]
 
     def _tried(self, items: Sequence[Rows]) -> Exception | None:
@@ -246,21 +224,21 @@ class Database:
 
     def _ready(self) -> sa.Connection:
         path = self._target.path
-        if self._connection is not None and (path is None or identity(path) == self._identity):
-            return self._connection
-        self._drop()
-        connection = connect_writer(self._target, durable=self._durable)
-        self._identity = identity(path) if path is not None else None
-        self._connection = connection
-        return connection
+        if self._connection is None or (path is not None and identity(path) != self._identity):
+            self._drop()
+            self._connection = connect_writer(self._target, durable=self._durable)
+            self._identity = identity(path) if path is not None else None
+        return self._connection
 
     def _sweep_if_due(self) -> None:
-        """Delete a few of the evaluations that are too old; the next batch continues if there are more."""
+        """Delete a few of the evaluations that are too old, with their results; the next batch continues."""
         if self._keep_days is None or self._connection is None or time.monotonic() < self._sweep_at:
             return
-        deleted = 0
+        before, deleted = datetime.now(UTC) - timedelta(days=self._keep_days), 0
+        old = sa.select(EVALUATIONS.c.id).where(EVALUATIONS.c.evaluated_at < before).limit(_SWEEP_ROWS)
         try:
-            deleted = _delete_old(self._connection, datetime.now(UTC) - timedelta(days=self._keep_days))
+            with self._connection.begin():
+                deleted = self._connection.execute(sa.delete(EVALUATIONS).where(EVALUATIONS.c.id.in_(old))).rowcount
         except Exception as error:  # the results are saved all the same
             self._drop()
             log.warning("storage_sweep_failed", part="sql", error_type=type(error).__name__)
@@ -270,64 +248,41 @@ class Database:
     # would take its parent's locks for its own. So the connection is closed before a fork, unless a write takes too
     # long. A server's connection is left alone: the child connects by itself, and must not close the inherited one.
 
-    def before_fork(self, until: float) -> None:
+    def _before_fork(self) -> None:
         """Close SQLite's connection, without a check-point, for which the host would wait."""
-        path, is_used = self._target.path, self._connection is not None or self.working.locked()
-        if path is None or not is_used or not self.working.acquire(timeout=max(0.0, until - time.monotonic())):
+        path, is_used = self._target.path, self._connection is not None or self._working.locked()
+        if path is None or not is_used or not self._working.acquire(timeout=_FORK_WAIT_S):
             return
-        _LOCKED_FOR_FORK.append(self)
+        self._is_forking = True
         with contextlib.ExitStack() as stack:
             with contextlib.suppress(Exception):
-                stack.enter_context(contextlib.closing(_hold_log(path)))
+                stack.enter_context(_holding_log(path))
             self._drop()
 
-    def after_fork_in_child(self) -> None:
+    def _after_fork_in_parent(self) -> None:
+        if self._is_forking:
+            self._is_forking = False
+            self._working.release()
+
+    def _after_fork_in_child(self) -> None:
         """Leave the connection to the parent; a file that it was writing cannot be used here."""
-        _INHERITED.append(self)  # kept alive: closing it would touch what the parent uses
-        if self._target.path is not None and self.working.locked():
-            _FORKED_DURING_WRITE.add(self._identity or identity(self._target.path))
+        if not self._is_forking:
+            _INHERITED.append(self._connection)
+            if self._target.path is not None and self._working.locked():
+                _FORKED_DURING_WRITE.add(self._identity or identity(self._target.path))
+        self._connection, self._working, self._is_forking = None, threading.Lock(), False
 
 
-_DATABASES: weakref.WeakSet[Database] = weakref.WeakSet()
-_INHERITED: list[Database] = []
-_FORKED_DURING_WRITE: set[tuple[int, int] | None] = set()
-_LOCKED_FOR_FORK: list[Database] = []
-
-
-@before_fork
-def _before_fork() -> None:
-    until = time.monotonic() + _FORK_WAIT_S
-    for database in list(_DATABASES):
-        database.before_fork(until)
-
-
-@after_fork_in_parent
-def _after_in_parent() -> None:
-    while _LOCKED_FOR_FORK:
-        _LOCKED_FOR_FORK.pop().working.release()
-
-
-@reset_in_child
-def _after_in_child() -> None:
-    for database in set(_DATABASES).difference(_LOCKED_FOR_FORK):
-        database.after_fork_in_child()
-    _LOCKED_FOR_FORK.clear()
-    _DATABASES.clear()
-
-
-def _hold_log(path: Path) -> sqlite3.Connection:
+@contextlib.contextmanager
+def _holding_log(path: Path) -> Iterator[None]:
     """A connection that cannot write: while it is open, closing another one does not check-point SQLite's log."""
-    connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=0.0, check_same_thread=False)
-    try:
+    address = f"{path.absolute().as_uri()}?mode=ro"
+    with contextlib.closing(sqlite3.connect(address, uri=True, timeout=0.0, check_same_thread=False)) as connection:
         connection.execute("SELECT 1 FROM sqlite_master").fetchone()  # reading takes its lock
-    except BaseException:
-        connection.close()
-        raise
-    return connection
+        yield
 
 
 def _insert(connection: sa.Connection, items: Sequence[Rows]) -> None:
-    """Insert results within the transaction; rows that are there already are left alone."""
     build = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
     connection.execute(build(EVALUATIONS).on_conflict_do_nothing(), [item.evaluation for item in items])
     results = [row for item in items for row in item.results]
@@ -335,17 +290,8 @@ def _insert(connection: sa.Connection, items: Sequence[Rows]) -> None:
         connection.execute(build(RESULTS).on_conflict_do_nothing(), results)
 
 
-def _delete_old(connection: sa.Connection, before: datetime) -> int:
-    """Delete a few evaluations that are older, their results with them; returns how many."""
-    old = sa.select(EVALUATIONS.c.id).where(EVALUATIONS.c.evaluated_at < before).limit(_SWEEP_ROWS)
-    with connection.begin():
-        return connection.execute(sa.delete(EVALUATIONS).where(EVALUATIONS.c.id.in_(old))).rowcount
-
-
 class ResultQuery(Value, metaclass=FriendlyErrors):
     """A query for results; None does not filter. Times without a zone are in UTC."""
-
-    model_config = ConfigDict(extra="forbid")
 
     criterion: str | None = None
     agent: str | None = None
@@ -383,7 +329,7 @@ class ResultQuery(Value, metaclass=FriendlyErrors):
         newest = (columns.evaluated_at.desc(), columns.evaluation_id.desc(), columns.position)
         statement = sa.select(RESULTS).where(*filters).order_by(*newest).limit(self.limit).offset(self.offset)
         with _reading(target) as connection:
-            return [stored_of(dict(row)) for row in connection.execute(statement).mappings()]
+            return [stored_of(row) for row in connection.execute(statement).mappings()]
 
 
 def read_evaluation(target: Target, evaluation_id: str) -> AggregatedEvaluationResult | None:
@@ -392,17 +338,11 @@ def read_evaluation(target: Target, evaluation_id: str) -> AggregatedEvaluationR
     results = sa.select(RESULTS).where(RESULTS.c.evaluation_id == key).order_by(RESULTS.c.position)
     with _reading(target) as connection:
         row = connection.execute(sa.select(EVALUATIONS).where(EVALUATIONS.c.id == key)).mappings().first()
-        if row is None:
-            return None
-        return evaluation_of(dict(row), [dict(result) for result in connection.execute(results).mappings()])
+        return None if row is None else evaluation_of(row, connection.execute(results).mappings().all())
 
 
 def connect_reader(target: Target) -> sa.Connection:
-    """Connect without the right to write.
-
-    Raises:
-        StorageError: There is no such file.
-    """
+    """Connect without the right to write."""
     if target.path is None:
         return _server(target, read_only=True).connect()
     path = target.path.absolute()
@@ -413,11 +353,6 @@ def connect_reader(target: Target) -> sa.Connection:
 
 @contextlib.contextmanager
 def _reading(target: Target) -> Iterator[sa.Connection]:
-    """A connection for reading.
-
-    Raises:
-        StorageError: There is no such database, it cannot be reached, or its tables or rows are not ours.
-    """
     try:
         with connect_reader(target) as connection:
             _has_version(connection)

@@ -10,7 +10,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,11 +23,9 @@ from agenteval_otel.runtime.masking import mask_known, mask_text
 from agenteval_otel.scoring.probability import weight
 from agenteval_otel.storage.base import without_objects
 
-_POSTGRESQL = ("postgresql", "postgres", "postgresql+psycopg")
 _FORMS = "expected sqlite:///<file> or postgresql://<user>:<password>@<host>/<database>"
 _NAME_CHARS = 256
-_TEXTS = frozenset({"reasoning", "error", "skip_reason"})
-"""Columns of text that may be long; all other text is a name."""
+_TEXTS = frozenset({"reasoning", "error", "skip_reason"})  # texts that may be long; all others are names
 _EVALUATION_COLUMNS = frozenset({
     "agent", "agent_id", "session_id", "conversation_id", "response_id", "model", "sampling_reason", "stream_end",
     "started_ns", "ended_ns", "response_ended_ns", "overall_score", "sampling_probability", "has_ground_truth",
@@ -54,30 +52,24 @@ class Target(NamedTuple):
 
     def masked(self, text: str) -> str:
         """A driver's text without the user's password."""
-        if self.path is not None:
-            return text
         password = urlsplit(self.url).password
-        return mask_known(text, {password, unquote(password)} if password else ())
+        return mask_known(text, {password, unquote(password)}) if password else text
 
 
 def target_of(path: Path | None, url: str | None) -> Target:
-    """The database that the settings name.
-
-    Raises:
-        ValueError: Neither or both are set, the address has another form, or an extra is not installed.
-    """
+    """The database that the settings name; `ValueError` for wrong settings or an extra that is not installed."""
     if (path is None) == (url is None):
         raise ValueError("expected either 'path', an SQLite file, or 'url', a database's address")
     _require("sqlalchemy", "sql")
-    if path is not None or url is None:
+    if url is None:
         return Target(path, "")
     scheme, separator, rest = url.partition("://")
-    if separator and scheme == "sqlite":
+    if scheme == "sqlite":
         file = rest.removeprefix("/")
         if not rest.startswith("/") or not file or file == ":memory:" or "?" in file:
             raise ValueError(f"{_FORMS}; a database in memory would be lost with the process")
         return Target(Path(file), "")
-    if not separator or scheme not in _POSTGRESQL:
+    if not separator or scheme not in ("postgresql", "postgres", "postgresql+psycopg"):
         raise ValueError(_FORMS)
     _require("psycopg", "postgresql")
     try:
@@ -132,40 +124,31 @@ def rows_of(aggregated: AggregatedEvaluationResult) -> Rows:
 
 def _rows_of(aggregated: AggregatedEvaluationResult) -> Rows:
     span = aggregated.span
+    key = f"{time.time_ns() // 1_000_000:012x}{os.urandom(10).hex()}"
     common: dict[str, Any] = {
-        "evaluated_at": _evaluated_at(aggregated),
-        "agent": name_of(aggregated.agent),
-        "trace_id": name_of(span.trace_id if span else None),
-        "span_id": name_of(span.span_id if span else None),
-    }
-    evaluation = {
-        "id": f"{time.time_ns() // 1_000_000:012x}{os.urandom(10).hex()}",
-        **common,
-        **_cells(aggregated, _EVALUATION_COLUMNS),
-        "details": aggregated.model_dump_json(exclude={*_EVALUATION_COLUMNS, "results"}, exclude_defaults=True),
-    }
+        "evaluated_at": _evaluated_at(aggregated), "agent": name_of(aggregated.agent),
+        "trace_id": name_of(span.trace_id if span else None), "span_id": name_of(span.span_id if span else None),
+    }  # fmt: skip
+    details = aggregated.model_dump_json(exclude={*_EVALUATION_COLUMNS, "results"}, exclude_defaults=True)
+    evaluation = {"id": key, **common, **_cells(aggregated, _EVALUATION_COLUMNS), "details": details}
     results = [
-        _result_row(result, {"evaluation_id": evaluation["id"], "position": position, **common})
+        {"evaluation_id": key, "position": position, **common, **_result_cells(result)}
         for position, result in enumerate(aggregated.results)
     ]
     texts = sum(len(row["details"]) + sum(len(row[name] or "") for name in _TEXTS) for row in results)
-    return Rows(evaluation, results, _ROW_BYTES * (1 + len(results)) + len(evaluation["details"]) + texts)
+    return Rows(evaluation, results, _ROW_BYTES * (1 + len(results)) + len(details) + texts)
 
 
-def _result_row(result: EvaluationResult, common: Mapping[str, Any]) -> dict[str, Any]:
+def _result_cells(result: EvaluationResult) -> dict[str, Any]:
     in_columns = {*_RESULT_COLUMNS, "criterion_name"}
     if type(result.score) is float and math.isfinite(result.score):
         in_columns.add("score")  # others are not exact as a float
     return {
-        **common,
-        **_cells(result, _RESULT_COLUMNS),
-        "criterion": name_of(result.criterion_name),
-        "evaluator": name_of(result.evaluator_id or result.evaluator_type),
-        "status": result.status,
-        "score": _real(result.score),
-        "weight": weight(_real(result.probability)),
+        **_cells(result, _RESULT_COLUMNS), "criterion": name_of(result.criterion_name),
+        "evaluator": name_of(result.evaluator_id or result.evaluator_type), "status": result.status,
+        "score": _real(result.score), "weight": weight(_real(result.probability)),
         "details": result.model_dump_json(exclude=in_columns, exclude_defaults=True),
-    }
+    }  # fmt: skip
 
 
 def _cells(value: Value, columns: frozenset[str]) -> dict[str, Any]:
@@ -201,26 +184,23 @@ def _evaluated_at(aggregated: AggregatedEvaluationResult) -> datetime:
         return datetime.now(UTC)
 
 
-def stored_of(row: Mapping[str, Any]) -> StoredResult:
+def stored_of(row: Mapping[Any, Any]) -> StoredResult:
     """The stored result of a row of `agenteval_results`."""
-    fields = {name: row[name] for name in StoredResult.model_fields if name != "result"}
-    return StoredResult(**fields, result=_result_of(row))
+    return StoredResult(**row, result=_result_of(row))  # whose other fields it leaves out
 
 
-def evaluation_of(row: Mapping[str, Any], results: list[Mapping[str, Any]]) -> AggregatedEvaluationResult:
+def evaluation_of(row: Mapping[Any, Any], results: Sequence[Mapping[Any, Any]]) -> AggregatedEvaluationResult:
     """The result of a row of `agenteval_evaluations` and those that belong to it."""
-    fields = {name: row[name] for name in _EVALUATION_COLUMNS} | _details_of(row)
-    return AggregatedEvaluationResult(**fields, results=tuple(map(_result_of, results)))
+    return AggregatedEvaluationResult(**_fields_of(row, _EVALUATION_COLUMNS), results=tuple(map(_result_of, results)))
 
 
-def _result_of(row: Mapping[str, Any]) -> EvaluationResult:
-    fields = {name: row[name] for name in (*_RESULT_COLUMNS, "score")} | _details_of(row)
-    return EvaluationResult(**fields, criterion_name=row["criterion"])
+def _result_of(row: Mapping[Any, Any]) -> EvaluationResult:
+    return EvaluationResult(**_fields_of(row, _RESULT_COLUMNS | {"score"}), criterion_name=row["criterion"])
 
 
-def _details_of(row: Mapping[str, Any]) -> dict[str, Any]:
+def _fields_of(row: Mapping[Any, Any], columns: frozenset[str]) -> dict[str, Any]:
     details: dict[str, Any] = json.loads(row["details"], parse_int=_integer)
-    return details
+    return {name: row[name] for name in columns} | details
 
 
 def _integer(digits: str) -> int | float:
