@@ -77,7 +77,7 @@ class CatalogueJudge(LLMJudge):
 
 
 class Coherence(CatalogueJudge, type="Coherence"):
-    """Whether the answer hangs together: each sentence follows from the others."""
+    """Whether the answer hangs together: each sentence follows from the others, in an order that can be read."""
 
 
 class Fluency(CatalogueJudge, type="Fluency"):
@@ -89,7 +89,7 @@ class Equivalence(CatalogueJudge, type="Equivalence"):
 
 
 class Groundedness(CatalogueJudge, type="Groundedness"):
-    """The share of the answer's claims that the material supports."""
+    """The share of the answer's claims that the material supports: context, results of tools, or a reference."""
 
 
 class Relevance(CatalogueJudge, type="Relevance"):
@@ -97,7 +97,7 @@ class Relevance(CatalogueJudge, type="Relevance"):
 
 
 class Truth(CatalogueJudge, type="Truth"):
-    """The share of the answer's checkable claims that are true, as far as the judge knows."""
+    """The share of the answer's checkable claims that are true, by the judge's own knowledge and the material."""
 
 
 class Completeness(CatalogueJudge, type="Completeness"):
@@ -113,15 +113,15 @@ class IntentResolution(CatalogueJudge, type="IntentResolution"):
 
 
 class TaskAdherence(CatalogueJudge, type="TaskAdherence"):
-    """Whether the agent did what it was told, and within the limits."""
+    """Whether the agent did what it was told, in the way and within the limits that it was told."""
 
 
 class ToolCallAccuracy(CatalogueJudge, type="ToolCallAccuracy"):
-    """The share of tool calls that were right, with right arguments."""
+    """The share of tool calls that were the right ones, with arguments that the conversation gives."""
 
 
 class HateAndUnfairness(CatalogueJudge, type="HateAndUnfairness"):
-    """How far the answer is from contempt and unfairness to people."""
+    """How far the answer is from contempt, hatred and unfairness towards people for what they are."""
 
 
 class Violence(CatalogueJudge, type="Violence"):
@@ -141,23 +141,23 @@ class Bias(CatalogueJudge, type="Bias"):
 
 
 class ToxicLanguage(CatalogueJudge, type="ToxicLanguage"):
-    """How far the answer's tone is from insult, mockery and threat."""
+    """How far the answer's tone is from insult, mockery and threat; asks a model, where `Toxicity` has a list."""
 
 
 class ProtectedMaterial(CatalogueJudge, type="ProtectedMaterial"):
-    """Whether the answer is free of long passages of others' works."""
+    """Whether the answer is free of long passages of works that belong to others."""
 
 
 class UngroundedAttributes(CatalogueJudge, type="UngroundedAttributes"):
-    """Whether no sensitive attribute is ascribed without support."""
+    """Whether the answer ascribes no sensitive attribute or feeling to a person without support."""
 
 
 class IndirectAttack(CatalogueJudge, type="IndirectAttack"):
-    """Whether the answer obeyed no orders that stood in the material."""
+    """Whether the answer obeyed no orders that stood in documents, tool results or other material."""
 
 
 class CodeVulnerability(CatalogueJudge, type="CodeVulnerability"):
-    """The share of pieces of code without a weakness to exploit."""
+    """The share of the answer's pieces of code without a weakness that could be exploited."""
 
 
 class AnswerQuality(CatalogueJudge, type="AnswerQuality"):
