@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -46,16 +46,38 @@ class CacheSettings(BaseModel, metaclass=FriendlyErrors):
     max_rows: int = Field(default=100_000, ge=1)
 
 
-class VerdictCache:
-    """The verdicts by key. Only `get` waits, at most 1.5 s for the file; nothing raises. The clock gives Unix time."""
+class VerdictStore(Protocol):
+    """The contract of what keeps verdicts beyond the process: another database fills it to share them. Nothing raises."""
 
-    def __init__(self, settings: CacheSettings | None = None, *, clock: Callable[[], float] = time.time) -> None:
+    async def find(self, key: str) -> KeptText | None:
+        """The verdict; None where there is none, or the store cannot be used. The only method that waits."""
+
+    def keep(self, key: str, kept: KeptText) -> None: ...
+
+    def delete(self, key: str) -> None: ...
+
+    def close(self, timeout_s: float) -> bool: ...
+
+
+class VerdictCache:
+    """The verdicts by key. Only `get` waits, at most 1.5 s for the file; nothing raises.
+
+    Args:
+        settings: Bounds, and the file.
+        store: Keeps verdicts beyond the process; the file of the settings when left out.
+        clock: Unix time in seconds.
+    """
+
+    def __init__(
+        self, settings: CacheSettings | None = None, *, store: VerdictStore | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:  # fmt: skip
         self._settings, self._clock = settings or CacheSettings(), clock
         self._kept: dict[str, KeptText] = {}
         self._chars, self._lock = 0, ForkSafeLock()
-        self.store: SqliteStore | None = None
-        if (path := self._settings.path) is not None:
-            self.store = SqliteStore(path, _SCHEMA, event="judge_cache_file_unusable", patience_s=_PATIENCE_S)
+        if store is None and self._settings.path is not None:
+            store = SqliteVerdicts(self._settings.path, self._settings)
+        self.store = store
         self.hits = self.misses = 0
 
     def __repr__(self) -> str:
@@ -65,10 +87,10 @@ class VerdictCache:
         """The verdict, if it is there and not too old; counted as a hit or a miss."""
         kept = self._in_memory(key)
         if kept is None:
-            in_file = await self._in_file(key)
+            in_store = None if self.store is None else await self.store.find(key)
             kept = self._in_memory(key)  # a call that ended meanwhile has put it there
-            if kept is None and in_file is not None:
-                kept = in_file
+            if kept is None and in_store is not None and not self._is_old(in_store[0]):
+                kept = in_store
                 self._remember(key, kept)
         verdict = None
         if kept is not None:
@@ -86,14 +108,14 @@ class VerdictCache:
         if len(kept[1]) > _MAX_CHARS:
             return
         self._remember(key, kept)
-        if self.store is not None and self.store.is_usable:
-            self.store.submit(lambda connection: self._insert(connection, key, kept))
+        if self.store is not None:
+            self.store.keep(key, kept)
 
     def forget(self, key: str) -> None:
         with self._lock:
             self._drop(key)
         if self.store is not None:
-            self.store.submit(lambda connection: connection.execute("DELETE FROM verdicts WHERE key = ?", (key,)))
+            self.store.delete(key)
 
     def _in_memory(self, key: str) -> KeptText | None:
         with self._lock:
@@ -102,25 +124,6 @@ class VerdictCache:
                 return None
             self._kept[key] = self._kept.pop(key)  # the last one from now on
             return kept
-
-    async def _in_file(self, key: str) -> KeptText | None:
-        if self.store is None or not self.store.is_usable:
-            return None
-        query = "SELECT made, text FROM verdicts WHERE key = ?"
-        try:
-            row = await self.store.run(lambda connection: connection.execute(query, (key,)).fetchone())
-            return None if row is None or self._is_old(float(row[0])) else (float(row[0]), str(row[1]))
-        except Exception:  # the store has noted it
-            return None
-
-    def _insert(self, connection: sqlite3.Connection, key: str, kept: KeptText) -> None:
-        new = connection.execute("INSERT OR REPLACE INTO verdicts (key, made, text) VALUES (?, ?, ?)", (key, *kept))
-        oldest = connection.execute("SELECT coalesce(min(id), 0) FROM verdicts").fetchone()[0]
-        connection.execute(
-            "DELETE FROM verdicts WHERE id <= ? OR (id <= ? AND made < ?)",
-            # Old ones are looked for among a few only, so that a write takes as long however many there are.
-            ((new.lastrowid or 0) - self._settings.max_rows, oldest + 16, kept[0] - self._settings.max_age_s),
-        )
 
     def _remember(self, key: str, kept: KeptText) -> None:
         with self._lock:
@@ -137,3 +140,37 @@ class VerdictCache:
     def _is_old(self, made: float) -> bool:
         # A verdict of the future was made by a clock that was wrong.
         return not -60.0 <= self._clock() - made < self._settings.max_age_s
+
+
+class SqliteVerdicts(SqliteStore):
+    """The verdicts in a SQLite file; a `VerdictStore`."""
+
+    def __init__(self, path: Path, settings: CacheSettings) -> None:
+        super().__init__(path, _SCHEMA, event="judge_cache_file_unusable", patience_s=_PATIENCE_S)
+        self._settings = settings
+
+    async def find(self, key: str) -> KeptText | None:
+        if not self.is_usable:
+            return None
+        query = "SELECT made, text FROM verdicts WHERE key = ?"
+        try:
+            row = await self.run(lambda connection: connection.execute(query, (key,)).fetchone())
+            return None if row is None else (float(row[0]), str(row[1]))
+        except Exception:  # the store has noted it
+            return None
+
+    def keep(self, key: str, kept: KeptText) -> None:
+        if self.is_usable:
+            self.submit(lambda connection: self._insert(connection, key, kept))
+
+    def delete(self, key: str) -> None:
+        self.submit(lambda connection: connection.execute("DELETE FROM verdicts WHERE key = ?", (key,)))
+
+    def _insert(self, connection: sqlite3.Connection, key: str, kept: KeptText) -> None:
+        new = connection.execute("INSERT OR REPLACE INTO verdicts (key, made, text) VALUES (?, ?, ?)", (key, *kept))
+        oldest = connection.execute("SELECT coalesce(min(id), 0) FROM verdicts").fetchone()[0]
+        connection.execute(
+            "DELETE FROM verdicts WHERE id <= ? OR (id <= ? AND made < ?)",
+            # Old ones are looked for among a few only, so that a write takes as long however many there are.
+            ((new.lastrowid or 0) - self._settings.max_rows, oldest + 16, kept[0] - self._settings.max_age_s),
+        )

@@ -14,7 +14,7 @@ import pytest
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.judges import Verdict
 from agenteval_otel.judges.budget import SpendLimits
-from agenteval_otel.judges.cache import CacheSettings, VerdictCache
+from agenteval_otel.judges.cache import CacheSettings, KeptText, VerdictCache
 from agenteval_otel.testing import ManualClock
 from tests.judges.doubles import verdict
 
@@ -165,3 +165,30 @@ def test_a_folder_is_no_file(tmp_path: Path) -> None:
     for settings in (CacheSettings, SpendLimits):
         with pytest.raises(ConfigurationError, match="path: expected a file, found a folder"):
             settings(path=tmp_path)
+
+
+def test_another_database_can_keep_the_verdicts() -> None:
+    """A class with the four methods of `VerdictStore` shares verdicts between caches, as the file does."""
+
+    class Shared:
+        def __init__(self) -> None:
+            self.kept: dict[str, KeptText] = {}
+
+        async def find(self, key: str) -> KeptText | None:
+            return self.kept.get(key)
+
+        def keep(self, key: str, kept: KeptText) -> None:
+            self.kept[key] = kept
+
+        def delete(self, key: str) -> None:
+            self.kept.pop(key, None)
+
+        def close(self, timeout_s: float) -> bool:
+            return True
+
+    store = Shared()
+    VerdictCache(store=store).put("key", verdict())
+    other = VerdictCache(store=store)
+    assert asyncio.run(other.get("key")) == verdict()
+    other.forget("key")
+    assert store.kept == {}
