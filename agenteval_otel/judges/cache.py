@@ -47,7 +47,7 @@ class CacheSettings(BaseModel, metaclass=FriendlyErrors):
 
 
 class VerdictStore(Protocol):
-    """The contract of what keeps verdicts beyond the process: another database fills it to share them. Nothing raises."""
+    """What keeps verdicts beyond the process: another database fills this contract to share them. Nothing raises."""
 
     async def find(self, key: str) -> KeptText | None:
         """The verdict; None where there is none, or the store cannot be used. The only method that waits."""
