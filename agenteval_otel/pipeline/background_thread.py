@@ -14,8 +14,8 @@ from typing import Any, Final, Protocol
 
 from agenteval_otel.pipeline.daemon_executor import DaemonExecutor
 from agenteval_otel.pipeline.dispatcher import Process
-from agenteval_otel.runtime.event_loop import new_loop
 from agenteval_otel.runtime.reentrancy import EVALUATION, EvaluationScope, EvaluationThread
+from agenteval_otel.runtime.worker import new_loop
 from agenteval_otel.semconv import PIPELINE_FAILED
 
 _END_S = 1.0

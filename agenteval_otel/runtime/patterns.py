@@ -1,10 +1,8 @@
 """The users' regular expressions: searched by RE2 in linear time where RE2 can, else by `regex` within a time limit.
 
-Both let other threads run meanwhile. The syntax is Python's. ``\\d \\w \\s \\b`` know ASCII only (as with `re.ASCII`),
-and ``$`` without the flag ``m`` matches at the very end only. RE2 reads them so; for `regex` they are written out, so
-that the answers do not depend on what is installed.
-
-RE2 is the extra ``re2``, imported with the first pattern. It reads UTF-8, lone surrogates included.
+The syntax is Python's. ``\\d \\w \\s \\b`` know ASCII only (as with `re.ASCII`), and ``$`` without the flag ``m``
+matches at the very end only. RE2 (the extra ``re2``) reads them so; for `regex` they are written out: answers do not
+depend on the engine.
 """
 
 from __future__ import annotations
@@ -50,7 +48,7 @@ class Pattern(NamedTuple):
     Attributes:
         source: As RE2 reads it, flags included.
         backtracking: The pattern of `regex`.
-        obstacle: Why RE2 cannot search it: the construct, its size, or the missing extra; None where it can.
+        obstacle: Why RE2 cannot search it; None where it can.
         never_linear: Whether the obstacle is a construct that no linear engine has.
     """
 
@@ -78,7 +76,7 @@ class Pattern(NamedTuple):
         """Where the pattern occurs, in order and without overlaps; empty matches are left out.
 
         Raises:
-            TimeoutError: It took longer than `limit_s` seconds; never where it is linear and does not occur.
+            TimeoutError: As `occurs_in`; never where it is linear and does not occur.
         """
         if self.obstacle is None and not self.occurs_in(text):
             return []
@@ -88,9 +86,8 @@ class Pattern(NamedTuple):
 
 @lru_cache(maxsize=512)
 def compile_pattern(pattern: str, flags: str = "") -> Pattern:
-    """Compile a pattern.
-
-    The flags: ``i`` ignores case, ``m`` lets ``^ $`` match at lines, ``s`` lets ``.`` match line ends.
+    """Compile a pattern. The flags: ``i`` ignores case, ``m`` lets ``^ $`` match at lines, ``s`` lets ``.`` match their
+    ends.
 
     Raises:
         ValueError: Not a pattern, or unknown flags.
@@ -141,7 +138,6 @@ def _character(escape: re.Match[str]) -> str:
 
 
 def _never_linear(pattern: str) -> str | None:
-    """The first construct that no linear engine has."""
     for token in _TOKENS.finditer(pattern):
         if token["look"]:
             return f"looking around, {token[0]}...)"
