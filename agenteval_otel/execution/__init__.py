@@ -1,9 +1,7 @@
 """Where an evaluator runs, and for how long: ``inline``, ``thread``, ``process`` or ``async``.
 
-`Executor` starts evaluations and watches what evaluators do. ``inline`` evaluators are called by the engine itself.
-``thread`` runs them on a bounded number of daemon threads. ``process`` sends them to a worker process, which a fork
-server forks. ``async`` runs one task for each evaluation. An evaluator that overruns its limit or ends its process too
-often is quarantined: it fails at once.
+``inline`` evaluators are called by the engine itself, all others are started by `Executor`. One that overruns its limit
+or ends its process too often is quarantined: it fails at once.
 """
 
 from agenteval_otel.execution.executor import Executor, forget_processes

@@ -50,22 +50,22 @@ class Executor:
     `start` is called on the thread of a running event loop, and calls back there; `blame` and `close` from any thread.
 
     Args:
-        live: In a host's process: evaluators are watched and moved, threads rest. Else, as offline, ``thread`` and
-            ``process`` run in threads without rest, and nothing is moved.
-        async_concurrency: Async evaluations at once.
+        live: In a host's process: evaluators are watched and moved, threads rest. Offline ``process`` means ``thread``,
+            without rest, and nothing is moved.
     """
 
     def __init__(self, *, live: bool, async_concurrency: int = ASYNC_CONCURRENCY) -> None:
         self._live, self._async_concurrency = live, async_concurrency
         self._states: dict[int, tuple[EvaluatorState, weakref.ref[Evaluator]]] = {}
-        self._supervisor = Supervisor(_deliver) if live else None
+        self._supervisor = Supervisor() if live else None
         self._reset()
         _EXECUTORS.add(self)
         reset_in_child(self._forked)
 
     def _reset(self) -> None:
-        self._loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _OfLoop] = weakref.WeakKeyDictionary()
-        self._threads = Threads(_deliver, rests=self._live)
+        self._loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, tuple[Deliveries, Tasks]]
+        self._loops = weakref.WeakKeyDictionary()
+        self._threads = Threads(rests=self._live)
         self._waiting = dict.fromkeys(("thread", "process", "async"), 0)
         self._waiting_s = dict.fromkeys(self._waiting, 0.0)
         self._submitted_s = dict.fromkeys(self._waiting, 0.0)
@@ -74,7 +74,6 @@ class Executor:
         return f"<Executor {self._threads!r} {self._supervisor!r}>"
 
     def mode(self, evaluator: Evaluator) -> Execution:
-        """Where the evaluator's next evaluation runs."""
         known = self._states.get(id(evaluator))
         return (known[0] if known is not None else self.state(evaluator)).mode
 
@@ -97,13 +96,9 @@ class Executor:
         """Start an evaluation that does not run inline; the function that is returned cancels it.
 
         Args:
-            evaluator: Its mode is another one than ``inline``.
-            evaluation_input: What to score.
-            criteria: What is asked for.
-            done: Called once, later, on this thread, unless the evaluation is cancelled: with the results, or with the
-                exception that the evaluator raised, or with an `EvaluationError`: ``timeout`` when it overran its
-                limit, ``crashed`` when it ended its process, ``quarantined`` when it did so too often, ``queue_full``
-                when too many wait.
+            done: Called once, later, on this thread, unless the evaluation is cancelled: with the results, the
+                exception that the evaluator raised, or an `EvaluationError`: ``timeout``, ``crashed`` (it ended its
+                process), ``quarantined``, or ``queue_full``.
         """
         loop, state = asyncio.get_running_loop(), self.state(evaluator)
         job = Job(evaluator, state, evaluation_input, criteria, done, loop)
@@ -136,12 +131,11 @@ class Executor:
     def started_async(self) -> Mapping[asyncio.Task[Any], Evaluator]:
         """The tasks that run, with their evaluators."""
         started: dict[asyncio.Task[Any], Evaluator] = {}
-        for of_loop in list(self._loops.values()):
-            started |= of_loop.tasks.started
+        for _, tasks in list(self._loops.values()):
+            started |= tasks.started
         return started
 
     def waiting(self) -> dict[str, ModeLoad]:
-        """What waits or runs in each mode."""
         at_once = {"thread": 1, "process": 1, "async": self._async_concurrency}
         return {
             mode: ModeLoad(count, max(0.0, self._waiting_s[mode]), self._submitted_s[mode], at_once[mode])
@@ -168,11 +162,10 @@ class Executor:
         self._waiting[mode] += 1
         self._waiting_s[mode] += job.expected_s
         self._submitted_s[mode] += job.expected_s
-        of_loop = self._of(job.loop)
-        job.deliveries = of_loop.deliveries
+        job.deliveries, tasks = self._of(job.loop)
         try:
             if mode == "async":
-                of_loop.tasks.submit(job)
+                tasks.submit(job)
             elif mode == "process" and self._supervisor is not None:
                 self._supervisor.submit(job)
             else:
@@ -214,34 +207,17 @@ class Executor:
         self._waiting_s[mode] = self._waiting_s[mode] - job.expected_s if self._waiting[mode] else 0.0
         return True
 
-    def _of(self, loop: asyncio.AbstractEventLoop) -> _OfLoop:
-        of_loop = self._loops.get(loop)
-        if of_loop is None:
-            deliveries = Deliveries(loop, self._complete)
-            of_loop = self._loops[loop] = _OfLoop(deliveries, Tasks(self._async_concurrency, self._complete))
-        return of_loop
+    def _of(self, loop: asyncio.AbstractEventLoop) -> tuple[Deliveries, Tasks]:
+        known = self._loops.get(loop)
+        if known is None:
+            tasks = Tasks(self._async_concurrency, self._complete)
+            known = self._loops[loop] = Deliveries(loop, self._complete), tasks
+        return known
 
     def _forked(self) -> None:
         if self._supervisor is not None:
             self._supervisor.forget()
         self._reset()
-
-    def leave_processes(self) -> None:
-        """See `forget_processes`."""
-        if self._supervisor is not None:
-            self._supervisor.leave()
-
-
-class _OfLoop(NamedTuple):
-    """What belongs to one event loop."""
-
-    deliveries: Deliveries
-    tasks: Tasks
-
-
-def _deliver(job: Job, outcome: Outcome) -> None:
-    assert job.deliveries is not None
-    job.deliveries.put(job, outcome)
 
 
 _EXECUTORS: weakref.WeakSet[Executor] = weakref.WeakSet()
@@ -250,4 +226,5 @@ _EXECUTORS: weakref.WeakSet[Executor] = weakref.WeakSet()
 def forget_processes() -> None:
     """At the process's exit, when nothing more is evaluated: the fork servers end with this process."""
     for executor in list(_EXECUTORS):
-        executor.leave_processes()
+        if executor._supervisor is not None:
+            executor._supervisor.leave()

@@ -1,9 +1,8 @@
 """The fork server, which imports everything once and forks the worker process; and that worker process.
 
-The fork server has one thread and never evaluates, so it can fork safely at any time. It answers one request at a time:
-``["load", number, recipe]`` with a problem or an empty text, ``["fork"]`` with the worker's process id and the host's
-end of its socket, and ``["end"]`` once the worker is gone. It ends when the host's end of its own socket is closed or
-its parent is another process: however the host ended, nothing of it stays.
+It has one thread and never evaluates, so it can fork safely at any time. It answers one request at a time: ``["load",
+number, recipe]`` with a problem or an empty text, ``["fork"]`` with the worker's process id and the host's end of its
+socket, ``["end"]`` once the worker is gone. It ends when its host does, however that ended.
 """
 
 from __future__ import annotations
@@ -61,8 +60,6 @@ def main() -> None:
 
 
 class ForkServer:
-    """Loads evaluators, forks a worker and ends it."""
-
     def __init__(self, host: socket.socket) -> None:
         self._host = host
         self._evaluators: Evaluators = {}
@@ -76,7 +73,6 @@ class ForkServer:
         gc.freeze()  # what is here stays: the workers' collectors do not copy its pages
 
     def serve(self) -> None:
-        """Until the host is gone."""
         with contextlib.suppress(OSError):
             self._host.sendall(line(["up"]))
             for request in self._host.makefile("rb"):
@@ -144,10 +140,7 @@ class ForkServer:
 
 
 def work(channel: socket.socket, evaluators: Evaluators) -> None:
-    """Be the worker process: evaluate one job after the other until the host is gone.
-
-    Each answer is sent as soon as it is there: an evaluation that hangs holds up no other's.
-    """
+    """Be the worker process: each answer is sent as soon as it is there, so one that hangs holds up no other's."""
     mark_process()  # monitored functions that evaluators call are not evaluated
     channel.sendall(line(["ready"]))
     reader = channel.makefile("rb", buffering=1 << 18)
@@ -180,7 +173,6 @@ def _evaluated(
     evaluation_input: EvaluationInput | None,
     criteria: Sequence[EvaluationCriteria] | None,
 ) -> Any:
-    """The results, or what the evaluation raised."""
     if evaluation_input is None:
         return EvaluationError("the worker process cannot read its input", error_type="invalid_input")
     if criteria is None:
@@ -212,7 +204,6 @@ def _take_signals() -> None:
 
 
 def _die_with_parent() -> Any:
-    """The call that lets a worker die with the fork server, where there is one."""
     if sys.platform != "linux":
         return None
     try:

@@ -30,10 +30,8 @@ class Job:
     Attributes:
         done: Takes the outcome, once, on the thread of `loop`; None after that, and once the job was cancelled.
         mode: Where it waits or runs; None before and after.
-        expected_s: How long evaluations of this evaluator usually take.
-        seconds, cpu_s: How long this one took.
+        expected_s: How long evaluations of this evaluator usually take; `seconds` and `cpu_s` are this one's.
         losses: How often the fork server ended while this evaluation was under way.
-        task: The task of an async evaluation.
     """
 
     evaluator: Evaluator
@@ -58,8 +56,12 @@ class Job:
         if done is not None:
             done(outcome)
 
+    def deliver(self, outcome: Outcome) -> None:
+        """Bring the outcome to the job's loop, from any thread."""
+        assert self.deliveries is not None
+        self.deliveries.put(self, outcome)
+
     def work(self) -> Coroutine[Any, Any, Any]:
-        """The evaluation as a coroutine that has not started."""
         return self.evaluator.evaluate(self.evaluation_input, self.criteria)
 
     def timeout(self) -> EvaluationError:
@@ -98,7 +100,6 @@ def result_of_plain(work: Coroutine[Any, Any, Any]) -> Any:
     Raises:
         Awaits: It does await.
         EvaluationError: With the class's name, for what is no `Exception`, such as SystemExit.
-        Exception: Whatever the evaluator raised.
     """
     try:
         work.send(None)

@@ -40,11 +40,8 @@ class Unavailable(RunsHere):
 
 
 class Worker:
-    """A worker process.
-
-    Attributes:
-        evaluators: Numbers of those that it knows: they were loaded before it was forked.
-        cpu_s: CPU seconds that it had used with its last answer.
+    """A worker process, the numbers of the `evaluators` that it knows, and the `cpu_s` it had used with its last
+    answer.
     """
 
     def __init__(self, pid: int, channel: socket.socket, evaluators: set[int]) -> None:
@@ -52,11 +49,6 @@ class Worker:
         self.lines, self.cpu_s = Lines(channel), 0.0
 
     def wait_until_ready(self) -> None:
-        """Wait until it takes jobs.
-
-        Raises:
-            Gone: It ended, or takes too long.
-        """
         if self.lines.read(lambda: readable(self.channel, _FORKING_S)) is None:
             raise Gone
 
@@ -72,7 +64,7 @@ class Worker:
 
 
 class ForkServer:
-    """The fork server as the host sees it. A request blocks until it is answered.
+    """The fork server as the host sees it. A request blocks until it is answered, and raises `Gone` where it is not.
 
     Attributes:
         problems: Why evaluators could not be loaded, by the numbers of all that were tried; empty where they were.
@@ -98,20 +90,13 @@ class ForkServer:
         self._lines = Lines(ours)
 
     def wait_until_up(self) -> None:
-        """Wait until it has imported what every worker needs.
-
-        Raises:
-            Gone: It ended, or takes too long; so do all other methods but `end` and `forget`.
-        """
-        self._answer(_BOOT_S)
+        self._answer(_BOOT_S)  # it imports what every worker needs
 
     def load(self, number: int, recipe: bytes) -> None:
-        """Have an evaluator imported and built."""
         self._send(b'["load",%d,%b]\n' % (number, recipe))
         self.problems[number] = self._answer(_LOADING_S)
 
     def fork(self) -> Worker:
-        """Have a worker forked, which knows the evaluators that are loaded."""
         self._send(line(["fork"]))
         if not readable(self.channel, _FORKING_S):
             raise Gone
@@ -124,7 +109,6 @@ class ForkServer:
         return Worker(json.loads(data)[0], channel, loaded)
 
     def end_worker(self) -> None:
-        """End its worker, where there is one."""
         self._send(line(["end"]))
         self._answer(_FORKING_S)
 
@@ -199,14 +183,10 @@ def _environment() -> dict[str, str]:
     return allowed | _OWN
 
 
-def _argument() -> str:
-    """What it learns once it is up: where modules are, and what programs that evaluators start should find."""
-    path = [part or os.getcwd() for part in sys.path if isinstance(part, str)]
-    return json.dumps([path, {name: os.environ[name] for name in sorted(_LATER) if name in os.environ}])
-
-
 def _spawn(python: str, descriptor: int) -> int:
     """Start it with the descriptor as standard input and nothing else of ours; its process."""
+    path = [part or os.getcwd() for part in sys.path if isinstance(part, str)]
+    later = json.dumps([path, {name: os.environ[name] for name in sorted(_LATER) if name in os.environ}])
     flags = ["-P", "-W", "ignore", *(["-O"] * sys.flags.optimize), *(["-X", "utf8"] if sys.flags.utf8_mode else [])]
     actions = [
         (os.POSIX_SPAWN_DUP2, descriptor, 0),
@@ -216,6 +196,6 @@ def _spawn(python: str, descriptor: int) -> int:
     # A group of its own: an interrupt at the terminal is for the host. No session of its own: on Linux that would be
     # a scheduling group of its own too, in which the lowest priority means nothing to the host.
     return os.posix_spawn(
-        python, [python, *flags, "-c", _BOOT, _argument()], _environment(), file_actions=actions, setpgroup=0,
+        python, [python, *flags, "-c", _BOOT, later], _environment(), file_actions=actions, setpgroup=0,
         setsigmask=(), setsigdef=(signal.SIGINT, signal.SIGTERM, signal.SIGCHLD, signal.SIGPIPE),
     )  # fmt: skip

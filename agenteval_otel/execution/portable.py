@@ -24,11 +24,7 @@ class NotPortable(RunsHere):
 
 
 def serialize_evaluator(evaluator: Evaluator) -> dict[str, Any]:
-    """What `load_evaluator` needs to make an equal evaluator in another process; JSON.
-
-    Raises:
-        NotPortable: It cannot be made again there.
-    """
+    """What `load_evaluator` needs to make an equal evaluator in another process, in JSON; raises `NotPortable`."""
     kind = type(evaluator)
     try:
         place = importable(kind)
@@ -50,11 +46,7 @@ def serialize_evaluator(evaluator: Evaluator) -> dict[str, Any]:
 
 
 def load_evaluator(recipe: Mapping[str, Any]) -> Evaluator:
-    """The evaluator of a recipe, in another process.
-
-    Raises:
-        Exception: Whatever its module raises on import, or its class when it is built.
-    """
+    """The evaluator of a recipe, in another process; raises whatever its module or its class raises."""
     if recipe["main"] is not None:
         _load_main(recipe["main"])
     evaluator: Evaluator = imported(*recipe["place"]).from_child(recipe["fields"])
@@ -66,7 +58,7 @@ def load_evaluator(recipe: Mapping[str, Any]) -> Evaluator:
 
 @contextmanager
 def with_environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Variables of the process that are set for a while: only this evaluator sees its own, and only while it runs."""
+    """Set variables for a while: only this evaluator sees its own, and only while it runs."""
     if not variables:
         yield
         return
@@ -83,11 +75,7 @@ def with_environment(variables: Mapping[str, str]) -> Iterator[None]:
 
 
 def _main() -> dict[str, str]:
-    """How the program's own file can be loaded without running it.
-
-    Raises:
-        NotPortable: It cannot: there is no file, or nothing in it is only for the program itself.
-    """
+    """How the program's own file can be loaded without running it."""
     main = sys.modules.get(MAIN)
     spec, path = getattr(main, "__spec__", None), getattr(main, "__file__", None)
     if not isinstance(path, str) or not path.endswith(".py"):

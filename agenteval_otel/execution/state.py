@@ -27,9 +27,8 @@ class EvaluatorState:
 
     Attributes:
         number: Names the evaluator to the fork server.
-        mode: Where its next evaluation runs.
         in_own_loop: It awaits, and runs on a thread with an event loop of its own.
-        usual_s: How long an evaluation usually takes, in seconds; 0 while unknown.
+        usual_s: How long an evaluation usually takes; 0 while unknown.
     """
 
     def __init__(self, evaluator: Evaluator, *, live: bool) -> None:
@@ -52,11 +51,7 @@ class EvaluatorState:
         return f"<EvaluatorState {self.label} {self.mode} strikes={self.strikes}>"
 
     def recipe(self, evaluator: Evaluator) -> bytes:
-        """How another process makes an equal evaluator, as JSON.
-
-        Raises:
-            NotPortable: It cannot.
-        """
+        """How another process makes an equal evaluator, as JSON; raises `NotPortable`."""
         if self._recipe is None:
             self._recipe = json.dumps(serialize_evaluator(evaluator)).encode()
         return self._recipe
@@ -86,7 +81,7 @@ class EvaluatorState:
         self.strike(reason)
 
     def ran_in_thread(self, cpu_s: float) -> None:
-        """An evaluation ended on a thread; an evaluator that proves cheap runs inline from now on."""
+        """An evaluator that proves cheap on a thread runs inline from now on."""
         if not self._may_become_inline or self.mode != "thread" or self.in_own_loop:
             return
         self._calls += 1
@@ -97,7 +92,7 @@ class EvaluatorState:
             self._calls = self._expensive = 0
 
     def ran_inline(self, cpu_s: float) -> None:
-        """An inline evaluation took so much CPU time; an evaluator that stops being cheap goes to a thread for good.
+        """An inline evaluator that stops being cheap goes to a thread for good.
 
         A single long call does not move it: a collection of the host's garbage may run in any call.
         """
@@ -122,12 +117,10 @@ class EvaluatorState:
         self.mode = "thread" if self._chosen else "async"
 
     def leave_process(self, reason: str) -> None:
-        """It cannot run in a worker process: it runs on a thread from now on."""
         self.mode = "thread"
         self.log("evaluator_not_portable", f"{reason}: it runs in a thread of this process; see docs/execution.md")
 
     def measured(self, seconds: float) -> None:
-        """An evaluation took so long."""
         self.usual_s += (seconds - self.usual_s) * (0.1 if self.usual_s else 1.0)
 
     def log(self, event: str, reason: str) -> None:

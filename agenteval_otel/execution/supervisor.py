@@ -1,7 +1,7 @@
 """Supervisor: a thread that has evaluations done in a worker process, and sees to it that there is one.
 
-The jobs that wait leave as one batch, and each answer is delivered when it comes. Where none comes within the limit, or
-the worker ends, the evaluation that was under way has failed, and the rest of the batch goes to the next worker.
+Waiting jobs leave as one batch, each answer is delivered when it comes. Where the worker ends or none comes within the
+limit, the evaluation under way has failed, and the rest of the batch goes to the next worker.
 """
 
 from __future__ import annotations
@@ -14,11 +14,10 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
 from typing import Any
 
 from agenteval_otel.errors import EvaluationError
-from agenteval_otel.execution.jobs import Job, Outcome
+from agenteval_otel.execution.jobs import Job
 from agenteval_otel.execution.launch import ForkServer, Unavailable, Worker, readable
 from agenteval_otel.execution.portable import NotPortable, RunsHere
 from agenteval_otel.execution.wire import Gone, answer_of, encode_input, line
@@ -35,14 +34,9 @@ _END_S = 1.0
 
 
 class Supervisor:
-    """The fork server and the worker process of one executor. Nothing is started before the first job.
+    """The fork server and the worker process of one executor. Nothing is started before the first job."""
 
-    Args:
-        deliver: Takes a job and its outcome, from the supervisor's thread; `RunsHere` where it needs another place.
-    """
-
-    def __init__(self, deliver: Callable[[Job, Outcome], None]) -> None:
-        self._deliver = deliver
+    def __init__(self) -> None:
         self._reset()
 
     def _reset(self) -> None:
@@ -60,11 +54,7 @@ class Supervisor:
         return f"<Supervisor {'not started' if self.server is None else 'running'}>"
 
     def submit(self, job: Job) -> None:
-        """Take a job.
-
-        Raises:
-            RuntimeError: No thread can be started now.
-        """
+        """Take a job; raises RuntimeError where no thread can be started now."""
         with self._lock:
             if self._thread is None:
                 thread = EvaluationThread(target=self._run, name="agenteval-supervisor")
@@ -119,9 +109,10 @@ class Supervisor:
                     self._exchange(server, self._worker_for(server, jobs), jobs)
             except (Unavailable, EvaluationError) as error:
                 while jobs:
-                    self._deliver(jobs.popleft(), error)
+                    jobs.popleft().deliver(error)
             except Exception:  # mostly `Gone`
-                self._lose_server()
+                self._end(patience_s=0.0)
+                self._pause()
                 self._blame(jobs)
 
     def _blame(self, jobs: deque[Job]) -> None:
@@ -134,13 +125,13 @@ class Supervisor:
         if job.losses >= _MAX_LOSSES:
             jobs.remove(job)
             job.state.strike("the fork server ended while it was evaluating")
-            self._deliver(job, _crashed("the fork server ended while it was evaluating"))
+            job.deliver(_crashed("the fork server ended while it was evaluating"))
 
     def _running_server(self) -> ForkServer:
         """The fork server, started if there is none.
 
         Raises:
-            Unavailable: It cannot be started now, or not load what it has to: evaluations may run in a thread.
+            Unavailable: It cannot be started now: evaluations may run in a thread.
             EvaluationError: It ended during an evaluation, which must not run in the host then.
         """
         if self.server is None:
@@ -170,7 +161,7 @@ class Supervisor:
                     server.problems[state.number] = "it ends the process that imports it"
             if problem := server.problems[state.number]:
                 jobs.remove(job)
-                self._deliver(job, NotPortable(f"it cannot be loaded in another process ({problem})"))
+                job.deliver(NotPortable(f"it cannot be loaded in another process ({problem})"))
 
     def _worker_for(self, server: ForkServer, jobs: deque[Job]) -> Worker:
         worker = self._worker
@@ -201,7 +192,7 @@ class Supervisor:
             job.seconds = time.monotonic() - began
             jobs.popleft()
             self._failures = 0
-            self._deliver(job, outcome)
+            job.deliver(outcome)
             if self._worker is None:
                 return
 
@@ -215,12 +206,12 @@ class Supervisor:
                 break
             if quarantined := job.state.quarantine():  # since it began to wait
                 jobs.remove(job)
-                self._deliver(job, quarantined)
+                job.deliver(quarantined)
                 continue
             try:
                 message = None if job.done is None else _message(job, before)
             except Exception:
-                self._deliver(job, RunsHere())
+                job.deliver(RunsHere())
                 message = None
             if message is None:
                 jobs.remove(job)
@@ -235,12 +226,9 @@ class Supervisor:
         return len(messages)
 
     def _answer(self, worker: Worker, job: Job, *, has_more: bool) -> Any:
-        """The answer to a job.
+        """The answer to a job; raises `Gone` where the worker has ended, and the time-out of the job.
 
-        Raises:
-            Gone: The worker has ended.
-            EvaluationError: The job overran its limit. The worker runs at the lowest priority: while it waits for the
-                processor it gets up to four times the limit.
+        The worker runs at the lowest priority: while it waits for the processor it gets up to four times the limit.
         """
 
         def wait() -> bool:
@@ -268,12 +256,8 @@ class Supervisor:
             worker.channel.close()
             server.end_worker()
 
-    def _lose_server(self) -> None:
-        """The fork server ended, or does not answer: the next one is started at once, later ones after a pause."""
-        self._end(patience_s=0.0)
-        self._pause()
-
     def _pause(self) -> None:
+        """The next fork server is started at once, later ones after a pause."""
         self._failures += 1
         pause_s = 0.0 if self._failures == 1 else min(_MAX_PAUSE_S, 2.0 ** min(self._failures - 2, 10))
         self._not_before = max(self._not_before, time.monotonic() + pause_s)
@@ -288,11 +272,7 @@ class Supervisor:
 
 
 def _message(job: Job, before: Job | None) -> bytes:
-    """A job as three lines (see `wire`).
-
-    Raises:
-        Exception: Its input has no JSON form.
-    """
+    """A job as three lines (see `wire`); raises where its input has no JSON form."""
     criteria, encoded = b"", b""
     if before is None or job.evaluation_input is not before.evaluation_input:
         encoded = encode_input(job.evaluation_input)

@@ -18,10 +18,8 @@ _CANCEL_S = 0.1
 
 
 class Tasks:
-    """The async evaluations of one event loop. Everything happens on its thread.
-
-    Attributes:
-        started: The evaluator of each task that runs, also of those that ignored their cancellation.
+    """The async evaluations of one event loop, on its thread; `started` holds also those that ignored their
+    cancellation.
     """
 
     def __init__(self, concurrency: int, complete: Callable[[Job, Outcome], None]) -> None:
@@ -79,8 +77,7 @@ class Tasks:
 
 
 async def _without_exit(job: Job) -> Any:
-    """The evaluation; SystemExit is its failure, where asyncio would let it end the loop."""
     try:
         return await job.work()
-    except SystemExit:
+    except SystemExit:  # asyncio would let it end the loop
         raise EvaluationError("SystemExit", error_type="SystemExit") from None

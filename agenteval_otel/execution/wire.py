@@ -2,8 +2,7 @@
 
 A batch is the number of its jobs as a line, and then three lines for each job: the evaluator's number, the criteria
 (``null``: the input's own) and the input; an empty line stands for the same as in the job before. An answer is
-``[cpu_s, kind, body]``: the worker's CPU seconds so far, and results as lists of field values, or an exception as its
-class's name, ``error_type`` and text. The host sees what it would have seen inline.
+``[cpu_s, kind, body]``: the worker's CPU seconds so far, and results as lists of field values or an exception.
 """
 
 from __future__ import annotations
@@ -31,21 +30,16 @@ class Gone(Exception):
 
 
 def line(message: Any) -> bytes:
-    """A message as a line of JSON."""
     return json.dumps(message, separators=(",", ":"), default=_plain).encode() + b"\n"
 
 
 class Lines:
-    """The messages that arrive at a socket."""
-
     def __init__(self, channel: socket.socket) -> None:
         self._channel, self._buffer = channel, bytearray()
 
     def read(self, wait: Callable[[], bool]) -> Any:
-        """The next message; None where there is none and `wait`, which waits for the socket, returns False.
-
-        Raises:
-            Gone: See there.
+        """The next message; None where there is none and `wait`, which waits for the socket, returns False. Raises
+        `Gone`.
         """
         while (end := self._buffer.find(b"\n")) < 0:
             if not wait():
@@ -63,11 +57,7 @@ class Lines:
 
 
 def decoded(message: bytes) -> list[Any]:
-    """A line as a message.
-
-    Raises:
-        Gone: It is not a list in JSON.
-    """
+    """A line as a message; raises `Gone` where it is not a list in JSON."""
     try:
         values = json.loads(message)
     except (ValueError, RecursionError):
@@ -78,11 +68,6 @@ def decoded(message: bytes) -> list[Any]:
 
 
 def encode_input(evaluation_input: EvaluationInput) -> bytes:
-    """The input as JSON.
-
-    Raises:
-        Exception: It holds what has no JSON form.
-    """
     return evaluation_input.__pydantic_serializer__.to_json(evaluation_input, exclude_unset=True)
 
 
