@@ -9,15 +9,19 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property
 from typing import Any, Protocol
 
 from agenteval_otel.components import Component
 from agenteval_otel.engine.live import Done
-from agenteval_otel.pipeline.daemon_executor import DaemonExecutor
-from agenteval_otel.runtime.reentrancy import EvaluationThread
+from agenteval_otel.runtime.reentrancy import EVALUATION, EvaluationThread
+from agenteval_otel.runtime.worker import Worker, settle
 from agenteval_otel.semconv import DROPPED_SHUTDOWN, PIPELINE_FAILED
 
+MAX_THREADS = 8
+_MAX_WAITING = 10_000
+_IDLE_S = 5.0
 Process = Callable[[Sequence[Any], Done, Callable[[], None]], None]
 """Evaluates a list of captured calls: `done` takes each, once. Between two steps it calls the third argument, which
 lets other threads have the interpreter, and may raise to end a thread that another one has replaced."""
@@ -29,10 +33,8 @@ class Stall(Protocol):
     """What to do when the background thread is held up; called on the watchdog's thread."""
 
     def blame(self, task: Any, held_s: float, thread_id: int) -> Any:
-        """Find, log and move what holds the thread for so long; returns it, where it is an evaluator.
-
-        Args:
-            task: The task that was running on the thread's event loop, where that is known.
+        """Find, log and move what holds the thread for so long (`task` ran on its loop); returns it, where it is an
+        evaluator.
         """
 
     def take_over(self, call: Any, blamed: Any, held_s: float) -> bool:
@@ -75,10 +77,7 @@ class Dispatcher(Component, contract="dispatcher"):
         raise NotImplementedError
 
     def retire(self) -> None:
-        """Let go of what waits for calls: none are expected any more; those that were taken are still processed.
-
-        Returns at once. A call that comes nevertheless is taken as before.
-        """
+        """Let go of what waits for calls, at once: none are expected any more. One that comes is taken as before."""
 
     def state(self) -> dict[str, int]:
         """Gauges of the queue: ``size`` in calls, of which ``waiting`` have not begun, ``bytes`` and ``max_bytes``."""
@@ -159,3 +158,42 @@ def _run_to_end(work: Coroutine[Any, Any, str]) -> str:
     thread.start()
     thread.join()
     return outcome[0] if outcome else PIPELINE_FAILED
+
+
+class DaemonExecutor(ThreadPoolExecutor):
+    """At most eight daemon threads of an event loop: for name look-ups, and `asyncio.to_thread` in evaluators.
+
+    The standard library's executor refuses work while the interpreter ends, when the last evaluations are delivered,
+    and the exit waits for its threads. It is one by its type only, as asyncio takes no other kind for a loop's own.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(MAX_THREADS)
+        self._worker = Worker(
+            "agenteval-executor", max_waiting=_MAX_WAITING, idle_s=_IDLE_S, max_threads=MAX_THREADS,
+            thread_class=EvaluationThread,
+        )  # fmt: skip
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return f"<DaemonExecutor {self._worker!r}>"
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Run a function on one of the threads; raises RuntimeError where it was shut down, or too much waits."""
+        future: Future[Any] = Future()
+        evaluation = EVALUATION.get()
+
+        def call() -> Any:
+            EVALUATION.set(evaluation)  # of the whole context this alone comes along
+            return fn(*args, **kwargs)
+
+        if self._closed:
+            raise RuntimeError("cannot schedule new futures after shutdown")
+        if not self._worker.submit(lambda: settle(future, call)):
+            raise RuntimeError("too much waits, or no thread can be started")
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Take no more; the threads end after what waits. Never waits itself: what hangs would hold the exit."""
+        self._closed = True
+        self._worker.close(0.0)
