@@ -1,8 +1,4 @@
-"""What evaluators answer, checked: evaluators from outside make results as they like.
-
-A result for an undeclared criterion is refused, and a value that is not a score becomes a failure. Missing fields (the
-normalized form, the verdict) are computed from the criterion.
-"""
+"""What evaluators answer, checked: evaluators from outside make results as they like."""
 
 from __future__ import annotations
 
@@ -57,9 +53,8 @@ def corrections(result: EvaluationResult, criteria: Sequence[EvaluationCriteria]
 
 
 def facts_of(result: EvaluationResult, facts: dict[str, Any]) -> dict[str, Any]:
-    """What the runner says of a result: lower its probability where its evaluator saw only a share of the answers.
-
-    A value that is not a probability counts as unknown, and makes the product unknown.
+    """What the runner says of a result: its probability is lower where its evaluator saw only a share of the
+    answers.
     """
     probability_given_sampled: Any = result.probability_given_sampled
     if probability_given_sampled == 1.0 or "probability" not in facts:

@@ -1,7 +1,7 @@
 """`EvaluationRunConfig`: the evaluators and settings of a run, checked as a whole before anything runs.
 
-One model has two forms. Ours lists `evaluators`: instances, functions, mappings. AgentDock's form is
-``evaluatorConfigs: [{type, config}]`` (``RuleBased`` with ``rules``), with AgentDock's defaults, and dumped unchanged.
+One model has two forms. Ours lists `evaluators`; AgentDock's is ``evaluatorConfigs: [{type, config}]``, with
+AgentDock's defaults, and dumped unchanged.
 """
 
 from __future__ import annotations
@@ -49,10 +49,8 @@ from agenteval_otel.storage import EvaluationStorageProvider
 
 
 class RunModel(BaseModel, metaclass=FriendlyErrors):
-    """A frozen model that knows all its fields, in snake_case and in camelCase.
-
-    Raises:
-        ConfigurationError: With the path of the wrong field, however the model is built.
+    """A frozen model that knows all its fields, in snake_case and in camelCase; errors name the path of the wrong
+    field.
     """
 
     model_config = ConfigDict(
@@ -62,7 +60,6 @@ class RunModel(BaseModel, metaclass=FriendlyErrors):
 
     @classmethod
     def model_validate(cls, obj: Any, **options: Any) -> Self:
-        """As pydantic's; errors name the field's path."""
         try:
             return super().model_validate(obj, **options)
         except ValidationError as error:
@@ -70,7 +67,6 @@ class RunModel(BaseModel, metaclass=FriendlyErrors):
 
     @classmethod
     def model_validate_json(cls, json_data: str | bytes | bytearray, **options: Any) -> Self:
-        """As pydantic's; errors name the field's path."""
         try:
             return super().model_validate_json(json_data, **options)
         except ValidationError as error:
@@ -140,9 +136,7 @@ def _reason(evaluator: Evaluator, execution: Sequence[str], tags: Sequence[str])
 
 
 class EvaluationRunConfig(RunModel):
-    """What to run.
-
-    Building it checks everything, so an instance can be run.
+    """What to run; an instance is checked, and can be run.
 
     Attributes:
         plugins: Modules that are imported before types are looked up; entry points by their name.
@@ -152,13 +146,13 @@ class EvaluationRunConfig(RunModel):
         aggregation: Computes the overall score: an `Aggregation`, its type's name or a mapping.
         execution: Evaluators with one of these executions only; all when empty.
         tags: Evaluators with at least one of these tags only; all when empty.
-        storage: Saves the result: a storage provider, its type's name, a mapping, or anything with
-            ``async save_result(aggregated)``. In JSON ``storageProvider``, the specification's name.
+        storage: Saves the result: a storage provider, its type's name, a mapping, or anything with ``async
+            save_result(aggregated)``. In JSON ``storageProvider``.
         ground_truth: A store that gives inputs without a ground truth theirs; an instance or a mapping.
         metadata: Copied into the result's metadata.
         escalation: Decides from the other evaluators' results which inputs the expensive ones see; all by default.
-        redactors: Applied to the inputs of evaluators that call a model and to stored results: instances or
-            ``{type: ...}`` mappings; an empty list for none. The returned result is not redacted.
+        redactors: Applied to the inputs of evaluators that call a model and to stored results: instances or ``{type:
+            ...}`` mappings; an empty list for none. The returned result is not redacted.
 
     Raises:
         ConfigurationError: With the path of the wrong field.
@@ -255,15 +249,10 @@ class EvaluationRunConfig(RunModel):
 
     @cached_property
     def selection(self) -> Selection:
-        """The evaluators that run, and those that do not, with the reason."""
         return select(self.evaluators, execution=self.execution, tags=self.tags)
 
     def check_input(self, evaluation_input: EvaluationInput) -> None:
-        """Refuse an input with invalid criteria, before anything runs.
-
-        Raises:
-            ConfigurationError: See `check_criteria`; never in AgentDock's form.
-        """
+        """Raise ConfigurationError for an input with invalid criteria; never in AgentDock's form."""
         expect_input(evaluation_input)
         if self.is_strict and evaluation_input.criteria:
             check_criteria(evaluation_input.criteria, path="criteria")

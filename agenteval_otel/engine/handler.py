@@ -66,13 +66,11 @@ class HandlerSettings:
 
     Attributes:
         enabled: False counts every call as disabled.
-        emitter: Emits the handler's results; None where nothing is emitted.
-        storage: Where results are kept, beside telemetry.
+        storage: Where results are kept, beside the telemetry of `emitter`.
         criteria: What inputs are asked for, where that differs from what the evaluators declare.
         objectives: By the criterion's name.
         baseline_rate: The least probability with which a sampled answer goes on to escalated evaluators.
         content: Stored results keep the conversation and free text.
-        calls_model: An evaluator calls a model.
     """
 
     agent: str

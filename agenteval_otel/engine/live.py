@@ -1,7 +1,7 @@
 """The engine: captured calls in; inputs, results, telemetry and stored results out.
 
 It runs on the background thread, one call of a list after the other. A call whose evaluators all run inline is over
-when `process` returns, with an outcome; any other gives something to wait for, and the next call of the list goes on.
+when `process` returns; any other gives something to wait for, and the next call goes on.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, Literal, Protocol
 
 from opentelemetry import context as otel_context
 from opentelemetry import trace
-from opentelemetry.trace import Span, SpanContext
+from opentelemetry.trace import Span
 
 from agenteval_otel.capture.build import build_input
 from agenteval_otel.capture.calls import CURRENT, EVALUATING, CapturedCall
@@ -24,7 +24,6 @@ from agenteval_otel.components.blocking import UserPart, part_of
 from agenteval_otel.engine.handler import HandlerSettings
 from agenteval_otel.engine.response import EvaluatedResponse, outgoing_words
 from agenteval_otel.engine.run import Run, RunOutcome
-from agenteval_otel.engine.sampled import SamplingRecord
 from agenteval_otel.errors import CaptureError, ConfigurationError, EvaluationError
 from agenteval_otel.evaluators import Evaluator
 from agenteval_otel.ground_truth.base import with_ground_truth
@@ -34,7 +33,9 @@ from agenteval_otel.objectives import Objectives
 from agenteval_otel.redaction.outgoing import Redaction
 from agenteval_otel.runtime.log import log
 from agenteval_otel.sampling import SamplingContext
-from agenteval_otel.semconv import CAPTURE_FAILED, EVALUATED, OUTCOMES, PIPELINE_FAILED
+from agenteval_otel.sampling.trace import CallsPerTrace, SamplingSettings, Upstream, upstream_of
+from agenteval_otel.scoring.probability import probability_of
+from agenteval_otel.semconv import CAPTURE_FAILED, EVALUATED, OUTCOMES, PIPELINE_FAILED, SCOPE_RECEIVED
 from agenteval_otel.telemetry import Accounting
 from agenteval_otel.telemetry.attributes import score_attributes
 from agenteval_otel.telemetry.emitter import Emitter
@@ -59,13 +60,43 @@ class Shedding(Protocol):
     def thin(self, decision: Any, randomness: int) -> Any: ...
 
 
+class SamplingRecord:
+    """How the answers of one pipeline were sampled: with what probability, among which answers."""
+
+    def __init__(self, settings: SamplingSettings) -> None:
+        self.settings = settings
+        self.calls = CallsPerTrace()
+
+    def of(self, call: CapturedCall) -> tuple[float | None, Upstream, dict[str, Any]]:
+        """The probability among the responses of this process, what came before it, and the facts of the result."""
+        decision, by_trace = call.decision, self.settings.unit == "trace"
+        probability = probability_of(decision) if decision else None
+        # A decision with randomness of its own (a conversation's) is independent of what the trace's decided.
+        nests = by_trace and (decision is None or decision.randomness is None)
+        upstream = upstream_of(call.span_context, self.settings, call.upstream, by_trace=nests)
+        received = probability is not None and upstream.probability is None
+        return probability, upstream, {
+            "sampling_probability": upstream.applied(probability),
+            "sampling_reason": decision.reason if decision else None,
+            "sampling_scope": SCOPE_RECEIVED if received else None,
+            "sampling_clustered": nests and self._is_clustered(call),
+        }  # fmt: skip
+
+    def _is_clustered(self, call: CapturedCall) -> bool:
+        if call.span_context is not None and self.calls.add(call.agent, call.span_context.trace_id):
+            log.warning(
+                "handler_repeats_in_trace", part=call.agent,
+                why="all calls of a trace are sampled together, so intervals are too narrow: set sampling.unit: call",
+            )  # fmt: skip
+        return call.agent in self.calls.repeating
+
+
 class Engine:
     """Evaluates captured calls. Everything runs on the background thread, inside of its event loop.
 
     Args:
         accounting: Where results and failures are counted.
         redaction: What leaves the process has passed it.
-        objectives: Watches passing rates.
         shedding: Whether models are called under the present load.
         sampled: Says how likely it was that a call was sampled.
         broken: Counts and logs that a part broke.
@@ -256,8 +287,6 @@ class _CaptureFailed(CaptureError):
 
 
 class _Evaluation:
-    """One call under evaluation."""
-
     def __init__(
         self, engine: Engine, call: CapturedCall, settings: HandlerSettings, evaluation_input: EvaluationInput
     ) -> None:
@@ -278,11 +307,9 @@ class _Evaluation:
         return f"<_Evaluation {self.call!r}>"
 
     def is_begun(self) -> bool:
-        """Whether an evaluator was started."""
         return self._run is not None or self._outcome is not None
 
     def needs_ground_truth(self) -> bool:
-        """Whether the evaluators wait for a look-up."""
         return self._settings.ground_truth is not None and not self.is_begun() and self._lookups < _MAX_LOOKUPS
 
     async def start_with_ground_truth(self) -> str:
@@ -345,7 +372,6 @@ class _Evaluation:
                 otel_context.detach(token)
 
     def present(self) -> Evaluator | None:
-        """The evaluator that runs inline at this moment."""
         return None if self._run is None else self._run.present()
 
     def taken_over(self, blamed: Evaluator | None, error: EvaluationError) -> _Evaluation | None:
@@ -386,7 +412,6 @@ class _Evaluation:
         return 2 + (0 if self._outcome is None else len(self._outcome.results))
 
     def finish_later(self) -> Awaitable[str]:
-        """`finish` when the host's processors have room."""
         self._later = asyncio.get_running_loop().create_future()
         self._engine._wait_for_room(self)
         return self._later
@@ -432,8 +457,9 @@ class _Evaluation:
         engine, call, settings = self._engine, self.call, self._settings
         for part, error in outcome.broken:
             engine.broken(part, error)
+        self._ensure_agent_span()
         response = EvaluatedResponse(
-            self.input, outcome, settings, engine.redaction, engine.broken, evaluated=self._evaluated_span(),
+            self.input, outcome, settings, engine.redaction, engine.broken, evaluated=call.span_context,
             started_ns=self._started_ns, ended_ns=self._started_ns + perf_counter_ns() - self._tick,
             response_ended_ns=call.ended_ns, sampled=self._sampled,
         )  # fmt: skip
@@ -469,10 +495,6 @@ class _Evaluation:
                 )  # fmt: skip
             except Exception as error:  # a provider of the host's raises: the results are stored and watched
                 engine.broken("telemetry", error)
-
-    def _evaluated_span(self) -> SpanContext | None:
-        self._ensure_agent_span()
-        return self.call.span_context
 
     def _ensure_agent_span(self) -> None:
         """Start the agent span afterwards, where no tracer was there when the call began."""

@@ -14,7 +14,7 @@ _DEPTH = 8
 
 
 def judges_of(part: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Every judge in a part's fields, those of the parts in it too, with its place such as ``evaluators[0].judge``."""
+    """Every judge in a part's fields, at any depth, with its place such as ``evaluators[0].judge``."""
     yield from _parts(part, path, _DEPTH, ("judge",))
 
 
@@ -25,7 +25,7 @@ def problems_of(part: Any, path: str) -> list[str]:
 
 
 def log_problems(agent: str, evaluators: Iterable[Any]) -> None:
-    """Write into the log, at start, what keeps judges and embedders from being asked; never raises."""
+    """Log at start what keeps judges and embedders from being asked; never raises."""
     try:
         problems = problems_of(tuple(evaluators), "evaluators")
         if problems:

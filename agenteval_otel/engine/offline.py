@@ -1,8 +1,4 @@
-"""`run_evaluation`: one input, one configuration, the aggregated result.
-
-The same runner as for live answers, without sampler and dispatcher, so offline and online scores cannot differ. A
-result holds a snapshot of its input: what happens to the input's lists and mappings afterwards does not change it.
-"""
+"""`run_evaluation` and batches: the same runner as for live answers, so offline and online scores cannot differ."""
 
 from __future__ import annotations
 
@@ -19,16 +15,11 @@ from agenteval_otel.engine.answers import facts_of
 from agenteval_otel.engine.config import EvaluationRunConfig
 from agenteval_otel.engine.progress import progress_for
 from agenteval_otel.engine.response import aggregate
-from agenteval_otel.engine.run import EvaluationRunner
+from agenteval_otel.engine.run import EvaluationRunner, combined
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.execution import Executor
 from agenteval_otel.ground_truth.base import with_ground_truth
-from agenteval_otel.models import (
-    AggregatedEvaluationResult,
-    EvaluationInput,
-    EvaluationResult,
-    RunError,
-)
+from agenteval_otel.models import AggregatedEvaluationResult, EvaluationInput, EvaluationResult, RunError
 from agenteval_otel.models.value import copy_with, snapshot_of
 from agenteval_otel.redaction.outgoing import Redaction
 from agenteval_otel.runtime.log import log
@@ -40,9 +31,8 @@ _LOOK_AGAIN_S = 0.1
 
 
 def blocking(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Run the coroutine on a new event loop and return its result; inside a running loop on a new thread.
-
-    An interrupt ends the work, wherever it runs, and is then raised.
+    """The coroutine's result, from a new event loop (inside a running loop on a new thread); an interrupt ends the
+    work.
     """
     if not _is_in_a_loop():  # outside of its except block: else errors of `work` would be chained to that one
         return asyncio.run(work())
@@ -85,10 +75,7 @@ def _is_in_a_loop() -> bool:
 
 
 class OfflineRun:
-    """One configuration at work: its runner and its executor, for one input or for many.
-
-    A context manager; leaving it ends the executor's threads. Belongs to one event loop.
-    """
+    """One configuration at work, for one input or for many. Belongs to one event loop; leaving it ends its threads."""
 
     def __init__(self, config: EvaluationRunConfig) -> None:
         if not isinstance(config, EvaluationRunConfig):
@@ -116,7 +103,6 @@ class OfflineRun:
         return f"<OfflineRun {self.runner!r}>"
 
     async def evaluate(self, evaluation_input: EvaluationInput) -> AggregatedEvaluationResult:
-        """Evaluate one input and save the result. See `run_evaluation`."""
         config = self.config
         config.check_input(evaluation_input)
         snapshot = snapshot_of(evaluation_input)
@@ -137,6 +123,7 @@ class OfflineRun:
             snapshot, outcome, runner=self.runner, started_ns=started_ns,
             ended_ns=started_ns + time.perf_counter_ns() - tick, metadata=snapshot_of(config.metadata),
             storage="none" if config.storage is None else "external", aggregation=config.aggregation,
+            overall=combined(outcome, config.aggregation),
         )  # fmt: skip
         changes: dict[str, Any] = {"input_snapshot": snapshot}
         if config.selection.left_out:
@@ -158,11 +145,10 @@ class OfflineRun:
 
 
 async def run_evaluation(evaluation_input: EvaluationInput, config: EvaluationRunConfig) -> AggregatedEvaluationResult:
-    """Evaluate one input with the configured evaluators, on the running event loop.
+    """Evaluate one input with the configured evaluators, on the running event loop; the result holds a snapshot of it.
 
-    Results are in configured order. An evaluator that raises leaves failed results and an entry in `run_errors`; the
-    others continue. A storage provider or an aggregation that raises adds an entry too. Evaluators that block run on a
-    thread.
+    Results are in configured order. What raises (an evaluator, the storage, the aggregation) leaves an entry in
+    `run_errors`, and the others continue. Evaluators that block run on a thread.
 
     Raises:
         ConfigurationError: The input's own criteria are invalid; before anything runs.
@@ -172,7 +158,7 @@ async def run_evaluation(evaluation_input: EvaluationInput, config: EvaluationRu
 
 
 def run_evaluation_sync(evaluation_input: EvaluationInput, config: EvaluationRunConfig) -> AggregatedEvaluationResult:
-    """`run_evaluation` for code without an event loop; blocks. Inside of a running loop it uses a thread of its own."""
+    """`run_evaluation` for code without an event loop; blocks, inside of a running loop on a thread of its own."""
     return blocking(lambda: run_evaluation(evaluation_input, config))
 
 
@@ -214,16 +200,14 @@ async def run_evaluations(
     Args:
         inputs: Taken lazily: never more than `concurrency` are held that are not evaluated yet, and none is taken that
             stands 64 times as many behind one that still runs.
-        config: For all of them.
-        concurrency: How many are evaluated at once.
-        on_result: Called with the input's position and its result as each is there, on the event loop, in the order of
-            completion. An exception from it ends the batch and is raised here.
+        concurrency: How many are evaluated at once, from 1 to 10,000.
+        on_result: Called with the input's position and its result, on the event loop, in the order of completion. An
+            exception from it ends the batch and is raised here.
         keep_results: False returns an empty list: for more inputs than memory holds, with `on_result`.
         progress: Show a bar on stderr; if that is not a terminal, a line every ten seconds.
 
     Raises:
-        ConfigurationError: `inputs` is not an iterable of inputs (one input alone), or `concurrency` is no
-            whole number from 1 to 10,000.
+        ConfigurationError: `inputs` is not an iterable of inputs (one input alone), or a wrong `concurrency`.
         Exception: Whatever the iterable or `on_result` raised.
     """
     if type(concurrency) is not int or not 1 <= concurrency <= _MOST_AT_ONCE:

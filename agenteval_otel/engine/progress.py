@@ -15,8 +15,8 @@ _LINE_EVERY_S = 10.0
 _DRAWN_EVERY_S = 0.1
 
 
-class Silence:
-    """Says nothing."""
+class Progress:
+    """Counts inputs, and shows nothing."""
 
     def __enter__(self) -> Self:
         return self
@@ -29,21 +29,19 @@ class Silence:
         return
 
 
-class Bar(Silence):
-    """A bar with the count and the time that is left; gone when it is over.
-
-    Args:
-        total: How many inputs there will be; None shows the count alone.
-        console: Where it is drawn, at most ten times a second.
+class Bar(Progress):
+    """A bar with the count and the time that is left; gone when it is over. Without a `total` it shows the count
+    alone.
     """
 
     def __init__(self, total: int | None, console: Console) -> None:
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+        from rich import progress as rich_progress
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
         columns = (TextColumn("evaluating"), BarColumn(bar_width=None), MofNCompleteColumn(),
                    TimeRemainingColumn(compact=True), TextColumn("{task.fields[failed]}", style="red"))  # fmt: skip
         # Drawn by hand: a thread of its own is one that a batch could leave behind.
-        self._bar = Progress(*columns, console=console, transient=True, expand=True, auto_refresh=False)
+        self._bar = rich_progress.Progress(*columns, console=console, transient=True, expand=True, auto_refresh=False)
         self._task = self._bar.add_task("evaluating", total=total, failed="")
         self._drawn_s = 0.0
 
@@ -63,7 +61,7 @@ class Bar(Silence):
             self._bar.refresh()
 
 
-class Lines(Silence):
+class Lines(Progress):
     """A line every ten seconds, for logs; none when it is over sooner."""
 
     def __init__(self, total: int | None, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -83,10 +81,9 @@ class Lines(Silence):
             sys.stderr.flush()
 
 
-def progress_for(total: int | None, *, quiet: bool = False) -> Silence:
-    """What fits standard error."""
+def progress_for(total: int | None, *, quiet: bool = False) -> Progress:
     if quiet or sys.stderr is None:
-        return Silence()
+        return Progress()
     from rich.console import Console
 
     console = Console(stderr=True)

@@ -1,8 +1,8 @@
 """Evaluators on one input: each where it runs, results in configured order, every failure isolated.
 
 Live answers, `run_evaluation`, batches and suites all come here, so offline and online scores cannot differ. A run is
-no coroutine: evaluators that run inline are called in a loop, and a run whose evaluators all do is over when `start`
-returns. What runs elsewhere (a thread, a process, a task) calls back on the same thread.
+no coroutine: one whose evaluators all run inline is over when `start` returns. What runs elsewhere calls back on the
+same thread.
 """
 
 from __future__ import annotations
@@ -35,15 +35,11 @@ from agenteval_otel.scoring.probability import nested
 LOAD_SHED: Final = "load_shed"
 """Why a criterion has no score: under load, no model is called."""
 _SLOW_NS: Final = 1_000_000
-_WEIGHTED_MEAN: Final = WeightedMean()
+WEIGHTED_MEAN: Final = WeightedMean()
 
 
 class RunOutcome(NamedTuple):
-    """Results in configured order, the errors, and the redacted input if a model was called.
-
-    Attributes:
-        broken: What else raised (a rule of the escalation), by its name; among the errors too.
-    """
+    """Results in configured order, the errors, what else was `broken`, and the redacted input if a model was called."""
 
     results: list[EvaluationResult]
     errors: list[RunError]
@@ -58,7 +54,7 @@ def combined(
     on_broken: Callable[[str, BaseException], None] = lambda *_: None,
 ) -> tuple[float | None, list[RunError]]:
     """The overall score of a run and its errors; an aggregation that raises is one of them, and costs the score."""
-    strategy = aggregation or _WEIGHTED_MEAN
+    strategy = aggregation or WEIGHTED_MEAN
     try:
         return overall_score(outcome.results, outcome.criteria, strategy), outcome.errors
     except (Exception, SystemExit) as error:  # of a strategy of the user's own: the results are not lost with it
@@ -68,7 +64,7 @@ def combined(
 
 
 class Step(NamedTuple):
-    """An evaluator, and what never changes about it: worked out once instead of for each answer.
+    """An evaluator, and what never changes about it.
 
     Attributes:
         threshold: Of an own sampling rate: randomness below it takes the answer.
@@ -155,8 +151,6 @@ class Run:
     """One input on its way through the evaluators. Everything happens on the thread that starts it.
 
     Args:
-        runner: The evaluators.
-        evaluation_input: What to score.
         done: Called once, with the outcome: within `start` where every evaluator runs inline.
         randomness: The response's; evaluators with an own rate sit out when it is not below their threshold.
         probability: Inclusion probability among the responses of this process, for every result.
@@ -169,8 +163,8 @@ class Run:
     """
 
     __slots__ = (
-        "_broken", "_cancels", "_decision", "_done", "_due", "_groups", "_outgoing", "_probability", "_question",
-        "_randomness", "_second_begun", "_skip_models", "_upstream", "_waiting", "at", "criteria",
+        "_broken", "_cancels", "_decision", "_done", "_due", "_groups", "_is_unanswered", "_outgoing", "_probability",
+        "_question", "_randomness", "_second_begun", "_skip_models", "_upstream", "_waiting", "at", "criteria",
         "evaluation_input", "runner", "superseded",
     )  # fmt: skip
 
@@ -189,6 +183,7 @@ class Run:
         self._randomness, self._probability, self._skip_models = randomness, probability, skip_models
         self._upstream = upstream
         self.criteria = evaluation_input.criteria or runner.criteria
+        self._is_unanswered = evaluation_input.error_type is not None and not evaluation_input.response_text
         self._due = runner.steps
         if runner.thins_itself and randomness is not None:
             self._due = tuple(
@@ -206,7 +201,6 @@ class Run:
         self.superseded = False
 
     def start(self) -> None:
-        """Begin every evaluation that is due; raises nothing that an evaluator raised."""
         self._waiting += 1  # so that the run cannot end before all have begun
         if self.runner.has_stages:
             self._begin_first_stage()
@@ -221,7 +215,6 @@ class Run:
         return [result for group in self._groups if group is not None for result in group]
 
     def cancel(self) -> None:
-        """Cancel all unfinished evaluations."""
         self.superseded = True
         cancels, self._cancels = self._cancels, {}
         for cancel in cancels.values():
@@ -254,7 +247,7 @@ class Run:
         try:
             if self._skip_models and step.calls_model:
                 raise EvaluationSkipped(LOAD_SHED)
-            if _unanswered(self.evaluation_input) and not evaluator.evaluates_errors:
+            if self._is_unanswered and not evaluator.evaluates_errors:
                 raise EvaluationSkipped("no answer: the handler raised")
             if executor.mode(evaluator) == "inline":
                 self.at = index
@@ -273,8 +266,8 @@ class Run:
             self._cancels[index] = executor.start(evaluator, seen, self.criteria, arrived)
         except BaseException as error:
             self.at = -1
-            if _must_propagate(error):
-                raise
+            if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
+                raise  # the user's interrupt, which arrives there alone
             self._groups[index] = self._failed(step, error, started_ns, tick)
 
     def _measured(self, step: Step) -> Any:
@@ -291,9 +284,8 @@ class Run:
                 self.runner.executor.ran_inline(step.evaluator, cpu_s)
 
     def _inline(self, step: Step) -> Any:
-        """What an inline evaluator gives; None where it turned out to wait for something: then it runs elsewhere.
-
-        A score alone becomes the result that it stands for.
+        """What an inline evaluator gives, a score as a result; None where it turned out to wait: then it runs
+        elsewhere.
         """
         evaluator, criterion = step.evaluator, step.criterion
         if criterion is not None:
@@ -345,7 +337,6 @@ class Run:
     # --- stages -----------------------------------------------------------------------------------------------------
 
     def _begin_first_stage(self) -> None:
-        """Those of the second stage only see the input if the escalation says so."""
         assert self.runner.escalation is not None
         self._question = EscalationDecider(self.runner.escalation, self.evaluation_input, self._randomness)
         self._decision = self._question.decide()
@@ -390,7 +381,6 @@ class Run:
         return RunOutcome(results, errors, self.criteria, self._outgoing, self._broken)
 
     def _checked(self, step: Step, raw: Any, started_ns: int, tick: int) -> list[EvaluationResult]:
-        """What an evaluator gave, put right where it has to be, with what the runner knows of every result."""
         facts = self._facts(step)
         facts["started_ns"], facts["ended_ns"] = started_ns, started_ns + perf_counter_ns() - tick
         if step.criterion is not None and isinstance(raw, EvaluationResult):  # made here, by `_inline`
@@ -413,7 +403,6 @@ class Run:
         )
 
     def _facts(self, step: Step) -> dict[str, Any]:
-        """What the runner says of every result; a sampling reason is never the evaluator's to give."""
         own = step.evaluator.sample_rate
         if self._probability is None:
             return {"sampling_reason": None}
@@ -421,18 +410,11 @@ class Run:
         return {"sampling_reason": None, "probability": self._upstream.applied(probability)}
 
     def _redacted(self) -> EvaluationInput:
-        """What evaluators that call a model see: redacted once, and only where one is called."""
         if self.runner.redaction is None:
             return self.evaluation_input
         if self._outgoing is None:
             self._outgoing = self.runner.redaction.input(self.evaluation_input)
         return self._outgoing
-
-
-def _must_propagate(error: BaseException) -> bool:
-    """Whether it is meant for the run, not raised by the evaluator: the user's interrupt."""
-    # Only on the main thread does an interrupt arrive.
-    return isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread()
 
 
 def _step(evaluator: Evaluator, escalation: Escalation | None, criteria: Sequence[EvaluationCriteria]) -> Step:
@@ -454,10 +436,6 @@ def _own_criteria(evaluators: Sequence[Evaluator]) -> tuple[EvaluationCriteria, 
         for criterion in evaluator.criteria():
             by_name.setdefault(criterion.name, criterion)
     return tuple(by_name.values())
-
-
-def _unanswered(evaluation_input: EvaluationInput) -> bool:
-    return evaluation_input.error_type is not None and not evaluation_input.response_text
 
 
 def _for_each(step: Step, criteria: Sequence[EvaluationCriteria], **facts: Any) -> list[EvaluationResult]:

@@ -1,6 +1,4 @@
-"""Stages: which evaluators wait for the others, how likely it was that they saw an answer, and whether an escalation
-fits the evaluators that it is for.
-"""
+"""Stages: which evaluators wait for the others, and whether an escalation fits the evaluators that it is for."""
 
 from __future__ import annotations
 
@@ -38,8 +36,6 @@ def check_escalation(
     """Refuse what could never happen with these evaluators.
 
     Args:
-        escalation: What to check.
-        evaluators: Those that it is for.
         path: Where the escalation stands.
         complete: No others will be added: then at least one of them has to wait, and a disagreement needs two that do
             not.

@@ -1,7 +1,4 @@
-"""Suite: evaluators in order with one verdict, for tests. It stops at an error, and continues after a failing score.
-
-It calls `run_evaluation` for each evaluator, so both score alike: execution, time limits, redaction.
-"""
+"""Suite: evaluators in order with one verdict, for tests. It calls `run_evaluation` for each, so both score alike."""
 
 from __future__ import annotations
 
@@ -30,7 +27,6 @@ class SuiteScore(Value):
     """The score of one evaluator of a suite; in JSON ``{pass, value, reason}``.
 
     Attributes:
-        passed: Its verdict.
         value: The score moved to [0, 1], higher is better; None where its scale has no such form.
         reasoning: Free text of the evaluator; content.
     """
@@ -48,13 +44,10 @@ class SuiteResult(Value):
     As text it has a line for each evaluator: whether it passed, its value, why.
 
     Attributes:
-        name: The suite's name.
         passed: No evaluator failed, none broke, and not all of them skipped.
         value: Mean of the scores' values, each counting once; None without any. Errors and skips do not enter it.
         reasoning: How many passed, and which did not.
-        scores: By name, in the order in which the evaluators ran.
-        errors: What broke, by name.
-        skipped: Why there was nothing to score, by name.
+        scores, errors, skipped: By name, in the order in which the evaluators ran; an error is what broke.
         not_run: The names behind the error that the suite stopped at.
         results: The evaluators' own results; not part of the JSON.
     """
@@ -96,11 +89,7 @@ class SuiteResult(Value):
         return "\n".join([f"{self.name} {'passed' if self.passed else 'failed'}: {self.reasoning}", *lines])
 
     def check(self) -> Self:
-        """Itself where the suite passed.
-
-        Raises:
-            AssertionError: It failed; the text has a line for each evaluator.
-        """
+        """Itself where the suite passed; else raises AssertionError, whose text has a line for each evaluator."""
         __tracebackhide__ = True  # pytest then shows the line of the test
         if not self.passed:
             raise AssertionError(str(self))
@@ -204,10 +193,9 @@ def _brief(text: str | None, limit: int) -> str:
 class Suite(RunModel):
     """Evaluators that run one after the other, and pass or fail as a whole.
 
-    A suite passes when none of its evaluators fails or breaks; an evaluator that skips has nothing to say. An empty
-    suite passes; one whose evaluators all skip has tested nothing, and does not. Where an evaluator breaks, the suite
-    has failed and stops; where one fails it goes on. An evaluator that has no verdict of its own and no threshold
-    passes with the best score there is and fails below it.
+    It passes when none of them fails or breaks, and not all of them skip. Where one breaks, the suite has failed and
+    stops; where one fails it goes on. An evaluator that has no verdict of its own and no threshold passes with the best
+    score only.
 
     In a test: ``assert suite.run_sync(answer)``, or ``suite.run_sync(answer).check()`` for a line an evaluator.
 
@@ -269,8 +257,8 @@ class Suite(RunModel):
     async def run(self, evaluation_input: EvaluationInput) -> SuiteResult:
         """Run the evaluators on the running event loop, one after the other; raises nothing that one of them raised.
 
-        A criterion of the input that has an evaluator's name is used instead of the evaluator's own; the others are not
-        asked for.
+        A criterion of the input that has an evaluator's name is used instead of the evaluator's own, other criteria of
+        the input are ignored.
 
         Raises:
             ConfigurationError: The argument is not an `EvaluationInput`.
@@ -290,5 +278,5 @@ class Suite(RunModel):
         return result_of_suite(self.name, results, self._names)
 
     def run_sync(self, evaluation_input: EvaluationInput) -> SuiteResult:
-        """`run` for code without an event loop; blocks. Inside of a running loop it uses a thread of its own."""
+        """`run` for code without an event loop; blocks, inside of a running loop on a thread of its own."""
         return blocking(lambda: self.run(evaluation_input))

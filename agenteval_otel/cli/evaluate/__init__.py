@@ -27,7 +27,7 @@ from agenteval_otel.config.process import build_loaded
 from agenteval_otel.config.tree import Section, plain
 from agenteval_otel.engine.config import EvaluationRunConfig
 from agenteval_otel.engine.offline import run_evaluations
-from agenteval_otel.engine.progress import Silence, progress_for
+from agenteval_otel.engine.progress import Progress, progress_for
 from agenteval_otel.errors import ConfigurationError, EvaluationError
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationCriteria, EvaluationInput
 from agenteval_otel.models.judge_calls import observed_by
@@ -167,7 +167,7 @@ class _Flow:
     Results wait for those of earlier inputs; the runner bounds how many.
     """
 
-    def __init__(self, dataset: Dataset, totals: Totals, outputs: Outputs, progress: Silence) -> None:
+    def __init__(self, dataset: Dataset, totals: Totals, outputs: Outputs, progress: Progress) -> None:
         self._dataset, self._totals, self._outputs, self._progress = dataset, totals, outputs, progress
         self._rows: dict[int, Row] = {}
         self._ready: dict[int, AggregatedEvaluationResult] = {}
