@@ -79,26 +79,15 @@ class RunModel(BaseModel, metaclass=FriendlyErrors):
 
 
 def expect_input(value: Any) -> None:
-    """Raise ConfigurationError unless the value is an `EvaluationInput`."""
     if not isinstance(value, EvaluationInput):
         raise ConfigurationError(f"expected an EvaluationInput, found {type(value).__name__}")
 
 
-class LeftOut(NamedTuple):
-    """An evaluator that the run does not take, by its label, and why."""
-
-    evaluator_type: str
-    reason: str
-
-    def __str__(self) -> str:
-        return f"{self.evaluator_type} ({self.reason})"
-
-
 class Selection(NamedTuple):
-    """The evaluators that run, in configured order, and those that do not."""
+    """The evaluators that run, in configured order, and the labels of those that do not, with the reason."""
 
     evaluators: tuple[Evaluator, ...]
-    left_out: tuple[LeftOut, ...]
+    left_out: tuple[str, ...]
 
 
 def select(evaluators: Sequence[Evaluator], *, execution: Sequence[str], tags: Sequence[str]) -> Selection:
@@ -114,16 +103,16 @@ def select(evaluators: Sequence[Evaluator], *, execution: Sequence[str], tags: S
                 f"no evaluator has the tag {tag!r}{known_choices(tag, known)}", path=f"tags[{index}]"
             )
     chosen: list[Evaluator] = []
-    left_out: list[LeftOut] = []
+    left_out: list[str] = []
     for evaluator in evaluators:
         reason = _reason(evaluator, execution, tags)
         if reason is None:
             chosen.append(evaluator)
         else:
-            left_out.append(LeftOut(evaluator.label, reason))
+            left_out.append(f"{evaluator.label} ({reason})")
     if not chosen:
         path = "execution" if execution else "tags"
-        raise ConfigurationError(f"no evaluator is left to run: {', '.join(map(str, left_out))}", path=path)
+        raise ConfigurationError(f"no evaluator is left to run: {', '.join(left_out)}", path=path)
     return Selection(tuple(chosen), tuple(left_out))
 
 
@@ -244,7 +233,7 @@ class EvaluationRunConfig(RunModel):
 
     @property
     def is_strict(self) -> bool:
-        """Whether `check_criteria` applies; AgentDock's form takes criteria as they are."""
+        """Whether criteria are checked; AgentDock's form takes them as they are."""
         return self.evaluator_configs is None
 
     @cached_property

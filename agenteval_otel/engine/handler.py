@@ -115,8 +115,7 @@ def resolve(
     """The settings of one handler.
 
     Args:
-        telemetry_off: The environment switches every signal off: a handler whose results are neither stored nor watched
-            by an objective is disabled.
+        telemetry_off: Every signal is off: a handler whose results are neither stored nor watched is disabled.
         calls_back: A breached objective calls a function.
 
     Raises:
@@ -152,7 +151,7 @@ def resolve(
 
 
 class _Disabled(Sampler):
-    """Samples nothing, and counts every call as disabled."""
+    """Counts every call as disabled."""
 
     def decide(self, context: SamplingContext) -> SamplingDecision:
         return _DISABLED

@@ -53,8 +53,6 @@ Done = Callable[[Any, "str | Awaitable[str]"], None]
 
 
 class Shedding(Protocol):
-    """What the engine asks of load shedding."""
-
     @property
     def skip_models(self) -> bool: ...
     def thin(self, decision: Any, randomness: int) -> Any: ...
@@ -95,10 +93,8 @@ class Engine:
     """Evaluates captured calls. Everything runs on the background thread, inside of its event loop.
 
     Args:
-        accounting: Where results and failures are counted.
         redaction: What leaves the process has passed it.
         shedding: Whether models are called under the present load.
-        sampled: Says how likely it was that a call was sampled.
         broken: Counts and logs that a part broke.
     """
 
@@ -126,12 +122,9 @@ class Engine:
     def process(self, calls: Sequence[CapturedCall], done: Done, pause: Callable[[], None]) -> None:
         """Evaluate a list of calls: build every input, then run the evaluators, then emit. Raises nothing of its own.
 
-        The same step for all calls, one after the other, is a quarter faster than all steps for each.
-
-        Args:
-            calls: What to evaluate.
-            done: Takes each call once, with its outcome or with what gives it later.
-            pause: Called between two steps; an exception from it ends the work on this thread.
+        The same step for all calls, one after the other, is a quarter faster than all steps for each. `done` takes each
+        call once, with its outcome or what gives it later. `pause` is called between two steps, and may raise to end
+        the work on this thread.
         """
         CURRENT.set(EVALUATING)
         begun: list[_Evaluation] = []
@@ -303,9 +296,6 @@ class _Evaluation:
         self._response: EvaluatedResponse | None = None
         self._sampled: dict[str, Any] = {}
 
-    def __repr__(self) -> str:
-        return f"<_Evaluation {self.call!r}>"
-
     def is_begun(self) -> bool:
         return self._run is not None or self._outcome is not None
 
@@ -408,7 +398,6 @@ class _Evaluation:
 
     @property
     def items(self) -> int:
-        """How many spans or events it emits at most."""
         return 2 + (0 if self._outcome is None else len(self._outcome.results))
 
     def finish_later(self) -> Awaitable[str]:

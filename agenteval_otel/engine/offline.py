@@ -1,19 +1,19 @@
-"""`run_evaluation` and batches: the same runner as for live answers, so offline and online scores cannot differ."""
+"""`run_evaluation`, and batches with their progress: the same runner as for live answers, so scores cannot differ."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import sys
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sized
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from agenteval_otel.capture.calls import CURRENT, EVALUATING
 from agenteval_otel.engine.answers import facts_of
 from agenteval_otel.engine.config import EvaluationRunConfig
-from agenteval_otel.engine.progress import progress_for
 from agenteval_otel.engine.response import aggregate
 from agenteval_otel.engine.run import EvaluationRunner, combined
 from agenteval_otel.errors import ConfigurationError
@@ -26,8 +26,13 @@ from agenteval_otel.runtime.log import log
 from agenteval_otel.runtime.masking import message_of
 from agenteval_otel.scoring import AgentDockCriteria
 
+if TYPE_CHECKING:
+    from rich.console import Console
+
 T = TypeVar("T")
 _LOOK_AGAIN_S = 0.1
+_LINE_EVERY_S = 10.0
+_DRAWN_EVERY_S = 0.1
 
 
 def blocking(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
@@ -99,9 +104,6 @@ class OfflineRun:
     def __exit__(self, *_: object) -> None:
         self.executor.close()
 
-    def __repr__(self) -> str:
-        return f"<OfflineRun {self.runner!r}>"
-
     async def evaluate(self, evaluation_input: EvaluationInput) -> AggregatedEvaluationResult:
         config = self.config
         config.check_input(evaluation_input)
@@ -127,10 +129,8 @@ class OfflineRun:
         )  # fmt: skip
         changes: dict[str, Any] = {"input_snapshot": snapshot}
         if config.selection.left_out:
-            left_out = [str(part) for part in config.selection.left_out]
-            changes["evaluation_config_snapshot"] = {
-                **(aggregated.evaluation_config_snapshot or {}), "leftOut": left_out,
-            }  # fmt: skip
+            snapshot_of_config = aggregated.evaluation_config_snapshot or {}
+            changes["evaluation_config_snapshot"] = snapshot_of_config | {"leftOut": list(config.selection.left_out)}
         return await self._saved(copy_with(aggregated, changes))
 
     async def _saved(self, aggregated: AggregatedEvaluationResult) -> AggregatedEvaluationResult:
@@ -297,3 +297,78 @@ def _failed(evaluation_input: Any, error: Exception) -> AggregatedEvaluationResu
         timestamp=time.time_ns() // 1_000_000,
         input_snapshot=evaluation_input if isinstance(evaluation_input, EvaluationInput) else None,
     )
+
+
+class Progress:
+    """Counts inputs, and shows nothing."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return
+
+    def advance(self, failed: int) -> None:
+        """One more input is evaluated; so many had failures so far."""
+        return
+
+
+class Bar(Progress):
+    """A bar with the count and the time that is left; gone when it is over. Without a `total` it shows the count
+    alone.
+    """
+
+    def __init__(self, total: int | None, console: Console) -> None:
+        from rich import progress as rich_progress
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+
+        columns = (TextColumn("evaluating"), BarColumn(bar_width=None), MofNCompleteColumn(),
+                   TimeRemainingColumn(compact=True), TextColumn("{task.fields[failed]}", style="red"))  # fmt: skip
+        # Drawn by hand: a thread of its own is one that a batch could leave behind.
+        self._bar = rich_progress.Progress(*columns, console=console, transient=True, expand=True, auto_refresh=False)
+        self._task = self._bar.add_task("evaluating", total=total, failed="")
+        self._drawn_s = 0.0
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.refresh()
+        self._bar.stop()
+
+    def advance(self, failed: int) -> None:
+        self._bar.update(self._task, advance=1, failed=f"{failed:,} with failures" if failed else "")
+        now_s = time.monotonic()
+        if now_s - self._drawn_s >= _DRAWN_EVERY_S:
+            self._drawn_s = now_s
+            self._bar.refresh()
+
+
+class Lines(Progress):
+    """A line every ten seconds, for logs; none when it is over sooner."""
+
+    def __init__(self, total: int | None, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._of = "" if total is None else f" of {total:,}"
+        self._done, self._clock = 0, clock
+        self._began = self._reported = clock()
+
+    def advance(self, failed: int) -> None:
+        self._done += 1
+        now = self._clock()
+        if now - self._reported < _LINE_EVERY_S:
+            return
+        self._reported = now
+        line = f"{self._done:,}{self._of} inputs evaluated, {self._done / (now - self._began):,.1f} a second"
+        with contextlib.suppress(OSError, ValueError):  # closed meanwhile: no reason to end a batch
+            sys.stderr.write(line + (f", {failed:,} with failures\n" if failed else "\n"))
+            sys.stderr.flush()
+
+
+def progress_for(total: int | None, *, quiet: bool = False) -> Progress:
+    if quiet or sys.stderr is None:
+        return Progress()
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    return Bar(total, console) if console.is_terminal else Lines(total)

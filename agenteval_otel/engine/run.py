@@ -119,7 +119,6 @@ class EvaluationRunner:
 
     @property
     def leaves_thread(self) -> bool:
-        """Whether an evaluation begins elsewhere than inline."""
         mode = self.executor.mode
         return any(mode(evaluator) != "inline" for evaluator in self.evaluators)
 
@@ -153,8 +152,7 @@ class Run:
     Args:
         done: Called once, with the outcome: within `start` where every evaluator runs inline.
         randomness: The response's; evaluators with an own rate sit out when it is not below their threshold.
-        probability: Inclusion probability among the responses of this process, for every result.
-        upstream: Sampling before this process, as far as it is known.
+        probability: Inclusion probability among the responses of this process, of which `upstream` came before.
         skip_models: Evaluators that call a model sit out, each of their criteria skipped as ``load_shed``.
 
     Attributes:
@@ -211,7 +209,6 @@ class Run:
         self._one_less()
 
     def ready(self) -> list[EvaluationResult]:
-        """The results that are there by now, in configured order."""
         return [result for group in self._groups if group is not None for result in group]
 
     def cancel(self) -> None:
@@ -221,7 +218,6 @@ class Run:
             cancel()
 
     def present(self) -> Evaluator | None:
-        """The evaluator that runs inline at this moment."""
         return self._due[self.at].evaluator if self.at >= 0 else None
 
     def taken_over(self, blamed: Evaluator | None, error: EvaluationError, done: Callable[[RunOutcome], None]) -> Run:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import time
 import weakref
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -11,10 +13,9 @@ from agenteval_otel.errors import EvaluationError
 from agenteval_otel.evaluators.base import Evaluator, Execution
 from agenteval_otel.execution.jobs import Awaits, Deliveries, Job, Outcome
 from agenteval_otel.execution.launch import Unavailable
-from agenteval_otel.execution.portable import NotPortable, RunsHere
+from agenteval_otel.execution.wire import NotPortable, RunsHere
 from agenteval_otel.execution.state import EvaluatorState
 from agenteval_otel.execution.supervisor import Supervisor
-from agenteval_otel.execution.tasks import Tasks
 from agenteval_otel.execution.threads import Threads
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput
 from agenteval_otel.runtime.fork import reset_in_child
@@ -26,16 +27,14 @@ ASYNC_TIMEOUT_S = 30.0
 ASYNC_CONCURRENCY = 64
 MAX_WAITING = 8192
 """Evaluations that may wait in one mode."""
+_STOOD_STILL_S = 0.5
+_GRACE_S = 5.0
+_CANCEL_S = 0.1
 
 
 class ModeLoad(NamedTuple):
-    """What waits in one mode.
-
-    Attributes:
-        waiting: Evaluations that wait or run.
-        waiting_s: How long these take together, as their evaluators usually do.
-        submitted_s: The same of all evaluations so far.
-        at_once: How many run at the same time.
+    """What waits or runs in one mode, how long that takes as a rule, the same of all so far, and how many run
+    `at_once`.
     """
 
     waiting: int
@@ -63,7 +62,7 @@ class Executor:
         reset_in_child(self._forked)
 
     def _reset(self) -> None:
-        self._loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, tuple[Deliveries, Tasks]]
+        self._loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, tuple[Deliveries, _Tasks]]
         self._loops = weakref.WeakKeyDictionary()
         self._threads = Threads(rests=self._live)
         self._waiting = dict.fromkeys(("thread", "process", "async"), 0)
@@ -78,7 +77,6 @@ class Executor:
         return (known[0] if known is not None else self.state(evaluator)).mode
 
     def state(self, evaluator: Evaluator) -> EvaluatorState:
-        """What is known of the evaluator; forgotten with it."""
         key = id(evaluator)
         known = self._states.get(key)
         if known is None:
@@ -129,7 +127,6 @@ class Executor:
         self.state(evaluator).blocked(seconds)
 
     def started_async(self) -> Mapping[asyncio.Task[Any], Evaluator]:
-        """The tasks that run, with their evaluators."""
         started: dict[asyncio.Task[Any], Evaluator] = {}
         for _, tasks in list(self._loops.values()):
             started |= tasks.started
@@ -207,10 +204,10 @@ class Executor:
         self._waiting_s[mode] = self._waiting_s[mode] - job.expected_s if self._waiting[mode] else 0.0
         return True
 
-    def _of(self, loop: asyncio.AbstractEventLoop) -> tuple[Deliveries, Tasks]:
+    def _of(self, loop: asyncio.AbstractEventLoop) -> tuple[Deliveries, _Tasks]:
         known = self._loops.get(loop)
         if known is None:
-            tasks = Tasks(self._async_concurrency, self._complete)
+            tasks = _Tasks(self._async_concurrency, self._complete)
             known = self._loops[loop] = Deliveries(loop, self._complete), tasks
         return known
 
@@ -218,6 +215,72 @@ class Executor:
         if self._supervisor is not None:
             self._supervisor.forget()
         self._reset()
+
+
+class _Tasks:
+    """The async evaluations of one event loop, on its thread; `started` holds also those that ignored their
+    cancellation.
+    """
+
+    def __init__(self, concurrency: int, complete: Callable[[Job, Outcome], None]) -> None:
+        self._concurrency, self._complete = concurrency, complete
+        self._waiting: deque[Job] = deque()
+        self._supervisors: set[asyncio.Task[None]] = set()
+        self.started: dict[asyncio.Task[Any], Evaluator] = {}
+
+    def submit(self, job: Job) -> None:
+        if len(self._supervisors) < self._concurrency:
+            self._start(job)
+        else:
+            self._waiting.append(job)
+
+    def _start(self, job: Job) -> None:
+        job.task = job.loop.create_task(_without_exit(job))
+        self.started[job.task] = job.evaluator
+        job.task.add_done_callback(self._forget)
+        self._supervisors.add(job.loop.create_task(self._supervise(job, job.task)))
+
+    def _forget(self, task: asyncio.Task[Any]) -> None:
+        self.started.pop(task, None)
+        if not task.cancelled():
+            task.exception()  # or asyncio complains on the host's stderr
+
+    async def _supervise(self, job: Job, task: asyncio.Task[Any]) -> None:
+        try:
+            outcome = await self._outcome(job, task)
+        finally:
+            self._supervisors.discard(asyncio.current_task())
+        while self._waiting and len(self._supervisors) < self._concurrency:
+            waiting = self._waiting.popleft()
+            if waiting.done is not None:
+                self._start(waiting)
+        self._complete(job, outcome)
+
+    async def _outcome(self, job: Job, task: asyncio.Task[Any]) -> Outcome:
+        began = time.monotonic()
+        await asyncio.wait({task}, timeout=job.limit_s)
+        if not task.done() and time.monotonic() - began - job.limit_s > _STOOD_STILL_S:
+            # The process was stopped, or its loop blocked: what arrived for the evaluation meanwhile is not read yet.
+            await asyncio.wait({task}, timeout=min(job.limit_s, _GRACE_S))
+        overran = not task.done()
+        if overran:
+            task.cancel("timeout")  # a judge tells it by this text from a caller that gave up
+            await asyncio.wait({task}, timeout=_CANCEL_S)
+        job.seconds = time.monotonic() - began
+        if overran:
+            if not task.done():
+                job.state.strike("it overran its time limit and ignored its cancellation")
+            return job.timeout()
+        if task.cancelled():
+            return EvaluationError("the evaluator cancelled itself", error_type="cancelled")
+        return task.exception() or task.result()
+
+
+async def _without_exit(job: Job) -> Any:
+    try:
+        return await job.work()
+    except SystemExit:  # asyncio would let it end the loop
+        raise EvaluationError("SystemExit", error_type="SystemExit") from None
 
 
 _EXECUTORS: weakref.WeakSet[Executor] = weakref.WeakSet()

@@ -77,7 +77,6 @@ class Deliveries:
         self._scheduled = False
 
     def put(self, job: Job, outcome: Outcome) -> None:
-        """From any thread."""
         self._finished.append((job, outcome))
         if not self._scheduled:
             self._scheduled = True

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from agenteval_otel.execution.portable import RunsHere
+from agenteval_otel.execution.wire import RunsHere
 from agenteval_otel.execution.wire import Gone, Lines, line
 from agenteval_otel.runtime.masking import is_secret
 

@@ -7,7 +7,7 @@ import json
 
 from agenteval_otel.errors import EvaluationError
 from agenteval_otel.evaluators.base import Evaluator, Execution
-from agenteval_otel.execution.portable import serialize_evaluator
+from agenteval_otel.execution.wire import serialize_evaluator
 from agenteval_otel.runtime.log import log
 
 MAX_STRIKES = 3
@@ -47,9 +47,6 @@ class EvaluatorState:
         if not live and self.mode == "process":
             self.mode = "thread"
 
-    def __repr__(self) -> str:
-        return f"<EvaluatorState {self.label} {self.mode} strikes={self.strikes}>"
-
     def recipe(self, evaluator: Evaluator) -> bytes:
         """How another process makes an equal evaluator, as JSON; raises `NotPortable`."""
         if self._recipe is None:
@@ -57,7 +54,6 @@ class EvaluatorState:
         return self._recipe
 
     def quarantine(self) -> EvaluationError | None:
-        """The failure of an evaluator that runs no more; None while it may run."""
         if self.strikes < MAX_STRIKES:
             return None
         return EvaluationError(
@@ -124,7 +120,6 @@ class EvaluatorState:
         self.usual_s += (seconds - self.usual_s) * (0.1 if self.usual_s else 1.0)
 
     def log(self, event: str, reason: str) -> None:
-        """Write a warning, once for each event."""
-        if event not in self._logged:
+        if event not in self._logged:  # once for each
             self._logged.add(event)
             log.warning(event, part=self.label, reason=reason)

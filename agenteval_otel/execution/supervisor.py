@@ -19,7 +19,7 @@ from typing import Any
 from agenteval_otel.errors import EvaluationError
 from agenteval_otel.execution.jobs import Job
 from agenteval_otel.execution.launch import ForkServer, Unavailable, Worker, readable
-from agenteval_otel.execution.portable import NotPortable, RunsHere
+from agenteval_otel.execution.wire import NotPortable, RunsHere
 from agenteval_otel.execution.wire import Gone, answer_of, encode_input, line
 from agenteval_otel.runtime.reentrancy import EvaluationThread
 
@@ -54,7 +54,6 @@ class Supervisor:
         return f"<Supervisor {'not started' if self.server is None else 'running'}>"
 
     def submit(self, job: Job) -> None:
-        """Take a job; raises RuntimeError where no thread can be started now."""
         with self._lock:
             if self._thread is None:
                 thread = EvaluationThread(target=self._run, name="agenteval-supervisor")

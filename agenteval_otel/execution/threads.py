@@ -50,7 +50,6 @@ class Threads:
         return f"<Threads {len(self._threads)}>"
 
     def submit(self, job: Job) -> None:
-        """Take a job; raises RuntimeError where no thread can be started now."""
         job.context = contextvars.copy_context()
         with self._lock:
             if not any(thread.is_alive() for thread in self._threads):

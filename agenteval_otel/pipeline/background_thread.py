@@ -45,8 +45,6 @@ class Marker:
 
 
 class Pool(Protocol):
-    """The pool, as its thread knows it."""
-
     queue: deque[Entry | Marker]
     thread: BackgroundThread | None
     not_before: float
@@ -73,8 +71,7 @@ class BackgroundThread(EvaluationThread):
         superseded: Another thread took over; this one ends when it comes back.
         failed: It has no event loop, and has ended.
         looking: A timer will have it look at the queue: no call has to wake it.
-        running: What is under evaluation, by the task or future that is waited for.
-        markers: Those that wait for what is under evaluation.
+        running: What is under evaluation, by the task or future that is waited for; `markers` wait for it.
     """
 
     def __init__(self, pool: Pool) -> None:

@@ -56,8 +56,6 @@ class Dispatcher(Component, contract="dispatcher"):
         """Set what is done with calls; starts no thread yet.
 
         Args:
-            process: Evaluates a list of calls.
-            settle: Takes its outcome.
             has_room: Whether the next call may be processed now; asked again a few milliseconds later.
             on_work: Takes the number of calls that were processed in a row, and the seconds that took.
             on_stall: Asked when the background thread is held up.
@@ -174,9 +172,6 @@ class DaemonExecutor(ThreadPoolExecutor):
             thread_class=EvaluationThread,
         )  # fmt: skip
         self._closed = False
-
-    def __repr__(self) -> str:
-        return f"<DaemonExecutor {self._worker!r}>"
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """Run a function on one of the threads; raises RuntimeError where it was shut down, or too much waits."""

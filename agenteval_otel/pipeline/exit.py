@@ -23,8 +23,6 @@ EXIT_TIMEOUT_S = 2.0
 
 
 class Ending(Protocol):
-    """What has to end with the process: a pipeline."""
-
     @property
     def shutdown_timeout_s(self) -> float: ...
     def flush(self, timeout_s: float) -> bool: ...

@@ -199,7 +199,7 @@ class LoadShedder:
     def _move(self, now: float, work: Work, overload: _Overload | None) -> None:
         before, since_s = self.level, now - self._moved_at
         step = self._recovered(since_s, work) if overload is None else self._reduced(since_s, overload)
-        if step is None:
+        if step is None:  # it stays
             return
         self._set(*step)
         self._moved_at = now
@@ -213,7 +213,6 @@ class LoadShedder:
             log.warning("sampling_reduced", **facts, measure=overload.measure, value=value, bound=bound)
 
     def _reduced(self, since_s: float, overload: _Overload) -> tuple[int, float] | None:
-        """The next level and rate under this overload; None to stay."""
         if since_s < _REDUCE_EVERY_S:
             return None
         if self._rate > self.settings.min_rate:
@@ -221,7 +220,6 @@ class LoadShedder:
         return (max(NO_MODEL_CALLS, self.level + 1), self._rate) if self.level < overload.max_level else None
 
     def _recovered(self, since_s: float, work: Work) -> tuple[int, float] | None:
-        """The next level and rate where both measures are well below their bounds; None to stay."""
         bounds = (work.drain_s, self.settings.max_drain_s), (self._late_s, self.settings.max_loop_lag_s)
         is_near = any(bound is not None and value > _RECOVER_BELOW * bound for value, bound in bounds)
         if self.level == FULL or is_near or since_s < _RECOVER_AFTER_S:
@@ -255,12 +253,8 @@ def thinned(decision: SamplingDecision, randomness: int, share: float) -> Sampli
 
 
 class Work(NamedTuple):
-    """Queued work.
-
-    Attributes:
-        queued: Answers that wait or are under evaluation.
-        drain_s: Estimated seconds until nothing is queued.
-        dropped: Calls since the process began that the full queue refused.
+    """Answers that wait or are under evaluation, the seconds until none is, and the calls that the full queue
+    refused so far.
     """
 
     queued: int = 0
@@ -269,20 +263,13 @@ class Work(NamedTuple):
 
 
 class CostMeter:
-    """Measures what an answer costs: on the background thread, and in each execution elsewhere.
-
-    Args:
-        at_once: How many evaluations run at the same time, by execution.
-    """
+    """Measures what an answer costs: on the background thread, and in each execution, where so many run `at_once`."""
 
     def __init__(self, at_once: Mapping[str, int]) -> None:
         self._at_once = at_once
         self._inline_s = 0.0
         self._elsewhere_s = dict.fromkeys(at_once, 0.0)
         self._answers = 0
-
-    def __repr__(self) -> str:
-        return f"<CostMeter inline={self._inline_s:.2g} s elsewhere={self._elsewhere_s}>"
 
     def note(self, answers: int, seconds: float, elsewhere_s: Mapping[str, float]) -> None:
         """The background thread took so long for some answers, and started so many seconds of evaluations for them.
@@ -326,9 +313,6 @@ class LoopLag:
         self._clock = clock
         self.reset()
 
-    def __repr__(self) -> str:
-        return f"<LoopLag timers={len(self._timers)} measured={len(self._measured)}>"
-
     def reset(self) -> None:
         self._measured: deque[tuple[float, float]] = deque(maxlen=256)
         self._timers: dict[int, _Timer] = {}
@@ -351,7 +335,6 @@ class LoopLag:
             self._measured.append((self._clock(), late_s))
 
     def since(self, moment: float) -> list[float]:
-        """Lateness in seconds of every timer since a moment."""
         return [late_s for measured_at, late_s in list(self._measured) if measured_at > moment]
 
     def _add_timer(self, loop: asyncio.AbstractEventLoop) -> _Timer | None:

@@ -49,14 +49,14 @@ class Pipeline:
         sampler, evaluators, storage, criteria, escalation: What a handler gets that asks for nothing else.
         telemetry: Emits the results of handlers whose storage names no emitter: anything with an `emitter`.
         agent_span: Which calls outside of any trace get an ``invoke_agent`` span: ``sampled``, ``always`` or ``never``.
-        agent_span_end: ``background`` ends that span on the background thread, with its scores, where the host's
-            processors allow it; ``caller`` always ends it when the handler returns.
+        agent_span_end: ``background`` ends it on the background thread, with its scores, where the host's processors
+            allow it; ``caller`` always ends it when the handler returns.
         agents: What differs for single agents, by the agent's name.
         telemetry_off: No signal can leave: handlers whose results are neither stored nor watched count as disabled.
-        enabled: The kill switch at start; `disable` and `enable` flip it while it runs.
         shutdown_timeout_s: How long the process's exit may wait for what is pending.
 
     Attributes:
+        enabled: The kill switch, which `disable` and `enable` flip.
         provisional: Not configured yet: handlers' arguments are checked against the pipeline that `configure` builds.
         late_spans: Agent spans may end on the background thread.
     """
@@ -156,7 +156,6 @@ class Pipeline:
 
     @property
     def providers(self) -> tuple[Any, ...]:
-        """Every provider that a handler of this pipeline emits with or saves to, or did."""
         return tuple(self._providers.values())
 
     def submit(self, call: CapturedCall, size_bytes: int) -> bool:
@@ -206,7 +205,6 @@ class Pipeline:
         log.warning("storage_failed", part=name, error_type=type(error).__name__)
 
     def broken(self, part: str, error: BaseException | None = None) -> None:
-        """Count and log that a part broke."""
         self.accounting.fail(part)
         # Our own words name types and never content; what others raise may quote the conversation.
         problem = {"problem": str(error)} if isinstance(error, CaptureError) else {}
@@ -296,7 +294,6 @@ class _Load:
         self.shedder = LoadShedder(settings, work=self.work, fail=accounting.fail)
 
     def work(self) -> Work:
-        """What is queued and under evaluation; from any thread."""
         state, dropped = self._dispatcher.state(), self._accounting.outcomes()[DROPPED_QUEUE_FULL]
         waiting_s = {mode: load.waiting_s for mode, load in self._executor.waiting().items()}
         return Work(state["size"], self._meter.drain_s(state.get("waiting", 0), waiting_s), dropped)

@@ -222,7 +222,6 @@ class _Pool:
             self._starting.release()
 
     def watch(self) -> None:
-        """Have the watchdog look after the present thread; from that thread."""
         if self._watchdog.thread is None:
             self._watchdog.watch()
 

@@ -86,7 +86,6 @@ class ForkSafeLock:
         return self._lock.acquire(blocking=False)
 
     def release(self) -> None:
-        """Release what `acquire_if_free` has acquired."""
         self._lock.release()
 
     def __enter__(self) -> None:

@@ -38,8 +38,6 @@ class MemoryPart:
 
 
 class MemoryBudget:
-    """The bound and its parts."""
-
     def __init__(self, max_bytes: int = 64 * _MIB) -> None:
         self.max_bytes, self.used_bytes = max_bytes, 0
         self.captured_calls = MemoryPart(self, "captured calls", 32 * _MIB)  # until their inputs are built
@@ -47,12 +45,8 @@ class MemoryBudget:
         self.results = MemoryPart(self, "results", 32 * _MIB)
         self.encoded_batches = MemoryPart(self, "encoded batches", 32 * _MIB)
 
-    def __repr__(self) -> str:
-        return f"<MemoryBudget {self.used_bytes} of {self.max_bytes} bytes>"
-
     def reset(self) -> None:
-        """Nothing is reserved: in a forked child, as what its parent keeps is the parent's."""
-        self.used_bytes = 0
+        self.used_bytes = 0  # in a forked child: what its parent keeps is the parent's
         for part in (self.captured_calls, self.open_spans, self.results, self.encoded_batches):
             part.used_bytes = 0
 

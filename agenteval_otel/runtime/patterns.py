@@ -59,7 +59,6 @@ class Pattern(NamedTuple):
 
     @property
     def is_linear(self) -> bool:
-        """Whether a search takes time linear in the text, and so needs no limit."""
         return self.obstacle is None
 
     def occurs_in(self, text: str, *, limit_s: float = DEFAULT_LIMIT_S) -> bool:
@@ -109,7 +108,6 @@ def compile_pattern(pattern: str, flags: str = "") -> Pattern:
 
 
 def check_flags(flags: str) -> None:
-    """Raise ValueError for unknown or repeated flags."""
     if set(flags) - set("ims") or len(set(flags)) != len(flags):
         raise ValueError(f"flags {flags!r} are not valid; expected each of i, m and s at most once")
 

@@ -17,7 +17,7 @@ from agenteval_otel import EvaluationInput, Score
 from agenteval_otel.cli import evaluate as evaluate_module
 from agenteval_otel.cli import main
 from agenteval_otel.cli.evaluate.outputs import original_line, result_line
-from agenteval_otel.engine.progress import Lines
+from agenteval_otel.engine.offline import Lines
 from agenteval_otel.errors import EvaluationError, EvaluationSkipped
 from agenteval_otel.evaluators import CriterionEvaluator
 from agenteval_otel.evaluators.base import Execution

@@ -26,8 +26,7 @@ from agenteval_otel.config.load import load_settings, located
 from agenteval_otel.config.process import build_loaded
 from agenteval_otel.config.tree import Section, plain
 from agenteval_otel.engine.config import EvaluationRunConfig
-from agenteval_otel.engine.offline import run_evaluations
-from agenteval_otel.engine.progress import Progress, progress_for
+from agenteval_otel.engine.offline import Progress, progress_for, run_evaluations
 from agenteval_otel.errors import ConfigurationError, EvaluationError
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationCriteria, EvaluationInput
 from agenteval_otel.models.judge_calls import observed_by
@@ -134,7 +133,7 @@ def run(arguments: argparse.Namespace) -> int:
         if inputs == 0:
             raise ConfigurationError(f"no inputs in {', '.join(dataset.names)}: there is nothing to evaluate")
         if config.selection.left_out:
-            _print(f"left out: {', '.join(map(str, config.selection.left_out))}")
+            _print(f"left out: {', '.join(config.selection.left_out)}")
         if dataset.unknown_names:
             _print(f"unknown fields, kept in metadata: {', '.join(dataset.unknown_names)}")
         totals = Totals(criteria)
