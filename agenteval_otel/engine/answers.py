@@ -35,7 +35,8 @@ def corrections(result: EvaluationResult, criteria: Sequence[EvaluationCriteria]
     """The fields of a result that have to change; a value that is not a score makes the result a failure."""
     fields = result.__dict__
     wrong: dict[str, Any] = {
-        name: clean(value, 64) for name in _WORDS if (value := fields[name]) and not _is_plain(value)
+        name: clean(value, 64) for name in _WORDS
+        if (value := fields[name]) and not (len(value) <= 64 and value.isascii() and "\0" not in value)
     }  # fmt: skip
     if result.status != "scored":
         return wrong | _NO_SCORE  # a failed or skipped result has no score, whatever it says
@@ -83,23 +84,13 @@ def _worked_out(result: EvaluationResult, score: Any, criteria: Sequence[Evaluat
 
 _NO_SCORE: dict[str, Any] = dict.fromkeys(("score", "normalized", "label", "passed"))
 _WORDS = ("label", "reason_code", "error_type")
-
-
 _PLAIN = frozenset({bool, int, float, str, type(None)})
-_MAKES_PLAIN: tuple[tuple[type[Any], Callable[[Any], Any]], ...] = (
-    (int, int.__int__),
-    (float, float.__float__),
-    (str, str.__str__),
-)
+_MAKES_PLAIN: dict[type[Any], Callable[[Any], Any]] = {int: int.__int__, float: float.__float__, str: str.__str__}
 
 
 def _plain_of(value: Any) -> Any:
     """What a subclass of a number or of text holds, without asking its own methods."""
-    return next((plain(value) for base, plain in _MAKES_PLAIN if isinstance(value, base)), value)
-
-
-def _is_plain(value: str) -> bool:
-    return len(value) <= 64 and value.isascii() and "\0" not in value
+    return next((plain(value) for base, plain in _MAKES_PLAIN.items() if isinstance(value, base)), value)
 
 
 def _is_score(value: Any) -> bool:

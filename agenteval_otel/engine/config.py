@@ -1,7 +1,5 @@
-"""`EvaluationRunConfig`: the evaluators and settings of a run, checked as a whole before anything runs.
-
-One model has two forms. Ours lists `evaluators`; AgentDock's is ``evaluatorConfigs: [{type, config}]``, with
-AgentDock's defaults, and dumped unchanged.
+"""`EvaluationRunConfig`: the evaluators and settings of a run, checked as a whole before anything runs; in
+AgentDock's form too.
 """
 
 from __future__ import annotations

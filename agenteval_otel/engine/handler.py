@@ -38,8 +38,7 @@ class HandlerOptions(NamedTuple):
 
     Attributes:
         storage: Storage providers; one that has an `emitter` emits in place of the process's telemetry.
-        criteria: What differs, by the criterion's name, from what the evaluators declare; only fields that were set.
-        enabled: False counts the calls as disabled, whatever else is asked for.
+        criteria: What differs from what the evaluators declare, by the criterion's name; only fields that were set.
         escalation: False has every evaluator see every sampled answer.
     """
 
@@ -163,7 +162,6 @@ _DISABLED = SamplingDecision(False, None, "disabled", DISABLED)
 def _changed(
     declared: Sequence[EvaluationCriteria], criteria: Sequence[EvaluationCriteria]
 ) -> tuple[EvaluationCriteria, ...]:
-    """The declared criteria with the fields that are set on those of the same name."""
     changes = {
         criterion.name: {name: getattr(criterion, name) for name in criterion.model_fields_set}
         for criterion in criteria

@@ -1,7 +1,5 @@
-"""The engine: captured calls in; inputs, results, telemetry and stored results out.
-
-It runs on the background thread, one call of a list after the other. A call whose evaluators all run inline is over
-when `process` returns; any other gives something to wait for, and the next call goes on.
+"""The engine: captured calls in; inputs, results, telemetry and stored results out. It runs on the background
+thread.
 """
 
 from __future__ import annotations
@@ -243,7 +241,6 @@ class Engine:
         return copy_with(evaluation_input, {"criteria": settings.criteria}) if settings.criteria else evaluation_input
 
     def _decide(self, evaluation_input: EvaluationInput, call: CapturedCall, settings: HandlerSettings) -> str | None:
-        """Have a sampler that reads the answer decide; the outcome when the call goes no further."""
         self._reading = call
         try:
             context = SamplingContext(call.agent, call.randomness, call.answer_facts, evaluation_input, call.memo)
@@ -341,7 +338,6 @@ class _Evaluation:
         return self._later
 
     def _start(self, run: Run) -> None:
-        """Start the run; what evaluators start elsewhere is below the run span."""
         settings, emitter = self._settings, self._settings.emitter
         if emitter is not None:
             with contextlib.suppress(Exception):  # it is tried again with the emission, and counted there
@@ -365,10 +361,10 @@ class _Evaluation:
         return None if self._run is None else self._run.present()
 
     def taken_over(self, blamed: Evaluator | None, error: EvaluationError) -> _Evaluation | None:
-        """The same evaluation for another thread: finished results stay, `blamed` has failed.
+        """The same evaluation for another thread; None if parts of it may have been emitted.
 
-        None if parts of it may have been emitted. A look-up of the ground truth is repeated once, then left out. A save
-        that was started and has not ended counts as failed.
+        Finished results stay, `blamed` has failed. A look-up of the ground truth is repeated once, then left out. A
+        save that was started and has not ended counts as failed.
         """
         is_finishing = self._engine._finishing is self
         if self._stage == "emitting" or (is_finishing and self._stage == "evaluating"):

@@ -1,8 +1,4 @@
-"""An evaluated response: what telemetry, objectives and storage receive of one answer.
-
-Free text of an evaluator (reasoning, metadata, messages of errors) may quote the conversation: without content capture
-it stays. What an evaluator calls a category, a reason or a kind of error leaves if it reads like one.
-"""
+"""An evaluated response: what telemetry, objectives and storage receive of one answer."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
-"""Evaluators on one input: each where it runs, results in configured order, every failure isolated.
-
-Live answers, `run_evaluation`, batches and suites all come here, so offline and online scores cannot differ. A run is
-no coroutine: one whose evaluators all run inline is over when `start` returns. What runs elsewhere calls back on the
-same thread.
+"""Evaluators on one input, live and offline: each where it runs, results in configured order, every failure
+isolated.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Where an evaluator runs, and for how long: ``inline``, ``thread``, ``process`` or ``async``.
-
-``inline`` evaluators are called by the engine itself, all others are started by `Executor`. One that overruns its limit
-or ends its process too often is quarantined: it fails at once.
-"""
+"""Where an evaluator runs, and for how long: ``inline`` in the engine, else ``thread``, ``process`` or ``async``."""
 
 from agenteval_otel.execution.executor import Executor, forget_processes
 from agenteval_otel.execution.state import MAX_STRIKES

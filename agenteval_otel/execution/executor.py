@@ -47,10 +47,8 @@ class Executor:
     """Runs evaluations of one pipeline, or of one offline run.
 
     `start` is called on the thread of a running event loop, and calls back there; `blame` and `close` from any thread.
-
-    Args:
-        live: In a host's process: evaluators are watched and moved, threads rest. Offline ``process`` means ``thread``,
-            without rest, and nothing is moved.
+    `live` means in a host's process: evaluators are watched and moved, threads rest. Offline ``process`` means
+    ``thread``.
     """
 
     def __init__(self, *, live: bool, async_concurrency: int = ASYNC_CONCURRENCY) -> None:
@@ -171,7 +169,7 @@ class Executor:
             job.loop.call_soon(self._complete, job, error)
 
     def _complete(self, job: Job, outcome: Outcome) -> None:
-        """An evaluation ended, on its loop's thread; where it has to run elsewhere it starts there."""
+        """Where it has to run elsewhere it starts there."""
         state, mode = job.state, job.mode
         if not self._leave(job) or job.done is None:
             return

@@ -1,9 +1,4 @@
-"""The fork server, which imports everything once and forks the worker process; and that worker process.
-
-It has one thread and never evaluates, so it can fork safely at any time. It answers one request at a time: ``["load",
-number, recipe]`` with a problem or an empty text, ``["fork"]`` with the worker's process id and the host's end of its
-socket, ``["end"]`` once the worker is gone. It ends when its host does, however that ended.
-"""
+"""The fork server, which imports everything once and forks the worker process; and that worker process."""
 
 from __future__ import annotations
 
@@ -183,10 +178,7 @@ def _evaluated(
         try:
             context = contextvars.Context()
             context.run(CURRENT.set, EVALUATING)  # what it calls of monitored handlers is not evaluated
-            evaluation = evaluator.evaluate(
-                evaluation_input, evaluation_input.criteria if criteria is None else criteria
-            )
-            outcome = context.run(result_of_plain, evaluation)
+            outcome = context.run(result_of_plain, evaluator.evaluate(evaluation_input, criteria))
         except Awaits:
             outcome = EvaluationError("an evaluator in a worker process must not await", error_type="awaits")
         except BaseException as error:

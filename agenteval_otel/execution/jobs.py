@@ -94,11 +94,9 @@ class Deliveries:
 
 
 def result_of_plain(work: Coroutine[Any, Any, Any]) -> Any:
-    """Run an evaluation that does not await to its end, on this thread.
+    """Run an evaluation to its end, on this thread; raises `Awaits` where it awaits.
 
-    Raises:
-        Awaits: It does await.
-        EvaluationError: With the class's name, for what is no `Exception`, such as SystemExit.
+    What is no `Exception`, such as SystemExit, becomes an `EvaluationError` with the class's name.
     """
     try:
         work.send(None)

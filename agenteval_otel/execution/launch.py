@@ -66,12 +66,8 @@ class Worker:
 class ForkServer:
     """The fork server as the host sees it. A request blocks until it is answered, and raises `Gone` where it is not.
 
-    Attributes:
-        problems: Why evaluators could not be loaded, by the numbers of all that were tried; empty where they were.
-
-    Raises:
-        Unavailable: No Python is known that could be started, or the platform cannot fork.
-        OSError: The process has no descriptor or no process left.
+    `problems` says why evaluators could not be loaded, by the numbers of all that were tried; empty where they were.
+    Making one raises `Unavailable` without a Python or fork, and OSError where no descriptor or process is left.
     """
 
     def __init__(self) -> None:
@@ -175,16 +171,12 @@ def _python() -> str:
     raise Unavailable("no Python interpreter is known that could be started")
 
 
-def _environment() -> dict[str, str]:
-    allowed = {
+def _spawn(python: str, descriptor: int) -> int:
+    """Start it with the descriptor as standard input and nothing else of ours; its process."""
+    environment = {
         name: value for name, value in os.environ.items()
         if (name in _ALLOWED or name.startswith(_ALLOWED_PREFIXES)) and name not in _LATER and not is_secret(name)
     }  # fmt: skip
-    return allowed | _OWN
-
-
-def _spawn(python: str, descriptor: int) -> int:
-    """Start it with the descriptor as standard input and nothing else of ours; its process."""
     path = [part or os.getcwd() for part in sys.path if isinstance(part, str)]
     later = json.dumps([path, {name: os.environ[name] for name in sorted(_LATER) if name in os.environ}])
     flags = ["-P", "-W", "ignore", *(["-O"] * sys.flags.optimize), *(["-X", "utf8"] if sys.flags.utf8_mode else [])]
@@ -196,6 +188,6 @@ def _spawn(python: str, descriptor: int) -> int:
     # A group of its own: an interrupt at the terminal is for the host. No session of its own: on Linux that would be
     # a scheduling group of its own too, in which the lowest priority means nothing to the host.
     return os.posix_spawn(
-        python, [python, *flags, "-c", _BOOT, later], _environment(), file_actions=actions, setpgroup=0,
+        python, [python, *flags, "-c", _BOOT, later], environment | _OWN, file_actions=actions, setpgroup=0,
         setsigmask=(), setsigdef=(signal.SIGINT, signal.SIGTERM, signal.SIGCHLD, signal.SIGPIPE),
     )  # fmt: skip

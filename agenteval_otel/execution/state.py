@@ -23,21 +23,15 @@ _NUMBERS = itertools.count(1)
 
 
 class EvaluatorState:
-    """What the executor knows of one evaluator.
-
-    Attributes:
-        number: Names the evaluator to the fork server.
-        in_own_loop: It awaits, and runs on a thread with an event loop of its own.
-        usual_s: How long an evaluation usually takes; 0 while unknown.
-    """
+    """What the executor knows of one evaluator, which the fork server knows by its `number`."""
 
     def __init__(self, evaluator: Evaluator, *, live: bool) -> None:
         self.number = next(_NUMBERS)
         self.label = evaluator.label
         self.mode: Execution = evaluator.resolved_execution
-        self.in_own_loop = evaluator.calls_model and self.mode == "thread"
+        self.in_own_loop = evaluator.calls_model and self.mode == "thread"  # it awaits, on a thread
         self.strikes = self.failed_loads = 0
-        self.usual_s = 0.0
+        self.usual_s = 0.0  # of an evaluation; 0 while unknown
         self._chosen = evaluator.execution is not None
         self._may_become_inline = live and not self._chosen and evaluator.preferred_execution() in (None, "inline")
         self._calls = self._expensive = 0

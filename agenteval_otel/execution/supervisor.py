@@ -1,8 +1,4 @@
-"""Supervisor: a thread that has evaluations done in a worker process, and sees to it that there is one.
-
-Waiting jobs leave as one batch, each answer is delivered when it comes. Where the worker ends or none comes within the
-limit, the evaluation under way has failed, and the rest of the batch goes to the next worker.
-"""
+"""Supervisor: a thread that has evaluations done in a worker process, and sees to it that there is one."""
 
 from __future__ import annotations
 
@@ -99,7 +95,7 @@ class Supervisor:
         return deque(job for job in jobs if job is not None)
 
     def _serve(self, jobs: deque[Job]) -> None:
-        """Have these jobs done; each of them is delivered whatever happens."""
+        """Have these jobs done; each is delivered whatever happens."""
         while jobs:
             try:
                 server = self._running_server()
@@ -129,9 +125,8 @@ class Supervisor:
     def _running_server(self) -> ForkServer:
         """The fork server, started if there is none.
 
-        Raises:
-            Unavailable: It cannot be started now: evaluations may run in a thread.
-            EvaluationError: It ended during an evaluation, which must not run in the host then.
+        Raises `Unavailable` where evaluations may run in a thread, and an `EvaluationError` where they must not: it
+        ended during one.
         """
         if self.server is None:
             if time.monotonic() < self._not_before:
@@ -148,7 +143,7 @@ class Supervisor:
         return self.server
 
     def _load(self, server: ForkServer, jobs: deque[Job]) -> None:
-        """Have the evaluators of these jobs loaded; jobs of those that cannot be loaded run elsewhere."""
+        """Jobs of evaluators that cannot be loaded run elsewhere."""
         for job in list(jobs):
             state = job.state
             if state.number not in server.problems:

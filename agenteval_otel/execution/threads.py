@@ -1,8 +1,4 @@
-"""Threads: a bounded number of daemon threads that evaluations run on, one after the other.
-
-Mostly there is one. When its evaluation takes long, those behind it go to a fresh one. A thread cannot be stopped: one
-whose evaluation overran its limit is abandoned, and ends when that evaluation comes back.
-"""
+"""Threads: a bounded number of daemon threads that evaluations run on, one after the other."""
 
 from __future__ import annotations
 
@@ -29,11 +25,11 @@ _BACKLOG = 32
 
 
 class Threads:
-    """The queue and its threads. `submit` and the time limits belong to the thread of an event loop.
+    """The queue and its threads, mostly one. When its evaluation takes long, those behind it go to a fresh one.
 
-    Args:
-        rests: After an evaluation a thread rests so long that it uses `CPU_SHARE` of a core, as it shares the host's
-            interpreter.
+    A thread cannot be stopped: one whose evaluation overran its limit is abandoned. With `rests` a thread uses
+    `CPU_SHARE` of a core at most, as it shares the host's interpreter. All but the outcomes belongs to the thread of an
+    event loop.
     """
 
     def __init__(self, *, rests: bool) -> None:
@@ -87,7 +83,6 @@ class Threads:
         self._timer = self._loop.call_later(max(0.01, self._shortest_s), self._look, self._loop)
 
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:
-        """See whether evaluations overran their limits, and whether some wait behind a long one."""
         if loop is not self._loop:
             return  # a loop that was replaced came back
         now, slow, busy = time.monotonic(), 0, 0

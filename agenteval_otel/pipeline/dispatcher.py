@@ -1,7 +1,5 @@
-"""Contract of dispatchers: where evaluations run, and the simplest one.
-
-A dispatcher takes captured calls, has each processed once and settles it once, whatever happens to it: with the outcome
-of the processing, as dropped, or as failed.
+"""Contract of dispatchers, which settle each call once, whatever happens to it; the simplest one; and their loops'
+threads.
 """
 
 from __future__ import annotations

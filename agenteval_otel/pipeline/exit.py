@@ -1,8 +1,4 @@
-"""The process's exit: what is pending gets its last moment, and no more than that.
-
-SIGTERM ends a process without its exit handlers where the host handles it not. Only where the host asks for it do we
-handle the signal: what is pending is delivered or counted, and then the process ends of the signal.
-"""
+"""The process's exit: what is pending gets its last moment, and no more than that."""
 
 from __future__ import annotations
 
@@ -13,7 +9,7 @@ import signal
 import sys
 import time
 import weakref
-from typing import Any, Protocol
+from typing import Any
 
 from agenteval_otel.execution import forget_processes
 from agenteval_otel.runtime.fork import reset_in_child
@@ -22,18 +18,11 @@ from agenteval_otel.runtime.log import log
 EXIT_TIMEOUT_S = 2.0
 
 
-class Ending(Protocol):
-    @property
-    def shutdown_timeout_s(self) -> float: ...
-    def flush(self, timeout_s: float) -> bool: ...
-    def shutdown(self, timeout_s: float) -> bool: ...
-    def broken(self, part: str, error: BaseException | None = None) -> None: ...
+LIVE: weakref.WeakSet[Any] = weakref.WeakSet()
+"""The pipelines of this process."""
 
 
-LIVE: weakref.WeakSet[Ending] = weakref.WeakSet()
-
-
-def living() -> list[Ending]:
+def living() -> list[Any]:
     """Everything in `LIVE`, also while another thread adds to it."""
     for _ in range(8):
         try:

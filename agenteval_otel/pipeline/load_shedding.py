@@ -1,8 +1,4 @@
-"""Load shedding: sample less while queued work would take too long, or while evaluation makes the host's loop late.
-
-The rate is halved until work drains in time again and doubled once there is room. Responses that go on carry the
-lowered probability, so weighted rates stay unbiased.
-"""
+"""Load shedding: sample less while queued work would take too long, or while evaluation makes the host's loop late."""
 
 from __future__ import annotations
 
@@ -84,10 +80,12 @@ class _Overload(NamedTuple):
 class LoadShedder:
     """Load shedding of one pipeline. `look` runs on the background thread, `thin` and `keep` are for callers' threads.
 
+    The rate is halved until work drains in time again and doubled once there is room. Responses that go on carry the
+    lowered probability, so weighted rates stay unbiased.
+
     Attributes:
         keep: None at full sampling; else the share in [0, 1) of the sampled responses that goes on.
-        skip_models: Evaluators that call a model are skipped.
-        level: 0 full, 1 reduced, 2 no model calls, 3 off.
+        level: 0 full, 1 reduced, 2 no model calls (`skip_models`), 3 off.
         note_loop: Measures a host's event loop for a few seconds; call it on the loop's thread. Cheap, never raises.
     """
 

@@ -1,9 +1,4 @@
-"""PoolDispatcher: evaluations on one background thread, behind a queue that is bounded by bytes.
-
-The caller's thread appends to a deque and, only when the background thread sleeps, wakes it: no lock, nothing that can
-block in a signal handler or a destructor. When the queue is full the **newest** call is dropped and counted. A thread
-that is held up is replaced within a second, and what it had under way goes on elsewhere.
-"""
+"""PoolDispatcher: evaluations on one background thread, behind a queue that is bounded by bytes."""
 
 from __future__ import annotations
 
@@ -37,6 +32,9 @@ _IDLE_LOOKS: Final = 5
 
 class PoolDispatcher(Dispatcher, type="pool"):
     """One daemon thread with its own event loop, started with the first call and again after `fork`.
+
+    The caller's thread takes no lock. When the queue is full the newest call is dropped and counted. A thread that is
+    held up is replaced within a second, and what it had under way goes on elsewhere.
 
     Attributes:
         max_bytes: Estimated bytes that captured calls may hold, waiting or under evaluation.
@@ -271,7 +269,6 @@ class _Pool:
             self.queue.appendleft(again)
 
     def _give_up(self, entry: Entry) -> bool:
-        """The call came too late, or no thread can be started: at the interpreter's exit, or at the process's limit."""
         with contextlib.suppress(ValueError, IndexError):  # IndexError: another thread appends meanwhile
             self.queue.remove(entry)
         self.close(entry, DROPPED_SHUTDOWN if self._closed else PIPELINE_FAILED)
@@ -281,9 +278,8 @@ class _Pool:
 class _Watchdog:
     """Sees when the background thread is held up, or has died, and has it replaced.
 
-    A small thread while calls are under evaluation. The background thread counts as held up when its heartbeat stood
-    still for the limit, in looks that came in time themselves: a process that was stopped, or starved, is no fault of
-    an evaluator.
+    Held up: its heartbeat stood still for the limit, in looks that came in time themselves. A process that was stopped,
+    or starved, is no fault of an evaluator.
     """
 
     def __init__(self, pool: _Pool) -> None:

@@ -1,8 +1,4 @@
-"""The package's log lines: structlog over the standard library's logger ``agenteval_otel``.
-
-The same event is written at most once a minute, with the number of lines left out: a log handler that exports could
-otherwise feed itself.
-"""
+"""The package's log lines: structlog over the standard library's logger ``agenteval_otel``."""
 
 from __future__ import annotations
 
@@ -21,7 +17,7 @@ _NAME = "agenteval_otel"
 
 
 class _Cause:
-    """One event of one part: when it may be written again, and how often it was not.
+    """One event of one part: written at most once a minute, as a log handler that exports could feed itself.
 
     Of several threads that meet, or of a handler that warns again on the same thread, one writes; none waits.
     """

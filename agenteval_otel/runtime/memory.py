@@ -1,8 +1,4 @@
-"""One bound over everything that waits in this process, with a ceiling for each part.
-
-Reserving takes no lock, so it is safe on the caller's thread, in signal handlers and in destructors: with a global
-interpreter lock ``self.used_bytes += n`` cannot lose an update, as threads switch at calls and jumps only.
-"""
+"""One bound over everything that waits in this process, with a ceiling for each part."""
 
 from __future__ import annotations
 
@@ -22,7 +18,11 @@ class MemoryPart:
         return f"<MemoryPart {self.name} {self.used_bytes} of {self.max_bytes} bytes>"
 
     def reserve(self, size_bytes: int) -> bool:
-        """Reserve bytes; False, and nothing reserved, where the ceiling or the budget has no room. Never blocks."""
+        """Reserve bytes; False, and nothing reserved, where the ceiling or the budget has no room. Never blocks.
+
+        No lock: with a global interpreter lock ``self.used_bytes += n`` cannot lose an update, as threads switch at
+        calls and jumps only.
+        """
         budget = self._budget
         self.used_bytes += size_bytes
         budget.used_bytes += size_bytes

@@ -1,8 +1,7 @@
-"""The users' regular expressions: searched by RE2 in linear time where RE2 can, else by `regex` within a time limit.
+"""Users' regular expressions: searched by RE2 in linear time where it can, else by `regex` within a time limit.
 
-The syntax is Python's. ``\\d \\w \\s \\b`` know ASCII only (as with `re.ASCII`), and ``$`` without the flag ``m``
-matches at the very end only. RE2 (the extra ``re2``) reads them so; for `regex` they are written out: answers do not
-depend on the engine.
+The syntax is Python's. ``\\d \\w \\s \\b`` know ASCII only, and ``$`` without the flag ``m`` matches at the very end
+only: RE2 reads them so, for `regex` they are written out.
 """
 
 from __future__ import annotations
@@ -43,11 +42,9 @@ _FOR_RE2_SETS = {r"\s": r"\s\x0b", r"\S": r"\x00-\x08\x0e-\x1f!-\x{10FFFF}"}
 
 
 class Pattern(NamedTuple):
-    """A compiled pattern.
+    """A compiled pattern: the `source` for RE2, and the `backtracking` one of `regex`.
 
     Attributes:
-        source: As RE2 reads it, flags included.
-        backtracking: The pattern of `regex`.
         obstacle: Why RE2 cannot search it; None where it can.
         never_linear: Whether the obstacle is a construct that no linear engine has.
     """
@@ -145,7 +142,6 @@ def _never_linear(pattern: str) -> str | None:
 
 
 def _re2_obstacle(source: str, pattern: str) -> str | None:
-    """Why RE2 cannot search the pattern; None where it can."""
     if _re2() is None:
         return "the extra re2 is not installed"
     tokens = list(_TOKENS.finditer(pattern))

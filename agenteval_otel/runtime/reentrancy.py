@@ -1,9 +1,7 @@
 """Whose work it is: monitored handlers sample nothing that evaluators call, in whatever thread that runs.
 
-Mostly the context says so (`EVALUATING`). This is for code that lost its context, in a thread that an evaluator
-started. The standard library hands down whether a thread is a daemon, and what ours hand down says also for which
-evaluation; the mark ends with it, as a thread of a shared executor may have been started so. Not known are threads that
-were there before, and those with an explicit `daemon`: their calls count as the host's.
+Mostly the context says so (`EVALUATING`). This is for code that lost it, in a thread that an evaluator started: the
+standard library hands down whether a thread is a daemon, and what ours hand down says also for which evaluation.
 """
 
 from __future__ import annotations
