@@ -9,7 +9,7 @@ from pydantic import ConfigDict, Field, field_validator
 
 from agenteval_otel.components.explained import FriendlyErrors, known_choices
 from agenteval_otel.components.loading import load_each, resolve
-from agenteval_otel.engine.stages import check_escalation
+from agenteval_otel.engine.handler import check_escalation
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Evaluator
 from agenteval_otel.models import EvaluationCriteria

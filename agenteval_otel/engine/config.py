@@ -28,8 +28,7 @@ from agenteval_otel.compat import load_entries, load_evaluators
 from agenteval_otel.components import Component
 from agenteval_otel.components.explained import FriendlyErrors, explain_validation, known_choices
 from agenteval_otel.components.loading import import_plugins, resolve
-from agenteval_otel.engine.handler import StorageLike
-from agenteval_otel.engine.stages import check_escalation
+from agenteval_otel.engine.handler import StorageLike, check_escalation
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Evaluator
 from agenteval_otel.evaluators.base import Execution

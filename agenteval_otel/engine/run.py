@@ -14,11 +14,10 @@ from typing import Any, Final, NamedTuple
 
 from agenteval_otel.capture.text import clean
 from agenteval_otel.engine.answers import corrections, criteria_of, facts_of
-from agenteval_otel.engine.stages import NOT_ESCALATED, escalated, waits
 from agenteval_otel.errors import EvaluationError, EvaluationSkipped
 from agenteval_otel.evaluators.base import CriterionEvaluator, Evaluator, find_criterion, result_of
 from agenteval_otel.execution import Executor
-from agenteval_otel.execution.state import CHEAP_S, INLINE_SAMPLE
+from agenteval_otel.execution.jobs import CHEAP_S, INLINE_SAMPLE
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, RunError
 from agenteval_otel.models.value import completed, copy_with
 from agenteval_otel.redaction.outgoing import Redaction
@@ -27,8 +26,10 @@ from agenteval_otel.sampling.base import threshold_of
 from agenteval_otel.sampling.escalation import Escalation, EscalationDecider
 from agenteval_otel.sampling.trace import NOTHING_KNOWN, Upstream
 from agenteval_otel.scoring import Aggregation, WeightedMean, overall_score
-from agenteval_otel.scoring.probability import nested
+from agenteval_otel.scoring.probability import SamplingDecision, independent, nested
 
+NOT_ESCALATED: Final = "not_escalated"
+"""Why a criterion of the second stage has no score: no rule matched, and the baseline did not sample the answer."""
 LOAD_SHED: Final = "load_shed"
 """Why a criterion has no score: under load, no model is called."""
 _SLOW_NS: Final = 1_000_000
@@ -443,3 +444,16 @@ def _for_each(step: Step, criteria: Sequence[EvaluationCriteria], **facts: Any) 
 def _error_type(error: BaseException) -> str:
     error_type = getattr(error, "error_type", None) if isinstance(error, EvaluationError) else None
     return clean(error_type if isinstance(error_type, str) else type(error).__name__, 64)
+
+
+def waits(evaluator: Evaluator, escalation: Escalation) -> bool:
+    """Whether the evaluator belongs to the second stage: it scores a criterion that is named, or asks a model."""
+    if not escalation.criteria:
+        return evaluator.calls_model
+    return any(criterion.name in escalation.criteria for criterion in evaluator.criteria())
+
+
+def escalated(result: EvaluationResult, decision: SamplingDecision) -> EvaluationResult:
+    """A result of the second stage: with the probability of having got there, and why it did."""
+    probability = independent(result.probability, decision.probability)
+    return copy_with(result, {"probability": probability, "sampling_reason": decision.reason})

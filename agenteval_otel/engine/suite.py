@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import fsum
 from typing import TYPE_CHECKING, Any, Self
 
@@ -83,10 +83,14 @@ class SuiteResult(Value):
         return f"<SuiteResult {self.name!r} {verdict}: {wrongs or self.reasoning}>"
 
     def __str__(self) -> str:
-        rows = list(self._rows())
-        width = max((len(name) for _, name, _, _ in rows), default=0)
-        lines = [f"  {status:<7} {name:<{width}}  {value:>5}  {why}".rstrip() for status, name, value, why in rows]
-        return "\n".join([f"{self.name} {'passed' if self.passed else 'failed'}: {self.reasoning}", *lines])
+        ran = dict.fromkeys(result.criterion_name for result in self.results)
+        names = list(dict.fromkeys([*ran, *self.scores, *self.errors, *self.skipped, *self.not_run]))
+        width = max(map(len, names), default=0)
+        lines = [f"{self.name} {'passed' if self.passed else 'failed'}: {self.reasoning}"]
+        for name in names:
+            status, value, why = self._row(name)
+            lines.append(f"  {status:<7} {name:<{width}}  {value:>5}  {_brief(why, _LINE)}".rstrip())
+        return "\n".join(lines)
 
     def check(self) -> Self:
         """Itself where the suite passed; else raises AssertionError, whose text has a line for each evaluator."""
@@ -95,21 +99,13 @@ class SuiteResult(Value):
             raise AssertionError(str(self))
         return self
 
-    def _rows(self) -> Iterator[tuple[str, str, str, str]]:
-        ran = dict.fromkeys(result.criterion_name for result in self.results)
-        for name in dict.fromkeys([*ran, *self.scores, *self.errors, *self.skipped, *self.not_run]):
-            if name in self.errors:
-                yield "ERROR", name, "", _brief(self.errors[name], _LINE)
-            elif name in self.scores:
-                score = self.scores[name]
-                yield (
-                    "pass" if score.passed else "FAIL", name, _number(score.value),
-                    "" if score.passed else _brief(score.reasoning, _LINE),
-                )  # fmt: skip
-            elif name in self.skipped:
-                yield "skip", name, "", _brief(self.skipped[name], _LINE)
-            else:
-                yield "not run", name, "", ""
+    def _row(self, name: str) -> tuple[str, str, str | None]:
+        if name in self.errors:
+            return "ERROR", "", self.errors[name]
+        if (score := self.scores.get(name)) is not None:
+            value = _number(score.value)
+            return ("pass", value, None) if score.passed else ("FAIL", value, score.reasoning)
+        return ("skip", "", self.skipped[name]) if name in self.skipped else ("not run", "", None)
 
 
 def result_of_suite(name: str, results: Sequence[EvaluationResult], names: Sequence[str]) -> SuiteResult:
@@ -121,18 +117,16 @@ def result_of_suite(name: str, results: Sequence[EvaluationResult], names: Seque
     by_name: dict[str, list[EvaluationResult]] = {}
     for result in results:
         by_name.setdefault(result.criterion_name, []).append(result)
-    errors = {
-        criterion_name: "; ".join(result.error or "" for result in group if result.status == "failed")
-        for criterion_name, group in by_name.items() if any(result.status == "failed" for result in group)
-    }  # fmt: skip
-    scores = {
-        criterion_name: _score_of(scored) for criterion_name, group in by_name.items()
-        if criterion_name not in errors and (scored := [result for result in group if result.status == "scored"])
-    }  # fmt: skip
-    skipped = {
-        criterion_name: group[0].skip_reason or "skipped" for criterion_name, group in by_name.items()
-        if criterion_name not in errors and criterion_name not in scores
-    }  # fmt: skip
+    scores: dict[str, SuiteScore] = {}
+    errors: dict[str, str] = {}
+    skipped: dict[str, str] = {}
+    for criterion_name, group in by_name.items():
+        if failed := [result.error or "" for result in group if result.status == "failed"]:
+            errors[criterion_name] = "; ".join(failed)
+        elif scored := [result for result in group if result.status == "scored"]:
+            scores[criterion_name] = _score_of(scored)
+        else:
+            skipped[criterion_name] = group[0].skip_reason or "skipped"
     not_run = tuple(criterion_name for criterion_name in names if criterion_name not in by_name)
     tested = bool(scores) or not names
     return SuiteResult(

@@ -11,10 +11,10 @@ from typing import Any, Final
 
 from agenteval_otel.capture.calls import CapturedCall
 from agenteval_otel.components.blocking import running_part
-from agenteval_otel.engine.handler import AgentSpan, HandlerOptions, HandlerSettings, merged, resolve
+from agenteval_otel.engine.handler import (
+    AgentSpan, HandlerOptions, HandlerSettings, check_escalation, judges_of, merged, resolve,
+)  # fmt: skip
 from agenteval_otel.engine.live import Engine, SamplingRecord
-from agenteval_otel.engine.model_parts import judges_of
-from agenteval_otel.engine.stages import check_escalation
 from agenteval_otel.errors import CaptureError
 from agenteval_otel.evaluators import Evaluator
 from agenteval_otel.execution import Executor
