@@ -15,12 +15,7 @@ from agenteval_otel.scoring.probability import independent, known
 
 
 def criteria_of(evaluator: Evaluator, declared: frozenset[str], results: Any) -> set[str]:
-    """The criteria that the results are for.
-
-    Raises:
-        EvaluationError: (``invalid_result``) Not a list of results, or one for a criterion that the evaluator does not
-            declare: undeclared names would become attributes and series without end.
-    """
+    """The criteria that the results are for; undeclared ones would become attributes and series without end."""
     if not isinstance(results, list) or not all(isinstance(result, EvaluationResult) for result in results):
         raise EvaluationError("expected a list of EvaluationResult", error_type="invalid_result")
     names = {result.criterion_name for result in results}
@@ -54,9 +49,7 @@ def corrections(result: EvaluationResult, criteria: Sequence[EvaluationCriteria]
 
 
 def facts_of(result: EvaluationResult, facts: dict[str, Any]) -> dict[str, Any]:
-    """What the runner says of a result: its probability is lower where its evaluator saw only a share of the
-    answers.
-    """
+    """What the runner says of a result; its probability is lower where its evaluator saw only a share."""
     probability_given_sampled: Any = result.probability_given_sampled
     if probability_given_sampled == 1.0 or "probability" not in facts:
         return facts

@@ -1,6 +1,4 @@
-"""`EvaluationRunConfig`: the evaluators and settings of a run, checked as a whole before anything runs; in
-AgentDock's form too.
-"""
+"""`EvaluationRunConfig`: the evaluators and settings of a run, checked as a whole before anything runs."""
 
 from __future__ import annotations
 
@@ -46,9 +44,7 @@ from agenteval_otel.storage import EvaluationStorageProvider
 
 
 class RunModel(BaseModel, metaclass=FriendlyErrors):
-    """A frozen model that knows all its fields, in snake_case and in camelCase; errors name the path of the wrong
-    field.
-    """
+    """A frozen model that knows its fields in snake_case and camelCase; errors name the path of the wrong field."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", arbitrary_types_allowed=True, alias_generator=to_camel, validate_by_name=True,
@@ -85,32 +81,6 @@ class Selection(NamedTuple):
 
     evaluators: tuple[Evaluator, ...]
     left_out: tuple[str, ...]
-
-
-def select(evaluators: Sequence[Evaluator], *, execution: Sequence[str], tags: Sequence[str]) -> Selection:
-    """Those of one of the executions that have at least one of the tags; an empty list takes all.
-
-    Raises:
-        ConfigurationError: A tag that no evaluator has (names those there are), or nothing is left to run.
-    """
-    known = sorted({tag for evaluator in evaluators for tag in evaluator.tags})
-    for index, tag in enumerate(tags):
-        if tag not in known:
-            raise ConfigurationError(
-                f"no evaluator has the tag {tag!r}{known_choices(tag, known)}", path=f"tags[{index}]"
-            )
-    chosen: list[Evaluator] = []
-    left_out: list[str] = []
-    for evaluator in evaluators:
-        reason = _reason(evaluator, execution, tags)
-        if reason is None:
-            chosen.append(evaluator)
-        else:
-            left_out.append(f"{evaluator.label} ({reason})")
-    if not chosen:
-        path = "execution" if execution else "tags"
-        raise ConfigurationError(f"no evaluator is left to run: {', '.join(left_out)}", path=path)
-    return Selection(tuple(chosen), tuple(left_out))
 
 
 def _reason(evaluator: Evaluator, execution: Sequence[str], tags: Sequence[str]) -> str | None:
@@ -235,7 +205,19 @@ class EvaluationRunConfig(RunModel):
 
     @cached_property
     def selection(self) -> Selection:
-        return select(self.evaluators, execution=self.execution, tags=self.tags)
+        """The evaluators of one of the executions that have at least one of the tags; an empty list takes all."""
+        known = sorted({tag for evaluator in self.evaluators for tag in evaluator.tags})
+        for index, tag in enumerate(self.tags):
+            if tag not in known:
+                wrong = f"no evaluator has the tag {tag!r}{known_choices(tag, known)}"
+                raise ConfigurationError(wrong, path=f"tags[{index}]")
+        reasons = [(evaluator, _reason(evaluator, self.execution, self.tags)) for evaluator in self.evaluators]
+        chosen = tuple(evaluator for evaluator, reason in reasons if reason is None)
+        left_out = tuple(f"{evaluator.label} ({reason})" for evaluator, reason in reasons if reason is not None)
+        if not chosen:
+            wrong = f"no evaluator is left to run: {', '.join(left_out)}"
+            raise ConfigurationError(wrong, path="execution" if self.execution else "tags")
+        return Selection(chosen, left_out)
 
     def check_input(self, evaluation_input: EvaluationInput) -> None:
         """Raise ConfigurationError for an input with invalid criteria; never in AgentDock's form."""

@@ -1,6 +1,4 @@
-"""The settings of one monitored handler, resolved from the process, the agent and the decorator, and what is wrong
-with them.
-"""
+"""The settings of one monitored handler: resolved from the process, the agent and the decorator, and checked."""
 
 from __future__ import annotations
 
@@ -74,8 +72,6 @@ class HandlerSettings:
     """Everything that a call of one handler needs. A part that is not configured is None or empty, and costs nothing.
 
     Attributes:
-        enabled: False counts every call as disabled.
-        storage: Where results are kept, beside the telemetry of `emitter`.
         criteria: What inputs are asked for, where that differs from what the evaluators declare.
         objectives: By the criterion's name.
         baseline_rate: The least probability with which a sampled answer goes on to escalated evaluators.
@@ -121,14 +117,10 @@ def resolve(
     capture: Callable[..., Any] | None = None,
     function: Callable[..., Any] | None = None,
 ) -> HandlerSettings:
-    """The settings of one handler.
+    """The settings of one handler; raises ConfigurationError where they do not fit each other.
 
-    Args:
-        telemetry_off: Every signal is off: a handler whose results are neither stored nor watched is disabled.
-        calls_back: A breached objective calls a function.
-
-    Raises:
-        ConfigurationError: No evaluator, or a criterion whose name cannot be part of an attribute name.
+    With `telemetry_off` a handler is disabled whose results are neither stored, nor watched by an objective, nor, as
+    `calls_back` says, reported to a function.
     """
     if not options.evaluators:
         raise ConfigurationError("expected at least one evaluator", path="evaluators")
@@ -189,16 +181,10 @@ def _check_names(names: Sequence[str]) -> None:
 def check_escalation(
     escalation: Escalation, evaluators: Sequence[Evaluator], *, path: str = "escalation", complete: bool = True
 ) -> None:
-    """Refuse what could never happen with these evaluators.
+    """Refuse, by a ConfigurationError, what could never happen with these evaluators.
 
-    Args:
-        path: Where the escalation stands.
-        complete: No others will be added: then at least one of them has to wait, and a disagreement needs two that do
-            not.
-
-    Raises:
-        ConfigurationError: A rule or a list of criteria names a criterion that no evaluator of its stage scores (with
-            the known ones), or no evaluator waits.
+    `complete` says that no others will be added: then at least one of them has to wait, and a disagreement needs two
+    that do not.
     """
     second = {id(evaluator) for evaluator in evaluators if waits(evaluator, escalation)}
     waiting = _names(member for member in evaluators if id(member) in second)

@@ -1,6 +1,4 @@
-"""The engine: captured calls in; inputs, results, telemetry and stored results out. It runs on the background
-thread.
-"""
+"""The engine, on the background thread: captured calls in; inputs, results, telemetry and stored results out."""
 
 from __future__ import annotations
 
@@ -10,7 +8,7 @@ import os
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from time import perf_counter_ns, time_ns
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from opentelemetry import context as otel_context
 from opentelemetry import trace
@@ -50,12 +48,6 @@ Done = Callable[[Any, "str | Awaitable[str]"], None]
 """Takes a call with its outcome, or with what gives it later."""
 
 
-class Shedding(Protocol):
-    @property
-    def skip_models(self) -> bool: ...
-    def thin(self, decision: Any, randomness: int) -> Any: ...
-
-
 class SamplingRecord:
     """How the answers of one pipeline were sampled: with what probability, among which answers."""
 
@@ -88,13 +80,7 @@ class SamplingRecord:
 
 
 class Engine:
-    """Evaluates captured calls. Everything runs on the background thread, inside of its event loop.
-
-    Args:
-        redaction: What leaves the process has passed it.
-        shedding: Whether models are called under the present load.
-        broken: Counts and logs that a part broke.
-    """
+    """Evaluates captured calls, inside of the background thread's event loop; `broken` counts and logs what breaks."""
 
     def __init__(
         self,
@@ -102,7 +88,7 @@ class Engine:
         accounting: Accounting,
         redaction: Redaction,
         objectives: Objectives,
-        shedding: Shedding,
+        shedding: Any,
         sampled: SamplingRecord,
         broken: Callable[[str, BaseException], None],
     ) -> None:

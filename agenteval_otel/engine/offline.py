@@ -36,9 +36,7 @@ _DRAWN_EVERY_S = 0.1
 
 
 def blocking(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """The coroutine's result, from a new event loop (inside a running loop on a new thread); an interrupt ends the
-    work.
-    """
+    """The coroutine's result, from a new event loop; inside a running loop on a new thread. An interrupt ends it."""
     if not _is_in_a_loop():  # outside of its except block: else errors of `work` would be chained to that one
         return asyncio.run(work())
     caller = asyncio.current_task()
@@ -314,9 +312,7 @@ class Progress:
 
 
 class Bar(Progress):
-    """A bar with the count and the time that is left; gone when it is over. Without a `total` it shows the count
-    alone.
-    """
+    """A bar with the count and the time that is left, gone when it is over; without a `total` the count alone."""
 
     def __init__(self, total: int | None, console: Console) -> None:
         from rich import progress as rich_progress

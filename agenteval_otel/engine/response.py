@@ -67,11 +67,9 @@ _MAX_CHARS = 40
 
 
 class EvaluatedResponse:
-    """One answer with its results. Every text of it is redacted, but the free text of evaluators in `results`.
+    """One answer with its results, as telemetry shows them: words that do not read like categories are ``_other``.
 
-    Attributes:
-        results: As telemetry shows them: labels and reasons that do not read like categories stand as ``_other``.
-        input_snapshot: The redacted input, with content capture alone.
+    Every text is redacted, but the free text of evaluators. The input is there with content capture alone.
     """
 
     __slots__ = (
@@ -159,10 +157,7 @@ def _reads_like_one(value: str) -> bool:
 
 
 def outgoing_words(result: EvaluationResult, redaction: Redaction) -> EvaluationResult:
-    """The result as telemetry may show it: words that do not read like a category are ``_other``, all are redacted.
-
-    Nearly always that is the same object. Free text (reasoning, metadata) stands as it was.
-    """
+    """The result as telemetry may show it, nearly always the same object; free text stands as it was."""
     changes: dict[str, Any] = {}
     fields = result.__dict__
     for name in _WORDS:

@@ -1,6 +1,4 @@
-"""Evaluators on one input, live and offline: each where it runs, results in configured order, every failure
-isolated.
-"""
+"""Evaluators on one input, live and offline: each where it runs, results in order, every failure isolated."""
 
 from __future__ import annotations
 
@@ -67,7 +65,7 @@ class Step(NamedTuple):
     Attributes:
         threshold: Of an own sampling rate: randomness below it takes the answer.
         second: It belongs to the second stage of an escalation.
-        criterion: The only criterion, where the evaluator is asked for its score directly.
+        criterion: The only one, where the evaluator is asked for its score directly.
     """
 
     evaluator: Evaluator
@@ -152,10 +150,6 @@ class Run:
         randomness: The response's; evaluators with an own rate sit out when it is not below their threshold.
         probability: Inclusion probability among the responses of this process, of which `upstream` came before.
         skip_models: Evaluators that call a model sit out, each of their criteria skipped as ``load_shed``.
-
-    Attributes:
-        at: Position of the evaluator that runs inline at this moment; -1 while none does.
-        superseded: Another thread took over: later answers are ignored.
     """
 
     __slots__ = (
@@ -193,8 +187,8 @@ class Run:
         self._outgoing: EvaluationInput | None = None
         self._broken: Sequence[tuple[str, BaseException]] = ()
         self._waiting = 0
-        self.at = -1
-        self.superseded = False
+        self.at = -1  # position of the evaluator that runs inline at this moment
+        self.superseded = False  # another thread took over: later answers are ignored
 
     def start(self) -> None:
         self._waiting += 1  # so that the run cannot end before all have begun
@@ -278,9 +272,7 @@ class Run:
                 self.runner.executor.ran_inline(step.evaluator, cpu_s)
 
     def _inline(self, step: Step) -> Any:
-        """What an inline evaluator gives, a score as a result; None where it turned out to wait: then it runs
-        elsewhere.
-        """
+        """What an inline evaluator gives, a score as a result; None where it has to wait: then it runs elsewhere."""
         evaluator, criterion = step.evaluator, step.criterion
         if criterion is not None:
             assert isinstance(evaluator, CriterionEvaluator)

@@ -32,9 +32,7 @@ _CANCEL_S = 0.1
 
 
 class ModeLoad(NamedTuple):
-    """What waits or runs in one mode, how long that takes as a rule, the same of all so far, and how many run
-    `at_once`.
-    """
+    """What waits or runs in one mode, how long that takes, the same of all so far, how many run at once."""
 
     waiting: int
     waiting_s: float
@@ -90,10 +88,8 @@ class Executor:
     ) -> Callable[[], None]:
         """Start an evaluation that does not run inline; the function that is returned cancels it.
 
-        Args:
-            done: Called once, later, on this thread, unless the evaluation is cancelled: with the results, the
-                exception that the evaluator raised, or an `EvaluationError`: ``timeout``, ``crashed`` (it ended its
-                process), ``quarantined``, or ``queue_full``.
+        `done` is called once, later, on this thread: with the results, the exception that the evaluator raised, or an
+        `EvaluationError`: ``timeout``, ``crashed`` (it ended its process), ``quarantined`` or ``queue_full``.
         """
         loop, state = asyncio.get_running_loop(), self.state(evaluator)
         job = Job(evaluator, state, evaluation_input, criteria, done, loop)
@@ -215,9 +211,7 @@ class Executor:
 
 
 class _Tasks:
-    """The async evaluations of one event loop, on its thread; `started` holds also those that ignored their
-    cancellation.
-    """
+    """The async evaluations of one event loop; `started` holds also those that ignored their cancellation."""
 
     def __init__(self, concurrency: int, complete: Callable[[Job, Outcome], None]) -> None:
         self._concurrency, self._complete = concurrency, complete

@@ -38,10 +38,10 @@ class Awaits(Exception):
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """One evaluation.
+    """One evaluation. `done` takes the outcome, once, on the thread of `loop`; None after that, and once it was
+    cancelled.
 
     Attributes:
-        done: Takes the outcome, once, on the thread of `loop`; None after that, and once the job was cancelled.
         mode: Where it waits or runs; None before and after.
         expected_s: How long evaluations of this evaluator usually take; `seconds` and `cpu_s` are this one's.
         losses: How often the fork server ended while this evaluation was under way.
@@ -64,7 +64,6 @@ class Job:
     deliveries: Deliveries | None = None
 
     def finish(self, outcome: Outcome) -> None:
-        """Call `done`, unless that was done before or the job was cancelled."""
         done, self.done = self.done, None
         if done is not None:
             done(outcome)

@@ -40,9 +40,7 @@ class Unavailable(RunsHere):
 
 
 class Worker:
-    """A worker process, the numbers of the `evaluators` that it knows, and the `cpu_s` it had used with its last
-    answer.
-    """
+    """A worker process, the numbers of the `evaluators` that it knows, and the CPU seconds of its last answer."""
 
     def __init__(self, pid: int, channel: socket.socket, evaluators: set[int]) -> None:
         self.pid, self.channel, self.evaluators = pid, channel, evaluators

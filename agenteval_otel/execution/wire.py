@@ -46,9 +46,7 @@ class Lines:
         self._channel, self._buffer = channel, bytearray()
 
     def read(self, wait: Callable[[], bool]) -> Any:
-        """The next message; None where there is none and `wait`, which waits for the socket, returns False. Raises
-        `Gone`.
-        """
+        """The next message; None where there is none and `wait` for the socket returns False. Raises `Gone`."""
         while (end := self._buffer.find(b"\n")) < 0:
             if not wait():
                 return None

@@ -69,9 +69,8 @@ class BackgroundThread(EvaluationThread):
     Attributes:
         beat: Monotonic seconds of the last sign of life.
         superseded: Another thread took over; this one ends when it comes back.
-        failed: It has no event loop, and has ended.
         looking: A timer will have it look at the queue: no call has to wake it.
-        running: What is under evaluation, by the task or future that is waited for; `markers` wait for it.
+        running: What is under evaluation, by the future that is waited for; `markers` wait for it.
     """
 
     def __init__(self, pool: Pool) -> None:
@@ -136,7 +135,7 @@ class BackgroundThread(EvaluationThread):
         try:
             loop = new_loop()
         except Exception:
-            # No file descriptor is left, or the host's policy raises: a later call tries again.
+            # No file descriptor is left, or the host's policy raises: this thread ends, a later call tries again.
             self._pool.not_before = time.monotonic() + _BIRTH_EVERY_S
             self.failed = True
             if self._pool.thread is self:

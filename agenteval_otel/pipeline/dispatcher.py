@@ -1,6 +1,4 @@
-"""Contract of dispatchers, which settle each call once, whatever happens to it; the simplest one; and their loops'
-threads.
-"""
+"""Contract of dispatchers, which settle each call once; the simplest one; and the threads of their loops."""
 
 from __future__ import annotations
 
@@ -31,9 +29,7 @@ class Stall(Protocol):
     """What to do when the background thread is held up; called on the watchdog's thread."""
 
     def blame(self, task: Any, held_s: float, thread_id: int) -> Any:
-        """Find, log and move what holds the thread for so long (`task` ran on its loop); returns it, where it is an
-        evaluator.
-        """
+        """Find, log and move what holds the thread for so long; returns it, where it is an evaluator."""
 
     def take_over(self, call: Any, blamed: Any, held_s: float) -> bool:
         """Make a call that was under way ready to be processed again; False settles it as failed."""

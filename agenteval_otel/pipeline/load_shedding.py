@@ -236,8 +236,8 @@ class LoadShedder:
 def thinned(decision: SamplingDecision, randomness: int, share: float) -> SamplingDecision:
     """The decision with `share` of its probability, or a decision not to sample with the outcome ``shed``.
 
-    The response's own randomness in [0, 2^64) decides where it decided before, so that a smaller share is part of a
-    larger one. Randomness at or above the probability shows a sampler that used other numbers: then ours decide.
+    The response's own randomness decides where it decided before, so that a smaller share is part of a larger one.
+    Randomness at or above the probability shows a sampler that used other numbers: then ours decide.
     """
     probability = decision.probability
     randomness = randomness if decision.randomness is None else decision.randomness
@@ -251,9 +251,7 @@ def thinned(decision: SamplingDecision, randomness: int, share: float) -> Sampli
 
 
 class Work(NamedTuple):
-    """Answers that wait or are under evaluation, the seconds until none is, and the calls that the full queue
-    refused so far.
-    """
+    """Answers that wait or are under evaluation, the seconds until none is, and the calls refused so far."""
 
     queued: int = 0
     drain_s: float = 0.0
@@ -272,8 +270,7 @@ class CostMeter:
     def note(self, answers: int, seconds: float, elsewhere_s: Mapping[str, float]) -> None:
         """The background thread took so long for some answers, and started so many seconds of evaluations for them.
 
-        The first answers are left out, and others count as four times the mean at most: a first call that imports a
-        library, or a pause of the process, says nothing about the next thousand.
+        The first answers are left out, others count as four times the mean at most: a first call may import a library.
         """
         if answers <= 0:
             return
@@ -287,13 +284,7 @@ class CostMeter:
             self._inline_s = mean_s + weight * (min(per_answer_s, _MAX_FACTOR * mean_s) - mean_s)
 
     def drain_s(self, queued: int, waiting_s: Mapping[str, float]) -> float:
-        """Estimated seconds until all is done, on any thread; the background thread and the executions work side by
-        side.
-
-        Args:
-            queued: Answers whose evaluation the background thread has not begun.
-            waiting_s: What evaluations of other answers take that wait or run, by execution.
-        """
+        """Estimated seconds until all is done: by the background thread and, side by side, in the executions."""
         elsewhere = (
             (queued * self._elsewhere_s[mode] + seconds) / self._at_once[mode] for mode, seconds in waiting_s.items()
         )
@@ -301,10 +292,9 @@ class CostMeter:
 
 
 class LoopLag:
-    """How late the host's event loops run.
+    """How late the host's event loops run, four times a second, for five seconds after a monitored call.
 
-    A timer on a loop measures it four times a second, for five seconds after a monitored call. Loops are kept by weak
-    reference; a timer that is left over keeps neither a loop nor a program alive.
+    Loops are kept by weak reference; a timer that is left over keeps neither a loop nor a program alive.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

@@ -57,19 +57,8 @@ class PoolDispatcher(Dispatcher, type="pool"):
     def __repr__(self) -> str:
         return repr(self._pool)
 
-    def start(
-        self,
-        process: Process,
-        settle: Settle,
-        *,
-        has_room: Callable[[], bool] = lambda: True,
-        on_work: Callable[[int, float], None] = lambda calls, seconds: None,
-        on_stall: Stall | None = None,
-    ) -> None:
-        pool = self._pool
-        pool.process, pool.settle, pool.has_room, pool.on_work, pool.on_stall = (
-            process, settle, has_room, on_work, on_stall,
-        )  # fmt: skip
+    def start(self, process: Process, settle: Settle, **hooks: Any) -> None:
+        vars(self._pool).update(process=process, settle=settle, **hooks)
 
     def submit(self, call: object, size_bytes: int) -> bool:
         return self._pool.submit(call, size_bytes)

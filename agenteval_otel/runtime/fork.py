@@ -41,16 +41,11 @@ class _Hooks:
             try:
                 function(*(() if reference is None else (owner,)))
             except Exception as error:  # the other parts are reset nevertheless
-                _log(function, error)
-
-
-def _log(function: Callable[..., Any], error: Exception) -> None:
-    # By the standard library alone, whose own locks are free in the child: `runtime.log` stands above this module.
-    with contextlib.suppress(Exception):
-        logging.getLogger("agenteval_otel").warning(
-            "event='fork_hook_failed' part=%r error_type=%r",
-            getattr(function, "__qualname__", "?"), type(error).__name__,
-        )  # fmt: skip
+                # By the standard library alone, whose own locks are free in the child.
+                with contextlib.suppress(Exception):
+                    facts = getattr(function, "__qualname__", "?"), type(error).__name__
+                    line = "event='fork_hook_failed' part=%r error_type=%r"
+                    logging.getLogger("agenteval_otel").warning(line, *facts)
 
 
 _BEFORE: Final = _Hooks()

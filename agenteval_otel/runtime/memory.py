@@ -10,12 +10,9 @@ _MIB = 1024 * 1024
 class MemoryPart:
     """The memory of one part; its ceiling `max_bytes` is not a reservation, and may be changed at any time."""
 
-    def __init__(self, budget: MemoryBudget, name: str, max_bytes: int) -> None:
-        self._budget, self.name, self.max_bytes = budget, name, max_bytes
+    def __init__(self, budget: MemoryBudget, max_bytes: int) -> None:
+        self._budget, self.max_bytes = budget, max_bytes
         self.used_bytes = 0
-
-    def __repr__(self) -> str:
-        return f"<MemoryPart {self.name} {self.used_bytes} of {self.max_bytes} bytes>"
 
     def reserve(self, size_bytes: int) -> bool:
         """Reserve bytes; False, and nothing reserved, where the ceiling or the budget has no room. Never blocks.
@@ -40,10 +37,10 @@ class MemoryPart:
 class MemoryBudget:
     def __init__(self, max_bytes: int = 64 * _MIB) -> None:
         self.max_bytes, self.used_bytes = max_bytes, 0
-        self.captured_calls = MemoryPart(self, "captured calls", 32 * _MIB)  # until their inputs are built
-        self.open_spans = MemoryPart(self, "open spans", 32 * _MIB)
-        self.results = MemoryPart(self, "results", 32 * _MIB)
-        self.encoded_batches = MemoryPart(self, "encoded batches", 32 * _MIB)
+        self.captured_calls = MemoryPart(self, 32 * _MIB)  # until their inputs are built
+        self.open_spans = MemoryPart(self, 32 * _MIB)
+        self.results = MemoryPart(self, 32 * _MIB)
+        self.encoded_batches = MemoryPart(self, 32 * _MIB)
 
     def reset(self) -> None:
         self.used_bytes = 0  # in a forked child: what its parent keeps is the parent's

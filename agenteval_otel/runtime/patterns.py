@@ -59,21 +59,13 @@ class Pattern(NamedTuple):
         return self.obstacle is None
 
     def occurs_in(self, text: str, *, limit_s: float = DEFAULT_LIMIT_S) -> bool:
-        """Whether the pattern occurs in the text.
-
-        Raises:
-            TimeoutError: The search took longer than `limit_s` seconds; never where it is linear.
-        """
+        """Whether it occurs in the text; TimeoutError after `limit_s`, never where it is linear."""
         if self.obstacle is None:
             return _automaton(self.source).search(text.encode("utf-8", "surrogatepass")) is not None
         return self.backtracking.search(text, timeout=limit_s, concurrent=True) is not None
 
     def spans(self, text: str, *, limit_s: float = DEFAULT_LIMIT_S) -> list[tuple[int, int]]:
-        """Where the pattern occurs, in order and without overlaps; empty matches are left out.
-
-        Raises:
-            TimeoutError: As `occurs_in`; never where it is linear and does not occur.
-        """
+        """Where it occurs, in order, without overlaps and empty matches; TimeoutError after `limit_s`."""
         if self.obstacle is None and not self.occurs_in(text):
             return []
         matches = self.backtracking.finditer(text, timeout=limit_s, concurrent=True)

@@ -34,7 +34,7 @@ class Worker:
     Args:
         on_idle: Called on the thread when no job came for `idle_s`, and before it ends.
         stays: The thread ends by `close` alone, and calls `on_idle` each time that it has been idle.
-        max_threads: With more than one, jobs are begun in order and run side by side: one that hangs holds one thread.
+        max_threads: With more than one, jobs run side by side, begun in order.
     """
 
     def __init__(
@@ -67,9 +67,7 @@ class Worker:
         return bool(self._threads)
 
     def submit(self, job: Job) -> bool:
-        """Have a job run; False where it will not: too many wait, or no thread can be started, as when the process
-        ends.
-        """
+        """Have a job run; False where it will not: too many wait, or no thread can be started."""
         with self._lock:
             is_full = self.waiting >= self._max_waiting
             taken = not is_full and self.start()
@@ -84,9 +82,7 @@ class Worker:
         return taken
 
     def start(self) -> bool:
-        """Start a thread where one is missing, or all are busy and there may be more; False where there is none
-        then.
-        """
+        """Start a thread where one is missing, or all are busy and there may be more; False without any."""
         with self._lock:
             threads = self._threads
             if threads and (self._load < len(threads) or len(threads) >= self._max_threads):
