@@ -15,6 +15,7 @@ from pydantic import (
     SerializeAsAny,
     SerializerFunctionWrapHandler,
     ValidationError,
+    ValidationInfo,
     field_serializer,
     field_validator,
     model_serializer,
@@ -149,19 +150,13 @@ class EvaluationRunConfig(RunModel):
             redactors: Sequence[Redactor | str | Mapping[str, Any]] = ...,
         ) -> None: ...
 
-    @field_validator("ground_truth", mode="before")
+    @field_validator("ground_truth", "aggregation", "storage", mode="before")
     @classmethod
-    def _load_ground_truth(cls, value: Any) -> Any:
-        return load_store(value)
-
-    @field_validator("aggregation", mode="before")
-    @classmethod
-    def _load_aggregation(cls, value: Any) -> Any:
-        return resolve(Aggregation, value, path="aggregation")
-
-    @field_validator("storage", mode="before")
-    @classmethod
-    def _load_storage(cls, value: Any) -> Any:
+    def _load_part(cls, value: Any, info: ValidationInfo) -> Any:
+        if info.field_name == "ground_truth":
+            return load_store(value)
+        if info.field_name == "aggregation":
+            return resolve(Aggregation, value, path="aggregation")
         if value is None or callable(getattr(value, "save_result", None)):
             return value
         return resolve(EvaluationStorageProvider, value, path="storage")

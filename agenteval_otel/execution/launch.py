@@ -128,15 +128,12 @@ class ForkServer:
 
     def _ends_within(self, patience_s: float) -> bool:
         deadline = time.monotonic() + patience_s
-        while not (is_gone := self._is_gone()) and time.monotonic() < deadline:
-            time.sleep(0.002)
-        return is_gone
-
-    def _is_gone(self) -> bool:
-        try:
-            return os.waitpid(self.pid, os.WNOHANG)[0] != 0
-        except ChildProcessError:
-            return True  # the host's own code reaped it: the number may be another process's by now
+        with contextlib.suppress(ChildProcessError):  # reaped by the host: the number may be another process's by now
+            while os.waitpid(self.pid, os.WNOHANG)[0] == 0:
+                if time.monotonic() >= deadline:
+                    return False
+                time.sleep(0.002)
+        return True
 
 
 def readable(channel: socket.socket, limit_s: float, gives_up: Callable[[], bool] = lambda: False) -> bool:

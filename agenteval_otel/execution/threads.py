@@ -92,7 +92,10 @@ class Threads:
                 continue
             job, began = running
             if now - began >= job.limit_s:
-                self._abandon(thread, job)
+                with self._lock, contextlib.suppress(ValueError):
+                    self._threads.remove(thread)
+                job.state.strike("it overran its time limit")
+                job.deliver(job.timeout())
             else:
                 busy += 1
                 slow += now - began >= LOOK_AHEAD_S
@@ -102,12 +105,6 @@ class Threads:
         self._timer = None
         if busy or not self.jobs.empty():
             self._set_timer()
-
-    def _abandon(self, thread: _Thread, job: Job) -> None:
-        with self._lock, contextlib.suppress(ValueError):
-            self._threads.remove(thread)
-        job.state.strike("it overran its time limit")
-        job.deliver(job.timeout())
 
 
 class _Thread(EvaluationThread):

@@ -21,29 +21,20 @@ from agenteval_otel.sampling.base import threshold_of
 from agenteval_otel.scoring.probability import SamplingDecision
 from agenteval_otel.semconv import SHED
 
-FULL: Final = 0
-REDUCED: Final = 1
-NO_MODEL_CALLS: Final = 2
-OFF: Final = 3
 LEVELS: Final = ("full", "reduced", "no model calls", "off")
+FULL, REDUCED, NO_MODEL_CALLS, OFF = range(len(LEVELS))
 
 LOOK_EVERY_S: Final = 0.25
 _LOOKS_ABOVE: Final = 5
-_REDUCE_EVERY_S: Final = 0.5
-_RECOVER_AFTER_S: Final = 4.0
-_RECOVER_BELOW: Final = 0.75
-_LAG_WINDOW_S: Final = 5.0
-_LAG_QUANTILE: Final = 0.9
-_LAG_LEAST_COUNT: Final = 8
+_REDUCE_EVERY_S, _RECOVER_AFTER_S, _RECOVER_BELOW = 0.5, 4.0, 0.75
+_LAG_WINDOW_S, _LAG_QUANTILE, _LAG_LEAST_COUNT = 5.0, 0.9, 8
 _LITTLE_WORK: Final = 1 / 8
 _GAUGE_WINDOW_S: Final = 60.0
 _NO_LOOK_S: Final = 5.0
 _IGNORE_S: Final = 300.0
 _WEIGHT: Final = 1 / 32
 _MAX_FACTOR: Final = 4.0
-_TIMER_S: Final = 0.25
-_MEASURED_FOR_S: Final = 5.0
-_MAX_LOOPS: Final = 8
+_TIMER_S, _MEASURED_FOR_S, _MAX_LOOPS = 0.25, 5.0, 8
 # A loop that was stopped and started again was not late.
 _STOPPED_S: Final = 10.0
 
