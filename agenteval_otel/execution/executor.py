@@ -13,9 +13,9 @@ from agenteval_otel.errors import EvaluationError
 from agenteval_otel.evaluators.base import Evaluator, Execution
 from agenteval_otel.execution.jobs import Awaits, Deliveries, EvaluatorState, Job, Outcome
 from agenteval_otel.execution.launch import Unavailable
-from agenteval_otel.execution.wire import NotPortable, RunsHere
 from agenteval_otel.execution.supervisor import Supervisor
 from agenteval_otel.execution.threads import Threads
+from agenteval_otel.execution.wire import NotPortable, RunsHere
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput
 from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.runtime.log import log

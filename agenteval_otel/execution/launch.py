@@ -14,8 +14,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from agenteval_otel.execution.wire import RunsHere
-from agenteval_otel.execution.wire import Gone, Lines, line
+from agenteval_otel.execution.wire import Gone, Lines, RunsHere, line
 from agenteval_otel.runtime.masking import is_secret
 
 _ALLOWED = frozenset({

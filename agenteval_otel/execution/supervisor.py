@@ -15,8 +15,7 @@ from typing import Any
 from agenteval_otel.errors import EvaluationError
 from agenteval_otel.execution.jobs import Job
 from agenteval_otel.execution.launch import ForkServer, Unavailable, Worker, readable
-from agenteval_otel.execution.wire import NotPortable, RunsHere
-from agenteval_otel.execution.wire import Gone, answer_of, encode_input, line
+from agenteval_otel.execution.wire import Gone, NotPortable, RunsHere, answer_of, encode_input, line
 from agenteval_otel.runtime.reentrancy import EvaluationThread
 
 _MAX_BATCH, _MAX_BATCH_BYTES = 256, 1 << 20

@@ -12,7 +12,13 @@ from typing import Any, Final
 from agenteval_otel.capture.calls import CapturedCall
 from agenteval_otel.components.blocking import running_part
 from agenteval_otel.engine.handler import (
-    AgentSpan, HandlerOptions, HandlerSettings, check_escalation, judges_of, merged, resolve,
+    AgentSpan,
+    HandlerOptions,
+    HandlerSettings,
+    check_escalation,
+    judges_of,
+    merged,
+    resolve,
 )  # fmt: skip
 from agenteval_otel.engine.live import Engine, SamplingRecord
 from agenteval_otel.errors import CaptureError

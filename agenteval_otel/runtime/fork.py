@@ -55,7 +55,7 @@ _IN_CHILD: Final = _Hooks()
 
 # Each is a decorator as well. Bound methods are kept by weak reference.
 reset_in_child: Final = _IN_CHILD.add
-"""Have a function called in each forked child, in order. It must not block, start a thread, or take its parent's locks."""
+"""Have a function called in each forked child, in order; it must not block, start a thread, or take locks."""
 before_fork: Final = _BEFORE.add
 """Have it called in the forking thread, last registered first. It delays the host's fork: milliseconds at most."""
 after_fork_in_parent: Final = _IN_PARENT.add

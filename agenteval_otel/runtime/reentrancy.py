@@ -19,7 +19,7 @@ class _OfThread(threading.local):
 
 
 THREAD: Final = _OfThread()
-"""Its `is_host` is True on threads that `under_evaluation` has seen to be the host's: asked once, not with each call."""
+"""Its `is_host` is True on threads that `under_evaluation` has seen to be the host's: asked once, not each time."""
 
 
 class EvaluationScope(int):
