@@ -170,7 +170,8 @@ class Engine:
 
     def culprit(self) -> Evaluator | None:
         """The evaluator that runs inline at this moment; from another thread, which cannot know for sure."""
-        return None if self._present is None else self._present.present()
+        run = None if self._present is None else self._present._run
+        return None if run is None else run.present()
 
     def take_over(self, call: CapturedCall, blamed: Evaluator | None, held_s: float) -> bool:
         """Have the next thread go on with a call of a thread that is held up; False where it cannot."""
@@ -342,9 +343,6 @@ class _Evaluation:
         finally:
             if token is not None:
                 otel_context.detach(token)
-
-    def present(self) -> Evaluator | None:
-        return None if self._run is None else self._run.present()
 
     def taken_over(self, blamed: Evaluator | None, error: EvaluationError) -> _Evaluation | None:
         """The same evaluation for another thread; None if parts of it may have been emitted.

@@ -138,17 +138,13 @@ def result_of_suite(name: str, results: Sequence[EvaluationResult], names: Seque
 
 
 def _score_of(results: Sequence[EvaluationResult]) -> SuiteScore:
-    verdicts = [_passed(result) for result in results]
+    verdicts = [result.normalized == 1.0 if result.passed is None else result.passed for result in results]
     reasons = [_reason_of(result) for result, passed in zip(results, verdicts, strict=True) if passed == all(verdicts)]
     return SuiteScore(
         passed=all(verdicts),
         value=_mean([result.normalized for result in results if result.normalized is not None]),
         reasoning="; ".join(reason for reason in reasons if reason) or None,
     )
-
-
-def _passed(result: EvaluationResult) -> bool:
-    return result.passed if result.passed is not None else result.normalized == 1.0
 
 
 def _reason_of(result: EvaluationResult) -> str | None:

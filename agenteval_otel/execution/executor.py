@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 from agenteval_otel.errors import EvaluationError
 from agenteval_otel.evaluators.base import Evaluator, Execution
 from agenteval_otel.execution.jobs import Awaits, Deliveries, EvaluatorState, Job, Outcome
-from agenteval_otel.execution.launch import Unavailable
-from agenteval_otel.execution.supervisor import Supervisor
+from agenteval_otel.execution.supervisor import Supervisor, Unavailable
 from agenteval_otel.execution.threads import Threads
 from agenteval_otel.execution.wire import NotPortable, RunsHere
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput

@@ -52,14 +52,12 @@ class Pipeline:
     """What happens to captured calls. The caller's thread meets only `submit`.
 
     Args:
-        sampler, evaluators, storage, criteria, escalation: What a handler gets that asks for nothing else.
         telemetry: Emits the results of handlers whose storage names no emitter: anything with an `emitter`.
         agent_span: Which calls outside of any trace get an ``invoke_agent`` span: ``sampled``, ``always`` or ``never``.
         agent_span_end: ``background`` ends it on the background thread, with its scores, where the host's processors
             allow it; ``caller`` always ends it when the handler returns.
         agents: What differs for single agents, by the agent's name.
         telemetry_off: No signal can leave: handlers whose results are neither stored nor watched count as disabled.
-        shutdown_timeout_s: How long the process's exit may wait for what is pending.
 
     Attributes:
         enabled: The kill switch, which `disable` and `enable` flip.
