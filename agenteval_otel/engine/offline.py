@@ -37,7 +37,10 @@ _DRAWN_EVERY_S = 0.1
 
 def blocking(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
     """The coroutine's result, from a new event loop; inside a running loop on a new thread. An interrupt ends it."""
-    if not _is_in_a_loop():  # outside of its except block: else errors of `work` would be chained to that one
+    is_in_a_loop = False
+    with contextlib.suppress(RuntimeError):
+        is_in_a_loop = asyncio.get_running_loop() is not None
+    if not is_in_a_loop:
         return asyncio.run(work())
     caller = asyncio.current_task()
     finished: Future[T] = Future()
@@ -69,16 +72,8 @@ def blocking(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
     return finished.result()
 
 
-def _is_in_a_loop() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
-
-
 class OfflineRun:
-    """One configuration at work, for one input or for many. Belongs to one event loop; leaving it ends its threads."""
+    """One configuration at work, for one input or for many. Belongs to one event loop; `close` ends its threads."""
 
     def __init__(self, config: EvaluationRunConfig) -> None:
         if not isinstance(config, EvaluationRunConfig):
@@ -96,10 +91,7 @@ class OfflineRun:
         if not config.is_strict:
             self.runner.criteria = AgentDockCriteria.reading(self.runner.criteria)
 
-    def __enter__(self) -> OfflineRun:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         self.executor.close()
 
     async def evaluate(self, evaluation_input: EvaluationInput) -> AggregatedEvaluationResult:
@@ -151,7 +143,7 @@ async def run_evaluation(evaluation_input: EvaluationInput, config: EvaluationRu
     Raises:
         ConfigurationError: The input's own criteria are invalid; before anything runs.
     """
-    with OfflineRun(config) as run:
+    with contextlib.closing(OfflineRun(config)) as run:
         return await run.evaluate(evaluation_input)
 
 
@@ -218,7 +210,7 @@ async def run_evaluations(
     behind = _Behind(_MOST_BEHIND * concurrency)
     waiting = enumerate(inputs)
     broken = 0
-    with OfflineRun(config) as run, progress_for(total, quiet=not progress) as shown:
+    with contextlib.closing(OfflineRun(config)) as run, progress_for(total, quiet=not progress) as shown:
 
         def finished(position: int, aggregated: AggregatedEvaluationResult) -> None:
             nonlocal broken
@@ -315,13 +307,13 @@ class Bar(Progress):
     """A bar with the count and the time that is left, gone when it is over; without a `total` the count alone."""
 
     def __init__(self, total: int | None, console: Console) -> None:
-        from rich import progress as rich_progress
-        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+        from rich import progress as rich
 
-        columns = (TextColumn("evaluating"), BarColumn(bar_width=None), MofNCompleteColumn(),
-                   TimeRemainingColumn(compact=True), TextColumn("{task.fields[failed]}", style="red"))  # fmt: skip
+        failures = rich.TextColumn("{task.fields[failed]}", style="red")
+        columns = (rich.TextColumn("evaluating"), rich.BarColumn(bar_width=None), rich.MofNCompleteColumn(),
+                   rich.TimeRemainingColumn(compact=True), failures)  # fmt: skip
         # Drawn by hand: a thread of its own is one that a batch could leave behind.
-        self._bar = rich_progress.Progress(*columns, console=console, transient=True, expand=True, auto_refresh=False)
+        self._bar = rich.Progress(*columns, console=console, transient=True, expand=True, auto_refresh=False)
         self._task = self._bar.add_task("evaluating", total=total, failed="")
         self._drawn_s = 0.0
 

@@ -46,7 +46,6 @@ class SuiteResult(Value):
     Attributes:
         passed: No evaluator failed, none broke, and not all of them skipped.
         value: Mean of the scores' values, each counting once; None without any. Errors and skips do not enter it.
-        reasoning: How many passed, and which did not.
         scores, errors, skipped: By name, in the order in which the evaluators ran; an error is what broke.
         not_run: The names behind the error that the suite stopped at.
         results: The evaluators' own results; not part of the JSON.

@@ -43,7 +43,7 @@ class Executor:
     """Runs evaluations of one pipeline, or of one offline run.
 
     `start` is called on the thread of a running event loop, and calls back there; `blame` and `close` from any thread.
-    `live` means in a host's process: evaluators are watched and moved, threads rest. Offline ``process`` means
+    With `live`, in a host's process, evaluators are watched and moved, and threads rest; else ``process`` means
     ``thread``.
     """
 

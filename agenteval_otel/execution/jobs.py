@@ -114,11 +114,9 @@ def result_of_plain(work: Coroutine[Any, Any, Any]) -> Any:
         work.send(None)
     except StopIteration as end:
         return end.value
-    except RuntimeError as error:
-        if str(error) == "no running event loop":
+    except Exception as error:
+        if isinstance(error, RuntimeError) and str(error) == "no running event loop":
             raise Awaits from None
-        raise
-    except Exception:
         raise
     except BaseException as error:
         raise EvaluationError(type(error).__name__, error_type=type(error).__name__) from None

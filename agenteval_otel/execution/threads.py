@@ -27,9 +27,8 @@ _BACKLOG = 32
 class Threads:
     """The queue and its threads, mostly one. When its evaluation takes long, those behind it go to a fresh one.
 
-    A thread cannot be stopped: one whose evaluation overran its limit is abandoned. With `rests` a thread uses
-    `CPU_SHARE` of a core at most, as it shares the host's interpreter. All but the outcomes belongs to the thread of an
-    event loop.
+    A thread whose evaluation overran its limit is abandoned. With `rests` one uses `CPU_SHARE` of a core at most, as it
+    shares the host's interpreter. `submit` belongs to the thread of an event loop.
     """
 
     def __init__(self, *, rests: bool) -> None:

@@ -28,7 +28,7 @@ from agenteval_otel.models import EvaluationInput, EvaluationResult
 
 _MAX_ANSWER_BYTES = 4 * 1024 * 1024
 _MAX_MESSAGE = 64 * 1024
-_RESULTS, _OTHER, _FAILED, _SKIPPED = "results", "other", "failed", "skipped"
+_RESULTS, _FAILED, _SKIPPED = "results", "failed", "skipped"
 _ANY: TypeAdapter[Any] = TypeAdapter(Any)
 _FIELDS = tuple(name for name in EvaluationResult.model_fields if name != "judgement")
 
@@ -93,8 +93,6 @@ def answer_of(kind: Any, body: Any) -> Any:
     try:
         if kind == _RESULTS:
             return [EvaluationResult.model_validate(dict(zip(_FIELDS, values, strict=True))) for values in body]
-        if kind == _OTHER:
-            return None  # refused like every value that is no list of results
         name, error_type, message = str(body[0]), body[1], str(body[2])
         if kind == _SKIPPED:
             return EvaluationSkipped(message)
@@ -110,7 +108,7 @@ def _encoded(outcome: Any) -> tuple[str, Any]:
     if isinstance(outcome, BaseException):
         return _encoded_error(outcome)
     if not isinstance(outcome, list) or not all(isinstance(result, EvaluationResult) for result in outcome):
-        return _OTHER, None
+        return _encoded_error(EvaluationError("expected a list of EvaluationResult", error_type="invalid_result"))
     return _RESULTS, [_values(result) for result in outcome]
 
 

@@ -77,7 +77,7 @@ class LoadShedder:
     Attributes:
         keep: None at full sampling; else the share in [0, 1) of the sampled responses that goes on.
         level: 0 full, 1 reduced, 2 no model calls (`skip_models`), 3 off.
-        note_loop: Measures a host's event loop for a few seconds; call it on the loop's thread. Cheap, never raises.
+        note_loop: Measures a host's event loop for a few seconds, on the loop's thread. Cheap, never raises.
     """
 
     def __init__(

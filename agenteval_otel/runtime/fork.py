@@ -48,11 +48,7 @@ class _Hooks:
                     logging.getLogger("agenteval_otel").warning(line, *facts)
 
 
-_BEFORE: Final = _Hooks()
-_IN_PARENT: Final = _Hooks()
-_IN_CHILD: Final = _Hooks()
-
-
+_BEFORE, _IN_PARENT, _IN_CHILD = _Hooks(), _Hooks(), _Hooks()
 # Each is a decorator as well. Bound methods are kept by weak reference.
 reset_in_child: Final = _IN_CHILD.add
 """Have a function called in each forked child, in order; it must not block, start a thread, or take locks."""

@@ -38,8 +38,7 @@ def is_secret(name: str) -> bool:
 def mask(value: Any, name: str = "") -> Any:
     """The value with its secrets masked, containers copied; a value whose name says so is masked whole.
 
-    A mapping named ``headers`` keeps its names, missing values stay. Text is changed only where all of it is an address
-    or a credential.
+    Names and missing values stay. Text is changed only where all of it is an address or a credential.
     """
     return _mask(value, is_secret(name), 0)
 

@@ -27,9 +27,9 @@ _END: Final = False
 class Worker:
     """Runs jobs, one at a time, on a daemon thread that the first job starts and that ends when it has been idle.
 
-    Any thread may call; only `close` waits. At most `max_waiting` jobs wait: a further one is logged and counted in
-    `refused`. Whatever a job raises, `SystemExit` included, is logged by its type. A forked child begins without a
-    thread and without jobs.
+    Any thread may call; only `close` waits. At most `max_waiting` jobs wait: a further one is refused and logged.
+    Whatever a job raises, `SystemExit` included, is logged by its type. A forked child begins without a thread and
+    without jobs.
 
     Args:
         on_idle: Called on the thread when no job came for `idle_s`, and before it ends.
@@ -41,7 +41,7 @@ class Worker:
         self, name: str, *, max_waiting: int, idle_s: float = 0.5, on_idle: Job | None = None, stays: bool = False,
         max_threads: int = 1, thread_class: type[threading.Thread] = threading.Thread,
     ) -> None:  # fmt: skip
-        self.name, self.refused = name, 0
+        self.name = name
         self._max_waiting, self._idle_s, self._on_idle, self._stays = max_waiting, idle_s, on_idle, stays
         self._max_threads, self._thread_class = max_threads, thread_class
         self._reset()
@@ -56,7 +56,7 @@ class Worker:
         self._load = 0  # jobs that wait or run
 
     def __repr__(self) -> str:
-        return f"<Worker {self.name} waiting={self.waiting} refused={self.refused}>"
+        return f"<Worker {self.name} waiting={self.waiting}>"
 
     @property
     def waiting(self) -> int:
@@ -75,8 +75,6 @@ class Worker:
                 self._load += 1
                 self._jobs.append(job)
                 self._signals.put(_JOB)
-            else:
-                self.refused += 1
         if is_full:
             log.warning("worker_full", part=self.name, waiting=self._max_waiting)
         return taken
