@@ -14,9 +14,8 @@ from agenteval_otel.components.explained import known_choices, suggestion
 from agenteval_otel.config.load import Loaded, Problem, SettingsError, hide, load_settings, profile_names
 from agenteval_otel.config.process import build_loaded
 from agenteval_otel.config.settings import Settings
-from agenteval_otel.engine.model_parts import problems_of
-from agenteval_otel.engine.run import EvaluationRunner
-from agenteval_otel.engine.stages import waits
+from agenteval_otel.engine.handler import problems_of
+from agenteval_otel.engine.run import EvaluationRunner, waits
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models import EvaluationCriteria
 from agenteval_otel.pipeline import Pipeline

@@ -13,7 +13,7 @@ from pydantic.json_schema import WithJsonSchema
 from agenteval_otel.compat import load_evaluators
 from agenteval_otel.components.explained import ComponentError, FriendlyErrors, known_choices
 from agenteval_otel.components.loading import import_plugins, load_each, resolve
-from agenteval_otel.engine.stages import check_escalation
+from agenteval_otel.engine.handler import check_escalation
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Evaluator, ResponseHealth
 from agenteval_otel.ground_truth import GroundTruthStore

@@ -1,8 +1,4 @@
-"""What evaluators answer, checked: evaluators from outside make results as they like.
-
-A result for an undeclared criterion is refused, and a value that is not a score becomes a failure. Missing fields (the
-normalized form, the verdict) are computed from the criterion.
-"""
+"""What evaluators answer, checked: evaluators from outside make results as they like."""
 
 from __future__ import annotations
 
@@ -19,12 +15,7 @@ from agenteval_otel.scoring.probability import independent, known
 
 
 def criteria_of(evaluator: Evaluator, declared: frozenset[str], results: Any) -> set[str]:
-    """The criteria that the results are for.
-
-    Raises:
-        EvaluationError: (``invalid_result``) Not a list of results, or one for a criterion that the evaluator does not
-            declare: undeclared names would become attributes and series without end.
-    """
+    """The criteria that the results are for; undeclared ones would become attributes and series without end."""
     if not isinstance(results, list) or not all(isinstance(result, EvaluationResult) for result in results):
         raise EvaluationError("expected a list of EvaluationResult", error_type="invalid_result")
     names = {result.criterion_name for result in results}
@@ -39,7 +30,8 @@ def corrections(result: EvaluationResult, criteria: Sequence[EvaluationCriteria]
     """The fields of a result that have to change; a value that is not a score makes the result a failure."""
     fields = result.__dict__
     wrong: dict[str, Any] = {
-        name: clean(value, 64) for name in _WORDS if (value := fields[name]) and not _is_plain(value)
+        name: clean(value, 64) for name in _WORDS
+        if (value := fields[name]) and not (len(value) <= 64 and value.isascii() and "\0" not in value)
     }  # fmt: skip
     if result.status != "scored":
         return wrong | _NO_SCORE  # a failed or skipped result has no score, whatever it says
@@ -57,10 +49,7 @@ def corrections(result: EvaluationResult, criteria: Sequence[EvaluationCriteria]
 
 
 def facts_of(result: EvaluationResult, facts: dict[str, Any]) -> dict[str, Any]:
-    """What the runner says of a result: lower its probability where its evaluator saw only a share of the answers.
-
-    A value that is not a probability counts as unknown, and makes the product unknown.
-    """
+    """What the runner says of a result; its probability is lower where its evaluator saw only a share."""
     probability_given_sampled: Any = result.probability_given_sampled
     if probability_given_sampled == 1.0 or "probability" not in facts:
         return facts
@@ -88,23 +77,13 @@ def _worked_out(result: EvaluationResult, score: Any, criteria: Sequence[Evaluat
 
 _NO_SCORE: dict[str, Any] = dict.fromkeys(("score", "normalized", "label", "passed"))
 _WORDS = ("label", "reason_code", "error_type")
-
-
 _PLAIN = frozenset({bool, int, float, str, type(None)})
-_MAKES_PLAIN: tuple[tuple[type[Any], Callable[[Any], Any]], ...] = (
-    (int, int.__int__),
-    (float, float.__float__),
-    (str, str.__str__),
-)
+_MAKES_PLAIN: dict[type[Any], Callable[[Any], Any]] = {int: int.__int__, float: float.__float__, str: str.__str__}
 
 
 def _plain_of(value: Any) -> Any:
     """What a subclass of a number or of text holds, without asking its own methods."""
-    return next((plain(value) for base, plain in _MAKES_PLAIN if isinstance(value, base)), value)
-
-
-def _is_plain(value: str) -> bool:
-    return len(value) <= 64 and value.isascii() and "\0" not in value
+    return next((plain(value) for base, plain in _MAKES_PLAIN.items() if isinstance(value, base)), value)
 
 
 def _is_score(value: Any) -> bool:

@@ -1,8 +1,4 @@
-"""`EvaluationRunConfig`: the evaluators and settings of a run, checked as a whole before anything runs.
-
-One model has two forms. Ours lists `evaluators`: instances, functions, mappings. AgentDock's form is
-``evaluatorConfigs: [{type, config}]`` (``RuleBased`` with ``rules``), with AgentDock's defaults, and dumped unchanged.
-"""
+"""`EvaluationRunConfig`: the evaluators and settings of a run, checked as a whole before anything runs."""
 
 from __future__ import annotations
 
@@ -19,6 +15,7 @@ from pydantic import (
     SerializeAsAny,
     SerializerFunctionWrapHandler,
     ValidationError,
+    ValidationInfo,
     field_serializer,
     field_validator,
     model_serializer,
@@ -30,8 +27,7 @@ from agenteval_otel.compat import load_entries, load_evaluators
 from agenteval_otel.components import Component
 from agenteval_otel.components.explained import FriendlyErrors, explain_validation, known_choices
 from agenteval_otel.components.loading import import_plugins, resolve
-from agenteval_otel.engine.handler import StorageLike
-from agenteval_otel.engine.stages import check_escalation
+from agenteval_otel.engine.handler import StorageLike, check_escalation
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Evaluator
 from agenteval_otel.evaluators.base import Execution
@@ -49,11 +45,7 @@ from agenteval_otel.storage import EvaluationStorageProvider
 
 
 class RunModel(BaseModel, metaclass=FriendlyErrors):
-    """A frozen model that knows all its fields, in snake_case and in camelCase.
-
-    Raises:
-        ConfigurationError: With the path of the wrong field, however the model is built.
-    """
+    """A frozen model that knows its fields in snake_case and camelCase; errors name the path of the wrong field."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", arbitrary_types_allowed=True, alias_generator=to_camel, validate_by_name=True,
@@ -62,7 +54,6 @@ class RunModel(BaseModel, metaclass=FriendlyErrors):
 
     @classmethod
     def model_validate(cls, obj: Any, **options: Any) -> Self:
-        """As pydantic's; errors name the field's path."""
         try:
             return super().model_validate(obj, **options)
         except ValidationError as error:
@@ -70,7 +61,6 @@ class RunModel(BaseModel, metaclass=FriendlyErrors):
 
     @classmethod
     def model_validate_json(cls, json_data: str | bytes | bytearray, **options: Any) -> Self:
-        """As pydantic's; errors name the field's path."""
         try:
             return super().model_validate_json(json_data, **options)
         except ValidationError as error:
@@ -83,52 +73,15 @@ class RunModel(BaseModel, metaclass=FriendlyErrors):
 
 
 def expect_input(value: Any) -> None:
-    """Raise ConfigurationError unless the value is an `EvaluationInput`."""
     if not isinstance(value, EvaluationInput):
         raise ConfigurationError(f"expected an EvaluationInput, found {type(value).__name__}")
 
 
-class LeftOut(NamedTuple):
-    """An evaluator that the run does not take, by its label, and why."""
-
-    evaluator_type: str
-    reason: str
-
-    def __str__(self) -> str:
-        return f"{self.evaluator_type} ({self.reason})"
-
-
 class Selection(NamedTuple):
-    """The evaluators that run, in configured order, and those that do not."""
+    """The evaluators that run, in configured order, and the labels of those that do not, with the reason."""
 
     evaluators: tuple[Evaluator, ...]
-    left_out: tuple[LeftOut, ...]
-
-
-def select(evaluators: Sequence[Evaluator], *, execution: Sequence[str], tags: Sequence[str]) -> Selection:
-    """Those of one of the executions that have at least one of the tags; an empty list takes all.
-
-    Raises:
-        ConfigurationError: A tag that no evaluator has (names those there are), or nothing is left to run.
-    """
-    known = sorted({tag for evaluator in evaluators for tag in evaluator.tags})
-    for index, tag in enumerate(tags):
-        if tag not in known:
-            raise ConfigurationError(
-                f"no evaluator has the tag {tag!r}{known_choices(tag, known)}", path=f"tags[{index}]"
-            )
-    chosen: list[Evaluator] = []
-    left_out: list[LeftOut] = []
-    for evaluator in evaluators:
-        reason = _reason(evaluator, execution, tags)
-        if reason is None:
-            chosen.append(evaluator)
-        else:
-            left_out.append(LeftOut(evaluator.label, reason))
-    if not chosen:
-        path = "execution" if execution else "tags"
-        raise ConfigurationError(f"no evaluator is left to run: {', '.join(map(str, left_out))}", path=path)
-    return Selection(tuple(chosen), tuple(left_out))
+    left_out: tuple[str, ...]
 
 
 def _reason(evaluator: Evaluator, execution: Sequence[str], tags: Sequence[str]) -> str | None:
@@ -140,9 +93,7 @@ def _reason(evaluator: Evaluator, execution: Sequence[str], tags: Sequence[str])
 
 
 class EvaluationRunConfig(RunModel):
-    """What to run.
-
-    Building it checks everything, so an instance can be run.
+    """What to run; an instance is checked, and can be run.
 
     Attributes:
         plugins: Modules that are imported before types are looked up; entry points by their name.
@@ -152,13 +103,13 @@ class EvaluationRunConfig(RunModel):
         aggregation: Computes the overall score: an `Aggregation`, its type's name or a mapping.
         execution: Evaluators with one of these executions only; all when empty.
         tags: Evaluators with at least one of these tags only; all when empty.
-        storage: Saves the result: a storage provider, its type's name, a mapping, or anything with
-            ``async save_result(aggregated)``. In JSON ``storageProvider``, the specification's name.
+        storage: Saves the result: a storage provider, its type's name, a mapping, or anything with ``async
+            save_result(aggregated)``. In JSON ``storageProvider``.
         ground_truth: A store that gives inputs without a ground truth theirs; an instance or a mapping.
         metadata: Copied into the result's metadata.
         escalation: Decides from the other evaluators' results which inputs the expensive ones see; all by default.
-        redactors: Applied to the inputs of evaluators that call a model and to stored results: instances or
-            ``{type: ...}`` mappings; an empty list for none. The returned result is not redacted.
+        redactors: Applied to the inputs of evaluators that call a model and to stored results: instances or ``{type:
+            ...}`` mappings; an empty list for none. The returned result is not redacted.
 
     Raises:
         ConfigurationError: With the path of the wrong field.
@@ -199,19 +150,13 @@ class EvaluationRunConfig(RunModel):
             redactors: Sequence[Redactor | str | Mapping[str, Any]] = ...,
         ) -> None: ...
 
-    @field_validator("ground_truth", mode="before")
+    @field_validator("ground_truth", "aggregation", "storage", mode="before")
     @classmethod
-    def _load_ground_truth(cls, value: Any) -> Any:
-        return load_store(value)
-
-    @field_validator("aggregation", mode="before")
-    @classmethod
-    def _load_aggregation(cls, value: Any) -> Any:
-        return resolve(Aggregation, value, path="aggregation")
-
-    @field_validator("storage", mode="before")
-    @classmethod
-    def _load_storage(cls, value: Any) -> Any:
+    def _load_part(cls, value: Any, info: ValidationInfo) -> Any:
+        if info.field_name == "ground_truth":
+            return load_store(value)
+        if info.field_name == "aggregation":
+            return resolve(Aggregation, value, path="aggregation")
         if value is None or callable(getattr(value, "save_result", None)):
             return value
         return resolve(EvaluationStorageProvider, value, path="storage")
@@ -250,20 +195,27 @@ class EvaluationRunConfig(RunModel):
 
     @property
     def is_strict(self) -> bool:
-        """Whether `check_criteria` applies; AgentDock's form takes criteria as they are."""
+        """Whether criteria are checked; AgentDock's form takes them as they are."""
         return self.evaluator_configs is None
 
     @cached_property
     def selection(self) -> Selection:
-        """The evaluators that run, and those that do not, with the reason."""
-        return select(self.evaluators, execution=self.execution, tags=self.tags)
+        """The evaluators of one of the executions that have at least one of the tags; an empty list takes all."""
+        known = sorted({tag for evaluator in self.evaluators for tag in evaluator.tags})
+        for index, tag in enumerate(self.tags):
+            if tag not in known:
+                wrong = f"no evaluator has the tag {tag!r}{known_choices(tag, known)}"
+                raise ConfigurationError(wrong, path=f"tags[{index}]")
+        reasons = [(evaluator, _reason(evaluator, self.execution, self.tags)) for evaluator in self.evaluators]
+        chosen = tuple(evaluator for evaluator, reason in reasons if reason is None)
+        left_out = tuple(f"{evaluator.label} ({reason})" for evaluator, reason in reasons if reason is not None)
+        if not chosen:
+            wrong = f"no evaluator is left to run: {', '.join(left_out)}"
+            raise ConfigurationError(wrong, path="execution" if self.execution else "tags")
+        return Selection(chosen, left_out)
 
     def check_input(self, evaluation_input: EvaluationInput) -> None:
-        """Refuse an input with invalid criteria, before anything runs.
-
-        Raises:
-            ConfigurationError: See `check_criteria`; never in AgentDock's form.
-        """
+        """Raise ConfigurationError for an input with invalid criteria; never in AgentDock's form."""
         expect_input(evaluation_input)
         if self.is_strict and evaluation_input.criteria:
             check_criteria(evaluation_input.criteria, path="criteria")

@@ -1,8 +1,4 @@
-"""The engine: captured calls in; inputs, results, telemetry and stored results out.
-
-It runs on the background thread, one call of a list after the other. A call whose evaluators all run inline is over
-when `process` returns, with an outcome; any other gives something to wait for, and the next call of the list goes on.
-"""
+"""The engine, on the background thread: captured calls in; inputs, results, telemetry and stored results out."""
 
 from __future__ import annotations
 
@@ -12,11 +8,11 @@ import os
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from time import perf_counter_ns, time_ns
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from opentelemetry import context as otel_context
 from opentelemetry import trace
-from opentelemetry.trace import Span, SpanContext
+from opentelemetry.trace import Span
 
 from agenteval_otel.capture.build import build_input
 from agenteval_otel.capture.calls import CURRENT, EVALUATING, CapturedCall
@@ -24,7 +20,6 @@ from agenteval_otel.components.blocking import UserPart, part_of
 from agenteval_otel.engine.handler import HandlerSettings
 from agenteval_otel.engine.response import EvaluatedResponse, outgoing_words
 from agenteval_otel.engine.run import Run, RunOutcome
-from agenteval_otel.engine.sampled import SamplingRecord
 from agenteval_otel.errors import CaptureError, ConfigurationError, EvaluationError
 from agenteval_otel.evaluators import Evaluator
 from agenteval_otel.ground_truth.base import with_ground_truth
@@ -34,7 +29,9 @@ from agenteval_otel.objectives import Objectives
 from agenteval_otel.redaction.outgoing import Redaction
 from agenteval_otel.runtime.log import log
 from agenteval_otel.sampling import SamplingContext
-from agenteval_otel.semconv import CAPTURE_FAILED, EVALUATED, OUTCOMES, PIPELINE_FAILED
+from agenteval_otel.sampling.trace import CallsPerTrace, SamplingSettings, Upstream, upstream_of
+from agenteval_otel.scoring.probability import probability_of
+from agenteval_otel.semconv import CAPTURE_FAILED, EVALUATED, OUTCOMES, PIPELINE_FAILED, SCOPE_RECEIVED
 from agenteval_otel.telemetry import Accounting
 from agenteval_otel.telemetry.emitter import Emitter, score_attributes
 from agenteval_otel.telemetry.spans import end_agent_span, open_agent_span
@@ -50,25 +47,39 @@ Done = Callable[[Any, "str | Awaitable[str]"], None]
 """Takes a call with its outcome, or with what gives it later."""
 
 
-class Shedding(Protocol):
-    """What the engine asks of load shedding."""
+class SamplingRecord:
+    """How the answers of one pipeline were sampled: with what probability, among which answers."""
 
-    @property
-    def skip_models(self) -> bool: ...
-    def thin(self, decision: Any, randomness: int) -> Any: ...
+    def __init__(self, settings: SamplingSettings) -> None:
+        self.settings = settings
+        self.calls = CallsPerTrace()
+
+    def of(self, call: CapturedCall) -> tuple[float | None, Upstream, dict[str, Any]]:
+        """The probability among the responses of this process, what came before it, and the facts of the result."""
+        decision, by_trace = call.decision, self.settings.unit == "trace"
+        probability = probability_of(decision) if decision else None
+        # A decision with randomness of its own (a conversation's) is independent of what the trace's decided.
+        nests = by_trace and (decision is None or decision.randomness is None)
+        upstream = upstream_of(call.span_context, self.settings, call.upstream, by_trace=nests)
+        received = probability is not None and upstream.probability is None
+        return probability, upstream, {
+            "sampling_probability": upstream.applied(probability),
+            "sampling_reason": decision.reason if decision else None,
+            "sampling_scope": SCOPE_RECEIVED if received else None,
+            "sampling_clustered": nests and self._is_clustered(call),
+        }  # fmt: skip
+
+    def _is_clustered(self, call: CapturedCall) -> bool:
+        if call.span_context is not None and self.calls.add(call.agent, call.span_context.trace_id):
+            log.warning(
+                "handler_repeats_in_trace", part=call.agent,
+                why="all calls of a trace are sampled together, so intervals are too narrow: set sampling.unit: call",
+            )  # fmt: skip
+        return call.agent in self.calls.repeating
 
 
 class Engine:
-    """Evaluates captured calls. Everything runs on the background thread, inside of its event loop.
-
-    Args:
-        accounting: Where results and failures are counted.
-        redaction: What leaves the process has passed it.
-        objectives: Watches passing rates.
-        shedding: Whether models are called under the present load.
-        sampled: Says how likely it was that a call was sampled.
-        broken: Counts and logs that a part broke.
-    """
+    """Evaluates captured calls, inside of the background thread's event loop; `broken` counts and logs what breaks."""
 
     def __init__(
         self,
@@ -76,7 +87,7 @@ class Engine:
         accounting: Accounting,
         redaction: Redaction,
         objectives: Objectives,
-        shedding: Shedding,
+        shedding: Any,
         sampled: SamplingRecord,
         broken: Callable[[str, BaseException], None],
     ) -> None:
@@ -94,12 +105,9 @@ class Engine:
     def process(self, calls: Sequence[CapturedCall], done: Done, pause: Callable[[], None]) -> None:
         """Evaluate a list of calls: build every input, then run the evaluators, then emit. Raises nothing of its own.
 
-        The same step for all calls, one after the other, is a quarter faster than all steps for each.
-
-        Args:
-            calls: What to evaluate.
-            done: Takes each call once, with its outcome or with what gives it later.
-            pause: Called between two steps; an exception from it ends the work on this thread.
+        The same step for all calls, one after the other, is a quarter faster than all steps for each. `done` takes each
+        call once, with its outcome or what gives it later. `pause` is called between two steps, and may raise to end
+        the work on this thread.
         """
         CURRENT.set(EVALUATING)
         begun: list[_Evaluation] = []
@@ -161,7 +169,8 @@ class Engine:
 
     def culprit(self) -> Evaluator | None:
         """The evaluator that runs inline at this moment; from another thread, which cannot know for sure."""
-        return None if self._present is None else self._present.present()
+        run = None if self._present is None else self._present._run
+        return None if run is None else run.present()
 
     def take_over(self, call: CapturedCall, blamed: Evaluator | None, held_s: float) -> bool:
         """Have the next thread go on with a call of a thread that is held up; False where it cannot."""
@@ -218,7 +227,6 @@ class Engine:
         return copy_with(evaluation_input, {"criteria": settings.criteria}) if settings.criteria else evaluation_input
 
     def _decide(self, evaluation_input: EvaluationInput, call: CapturedCall, settings: HandlerSettings) -> str | None:
-        """Have a sampler that reads the answer decide; the outcome when the call goes no further."""
         self._reading = call
         try:
             context = SamplingContext(call.agent, call.randomness, call.answer_facts, evaluation_input, call.memo)
@@ -255,8 +263,6 @@ class _CaptureFailed(CaptureError):
 
 
 class _Evaluation:
-    """One call under evaluation."""
-
     def __init__(
         self, engine: Engine, call: CapturedCall, settings: HandlerSettings, evaluation_input: EvaluationInput
     ) -> None:
@@ -273,15 +279,10 @@ class _Evaluation:
         self._response: EvaluatedResponse | None = None
         self._sampled: dict[str, Any] = {}
 
-    def __repr__(self) -> str:
-        return f"<_Evaluation {self.call!r}>"
-
     def is_begun(self) -> bool:
-        """Whether an evaluator was started."""
         return self._run is not None or self._outcome is not None
 
     def needs_ground_truth(self) -> bool:
-        """Whether the evaluators wait for a look-up."""
         return self._settings.ground_truth is not None and not self.is_begun() and self._lookups < _MAX_LOOKUPS
 
     async def start_with_ground_truth(self) -> str:
@@ -323,7 +324,6 @@ class _Evaluation:
         return self._later
 
     def _start(self, run: Run) -> None:
-        """Start the run; what evaluators start elsewhere is below the run span."""
         settings, emitter = self._settings, self._settings.emitter
         if emitter is not None:
             with contextlib.suppress(Exception):  # it is tried again with the emission, and counted there
@@ -343,15 +343,11 @@ class _Evaluation:
             if token is not None:
                 otel_context.detach(token)
 
-    def present(self) -> Evaluator | None:
-        """The evaluator that runs inline at this moment."""
-        return None if self._run is None else self._run.present()
-
     def taken_over(self, blamed: Evaluator | None, error: EvaluationError) -> _Evaluation | None:
-        """The same evaluation for another thread: finished results stay, `blamed` has failed.
+        """The same evaluation for another thread; None if parts of it may have been emitted.
 
-        None if parts of it may have been emitted. A look-up of the ground truth is repeated once, then left out. A save
-        that was started and has not ended counts as failed.
+        Finished results stay, `blamed` has failed. A look-up of the ground truth is repeated once, then left out. A
+        save that was started and has not ended counts as failed.
         """
         is_finishing = self._engine._finishing is self
         if self._stage == "emitting" or (is_finishing and self._stage == "evaluating"):
@@ -381,11 +377,9 @@ class _Evaluation:
 
     @property
     def items(self) -> int:
-        """How many spans or events it emits at most."""
         return 2 + (0 if self._outcome is None else len(self._outcome.results))
 
     def finish_later(self) -> Awaitable[str]:
-        """`finish` when the host's processors have room."""
         self._later = asyncio.get_running_loop().create_future()
         self._engine._wait_for_room(self)
         return self._later
@@ -431,8 +425,9 @@ class _Evaluation:
         engine, call, settings = self._engine, self.call, self._settings
         for part, error in outcome.broken:
             engine.broken(part, error)
+        self._ensure_agent_span()
         response = EvaluatedResponse(
-            self.input, outcome, settings, engine.redaction, engine.broken, evaluated=self._evaluated_span(),
+            self.input, outcome, settings, engine.redaction, engine.broken, evaluated=call.span_context,
             started_ns=self._started_ns, ended_ns=self._started_ns + perf_counter_ns() - self._tick,
             response_ended_ns=call.ended_ns, sampled=self._sampled,
         )  # fmt: skip
@@ -468,10 +463,6 @@ class _Evaluation:
                 )  # fmt: skip
             except Exception as error:  # a provider of the host's raises: the results are stored and watched
                 engine.broken("telemetry", error)
-
-    def _evaluated_span(self) -> SpanContext | None:
-        self._ensure_agent_span()
-        return self.call.span_context
 
     def _ensure_agent_span(self) -> None:
         """Start the agent span afterwards, where no tracer was there when the call began."""

@@ -1,50 +1,46 @@
-"""`run_evaluation`: one input, one configuration, the aggregated result.
-
-The same runner as for live answers, without sampler and dispatcher, so offline and online scores cannot differ. A
-result holds a snapshot of its input: what happens to the input's lists and mappings afterwards does not change it.
-"""
+"""`run_evaluation`, and batches with their progress: the same runner as for live answers, so scores cannot differ."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import sys
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sized
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from agenteval_otel.capture.calls import CURRENT, EVALUATING
 from agenteval_otel.engine.answers import facts_of
 from agenteval_otel.engine.config import EvaluationRunConfig
-from agenteval_otel.engine.progress import progress_for
 from agenteval_otel.engine.response import aggregate
-from agenteval_otel.engine.run import EvaluationRunner
+from agenteval_otel.engine.run import EvaluationRunner, combined
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.execution import Executor
 from agenteval_otel.ground_truth.base import with_ground_truth
-from agenteval_otel.models import (
-    AggregatedEvaluationResult,
-    EvaluationInput,
-    EvaluationResult,
-    RunError,
-)
+from agenteval_otel.models import AggregatedEvaluationResult, EvaluationInput, EvaluationResult, RunError
 from agenteval_otel.models.value import copy_with, snapshot_of
 from agenteval_otel.redaction.outgoing import Redaction
 from agenteval_otel.runtime.log import log
 from agenteval_otel.runtime.masking import message_of
 from agenteval_otel.scoring import AgentDockCriteria
 
+if TYPE_CHECKING:
+    from rich.console import Console
+
 T = TypeVar("T")
 _LOOK_AGAIN_S = 0.1
+_LINE_EVERY_S = 10.0
+_DRAWN_EVERY_S = 0.1
 
 
 def blocking(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Run the coroutine on a new event loop and return its result; inside a running loop on a new thread.
-
-    An interrupt ends the work, wherever it runs, and is then raised.
-    """
-    if not _is_in_a_loop():  # outside of its except block: else errors of `work` would be chained to that one
+    """The coroutine's result, from a new event loop; inside a running loop on a new thread. An interrupt ends it."""
+    is_in_a_loop = False
+    with contextlib.suppress(RuntimeError):
+        is_in_a_loop = asyncio.get_running_loop() is not None
+    if not is_in_a_loop:
         return asyncio.run(work())
     caller = asyncio.current_task()
     finished: Future[T] = Future()
@@ -76,19 +72,8 @@ def blocking(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
     return finished.result()
 
 
-def _is_in_a_loop() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
-
-
 class OfflineRun:
-    """One configuration at work: its runner and its executor, for one input or for many.
-
-    A context manager; leaving it ends the executor's threads. Belongs to one event loop.
-    """
+    """One configuration at work, for one input or for many. Belongs to one event loop; `close` ends its threads."""
 
     def __init__(self, config: EvaluationRunConfig) -> None:
         if not isinstance(config, EvaluationRunConfig):
@@ -106,17 +91,10 @@ class OfflineRun:
         if not config.is_strict:
             self.runner.criteria = AgentDockCriteria.reading(self.runner.criteria)
 
-    def __enter__(self) -> OfflineRun:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         self.executor.close()
 
-    def __repr__(self) -> str:
-        return f"<OfflineRun {self.runner!r}>"
-
     async def evaluate(self, evaluation_input: EvaluationInput) -> AggregatedEvaluationResult:
-        """Evaluate one input and save the result. See `run_evaluation`."""
         config = self.config
         config.check_input(evaluation_input)
         snapshot = snapshot_of(evaluation_input)
@@ -137,13 +115,12 @@ class OfflineRun:
             snapshot, outcome, runner=self.runner, started_ns=started_ns,
             ended_ns=started_ns + time.perf_counter_ns() - tick, metadata=snapshot_of(config.metadata),
             storage="none" if config.storage is None else "external", aggregation=config.aggregation,
+            overall=combined(outcome, config.aggregation),
         )  # fmt: skip
         changes: dict[str, Any] = {"input_snapshot": snapshot}
         if config.selection.left_out:
-            left_out = [str(part) for part in config.selection.left_out]
-            changes["evaluation_config_snapshot"] = {
-                **(aggregated.evaluation_config_snapshot or {}), "leftOut": left_out,
-            }  # fmt: skip
+            snapshot_of_config = aggregated.evaluation_config_snapshot or {}
+            changes["evaluation_config_snapshot"] = snapshot_of_config | {"leftOut": list(config.selection.left_out)}
         return await self._saved(copy_with(aggregated, changes))
 
     async def _saved(self, aggregated: AggregatedEvaluationResult) -> AggregatedEvaluationResult:
@@ -158,21 +135,20 @@ class OfflineRun:
 
 
 async def run_evaluation(evaluation_input: EvaluationInput, config: EvaluationRunConfig) -> AggregatedEvaluationResult:
-    """Evaluate one input with the configured evaluators, on the running event loop.
+    """Evaluate one input with the configured evaluators, on the running event loop; the result holds a snapshot of it.
 
-    Results are in configured order. An evaluator that raises leaves failed results and an entry in `run_errors`; the
-    others continue. A storage provider or an aggregation that raises adds an entry too. Evaluators that block run on a
-    thread.
+    Results are in configured order. What raises (an evaluator, the storage, the aggregation) leaves an entry in
+    `run_errors`, and the others continue. Evaluators that block run on a thread.
 
     Raises:
         ConfigurationError: The input's own criteria are invalid; before anything runs.
     """
-    with OfflineRun(config) as run:
+    with contextlib.closing(OfflineRun(config)) as run:
         return await run.evaluate(evaluation_input)
 
 
 def run_evaluation_sync(evaluation_input: EvaluationInput, config: EvaluationRunConfig) -> AggregatedEvaluationResult:
-    """`run_evaluation` for code without an event loop; blocks. Inside of a running loop it uses a thread of its own."""
+    """`run_evaluation` for code without an event loop; blocks, inside of a running loop on a thread of its own."""
     return blocking(lambda: run_evaluation(evaluation_input, config))
 
 
@@ -214,16 +190,14 @@ async def run_evaluations(
     Args:
         inputs: Taken lazily: never more than `concurrency` are held that are not evaluated yet, and none is taken that
             stands 64 times as many behind one that still runs.
-        config: For all of them.
-        concurrency: How many are evaluated at once.
-        on_result: Called with the input's position and its result as each is there, on the event loop, in the order of
-            completion. An exception from it ends the batch and is raised here.
+        concurrency: How many are evaluated at once, from 1 to 10,000.
+        on_result: Called with the input's position and its result, on the event loop, in the order of completion. An
+            exception from it ends the batch and is raised here.
         keep_results: False returns an empty list: for more inputs than memory holds, with `on_result`.
         progress: Show a bar on stderr; if that is not a terminal, a line every ten seconds.
 
     Raises:
-        ConfigurationError: `inputs` is not an iterable of inputs (one input alone), or `concurrency` is no
-            whole number from 1 to 10,000.
+        ConfigurationError: `inputs` is not an iterable of inputs (one input alone), or a wrong `concurrency`.
         Exception: Whatever the iterable or `on_result` raised.
     """
     if type(concurrency) is not int or not 1 <= concurrency <= _MOST_AT_ONCE:
@@ -236,7 +210,7 @@ async def run_evaluations(
     behind = _Behind(_MOST_BEHIND * concurrency)
     waiting = enumerate(inputs)
     broken = 0
-    with OfflineRun(config) as run, progress_for(total, quiet=not progress) as shown:
+    with contextlib.closing(OfflineRun(config)) as run, progress_for(total, quiet=not progress) as shown:
 
         def finished(position: int, aggregated: AggregatedEvaluationResult) -> None:
             nonlocal broken
@@ -313,3 +287,76 @@ def _failed(evaluation_input: Any, error: Exception) -> AggregatedEvaluationResu
         timestamp=time.time_ns() // 1_000_000,
         input_snapshot=evaluation_input if isinstance(evaluation_input, EvaluationInput) else None,
     )
+
+
+class Progress:
+    """Counts inputs, and shows nothing."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return
+
+    def advance(self, failed: int) -> None:
+        """One more input is evaluated; so many had failures so far."""
+        return
+
+
+class Bar(Progress):
+    """A bar with the count and the time that is left, gone when it is over; without a `total` the count alone."""
+
+    def __init__(self, total: int | None, console: Console) -> None:
+        from rich import progress as rich
+
+        failures = rich.TextColumn("{task.fields[failed]}", style="red")
+        columns = (rich.TextColumn("evaluating"), rich.BarColumn(bar_width=None), rich.MofNCompleteColumn(),
+                   rich.TimeRemainingColumn(compact=True), failures)  # fmt: skip
+        # Drawn by hand: a thread of its own is one that a batch could leave behind.
+        self._bar = rich.Progress(*columns, console=console, transient=True, expand=True, auto_refresh=False)
+        self._task = self._bar.add_task("evaluating", total=total, failed="")
+        self._drawn_s = 0.0
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.refresh()
+        self._bar.stop()
+
+    def advance(self, failed: int) -> None:
+        self._bar.update(self._task, advance=1, failed=f"{failed:,} with failures" if failed else "")
+        now_s = time.monotonic()
+        if now_s - self._drawn_s >= _DRAWN_EVERY_S:
+            self._drawn_s = now_s
+            self._bar.refresh()
+
+
+class Lines(Progress):
+    """A line every ten seconds, for logs; none when it is over sooner."""
+
+    def __init__(self, total: int | None, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._of = "" if total is None else f" of {total:,}"
+        self._done, self._clock = 0, clock
+        self._began = self._reported = clock()
+
+    def advance(self, failed: int) -> None:
+        self._done += 1
+        now = self._clock()
+        if now - self._reported < _LINE_EVERY_S:
+            return
+        self._reported = now
+        line = f"{self._done:,}{self._of} inputs evaluated, {self._done / (now - self._began):,.1f} a second"
+        with contextlib.suppress(OSError, ValueError):  # closed meanwhile: no reason to end a batch
+            sys.stderr.write(line + (f", {failed:,} with failures\n" if failed else "\n"))
+            sys.stderr.flush()
+
+
+def progress_for(total: int | None, *, quiet: bool = False) -> Progress:
+    if quiet or sys.stderr is None:
+        return Progress()
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    return Bar(total, console) if console.is_terminal else Lines(total)

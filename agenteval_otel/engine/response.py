@@ -1,10 +1,4 @@
-"""An evaluated response: what telemetry, objectives and storage are given of one answer.
-
-Free text of an evaluator may quote the conversation: its reasoning, metadata, the messages of its errors. Without
-content capture it stays. What an evaluator calls a category, a reason or a kind of error leaves if it reads like one.
-
-The frozen `AggregatedEvaluationResult` is built only for storage, callbacks and offline callers.
-"""
+"""An evaluated response: what telemetry, objectives and storage receive of one answer."""
 
 from __future__ import annotations
 
@@ -16,16 +10,15 @@ from typing import Any
 from opentelemetry.trace import SpanContext
 
 from agenteval_otel.engine.handler import HandlerSettings
-from agenteval_otel.engine.run import EvaluationRunner, RunOutcome, combined
+from agenteval_otel.engine.run import WEIGHTED_MEAN, EvaluationRunner, RunOutcome, combined
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationInput, EvaluationResult, RunError, SpanReference
 from agenteval_otel.models.inputs import is_blank
 from agenteval_otel.models.value import construct, copy_with
 from agenteval_otel.redaction.outgoing import Redaction
-from agenteval_otel.scoring import Aggregation, WeightedMean
+from agenteval_otel.scoring import Aggregation
 from agenteval_otel.semconv import OTHER
 from agenteval_otel.telemetry.spans import reference_of
 
-_WEIGHTED_MEAN = WeightedMean()
 _OF_THE_INPUT = ("agent_id", "session_id", "agent", "stream_end", "response_id", "conversation_id", "model")
 
 
@@ -38,25 +31,20 @@ def aggregate(
     ended_ns: int,
     metadata: Mapping[str, Any] | None = None,
     storage: str = "none",
-    aggregation: Aggregation | None = None,
-    overall: tuple[float | None, list[RunError]] | None = None,
+    aggregation: Aggregation | None,
+    overall: tuple[float | None, list[RunError]],
 ) -> AggregatedEvaluationResult:
-    """Put the results of one run together: overall score, errors, times and the snapshot of the configuration.
-
-    Args:
-        overall: What `combined` gave, where it was asked before.
-    """
+    """Put the results of one run together; `overall` is what `combined` gave for them."""
     own_metadata = dict(metadata or {})
-    strategy = aggregation or _WEIGHTED_MEAN
-    score, run_errors = overall or combined(outcome, strategy)
+    score, run_errors = overall
     snapshot: dict[str, Any] = {
         "evaluatorTypes": list(runner.labels),
         "criteriaNames": [criterion.name for criterion in outcome.criteria],
         "storageProviderType": storage,
         "metadataKeys": list(own_metadata),
     }
-    if strategy.type != _WEIGHTED_MEAN.type:
-        snapshot["aggregation"] = strategy.type  # the originals know the one only
+    if aggregation is not None and aggregation.type != WEIGHTED_MEAN.type:
+        snapshot["aggregation"] = aggregation.type  # the originals know the one only
     errors = [error.model_dump(by_alias=True) for error in run_errors]
     # All of it comes from values that were validated when they were made.
     return construct(AggregatedEvaluationResult, {
@@ -74,18 +62,14 @@ def aggregate(
 
 
 _CATEGORY = re.compile(r"[^\W_][\w.:/+-]{0,39}(?: [\w.:/+-]{1,20}){0,2}")
-
-
 _WORDS = ("label", "reason_code", "error_type", "score")
 _MAX_CHARS = 40
 
 
 class EvaluatedResponse:
-    """One answer with its results. Every text of it is redacted, free text of evaluators is left to `results`' readers.
+    """One answer with its results, as telemetry shows them: words that do not read like categories are ``_other``.
 
-    Attributes:
-        results: As telemetry shows them: labels and reasons that do not read like categories stand as ``_other``.
-        input_snapshot: The redacted input, with content capture alone.
+    Every text is redacted, but the free text of evaluators. The input is there with content capture alone.
     """
 
     __slots__ = (
@@ -136,7 +120,6 @@ class EvaluatedResponse:
 
     @property
     def span(self) -> SpanReference | None:
-        """The evaluated span, written down."""
         if self._span is None:
             self._span = reference_of(self._evaluated)
         return self._span
@@ -148,16 +131,19 @@ class EvaluatedResponse:
             ended_ns=self.ended_ns, storage="external", aggregation=self._settings.aggregation,
             overall=(self.overall_score, self._errors),
         )  # fmt: skip
-        facts: dict[str, Any] = {
-            "span": self.span,
-            "response_ended_ns": self.response_ended_ns,
-            **self._sampled,
-        }
-        if self._settings.content:
-            aggregated = _with_content(aggregated, {**facts, "input_snapshot": self.input_snapshot})
-        else:
-            aggregated = _without_content(aggregated, facts)
-        return self._redaction.result(aggregated, snapshot=False)
+        content = self._settings.content
+        changes: dict[str, Any] = {
+            "span": self.span, "response_ended_ns": self.response_ended_ns, **self._sampled,
+            "results": tuple(_stored(result, content=content) for result in aggregated.results),
+        }  # fmt: skip
+        if content:
+            changes["input_snapshot"] = self.input_snapshot
+        elif aggregated.run_errors:
+            errors = [copy_with(error, {"message": error.message.partition(":")[0]}) for error in aggregated.run_errors]
+            changes["run_errors"] = tuple(errors)
+            shown = [error.model_dump(by_alias=True) for error in errors]
+            changes["metadata"] = {**aggregated.metadata, "errors": shown}
+        return self._redaction.result(copy_with(aggregated, changes), snapshot=False)
 
 
 def _is_category(value: str) -> bool:
@@ -171,10 +157,7 @@ def _reads_like_one(value: str) -> bool:
 
 
 def outgoing_words(result: EvaluationResult, redaction: Redaction) -> EvaluationResult:
-    """The result as telemetry may show it: words that do not read like a category are ``_other``, all are redacted.
-
-    Nearly always that is the same object. Free text (reasoning, metadata) stands as it was.
-    """
+    """The result as telemetry may show it, nearly always the same object; free text stands as it was."""
     changes: dict[str, Any] = {}
     fields = result.__dict__
     for name in _WORDS:
@@ -188,44 +171,17 @@ def outgoing_words(result: EvaluationResult, redaction: Redaction) -> Evaluation
     return copy_with(result, changes) if changes else result
 
 
-def _with_content(aggregated: AggregatedEvaluationResult, facts: Mapping[str, Any]) -> AggregatedEvaluationResult:
-    """The result with further facts; what should be a category is one, because it becomes an attribute."""
-    results = tuple(_changed(result, _in_words(result)) for result in aggregated.results)
-    return copy_with(aggregated, {**facts, "results": results})
-
-
-def _without_content(aggregated: AggregatedEvaluationResult, facts: Mapping[str, Any]) -> AggregatedEvaluationResult:
-    """The same, with what may quote the conversation left out."""
-    results = tuple(_changed(result, _without(result, _in_words(result))) for result in aggregated.results)
-    update = {**facts, "results": results}
-    if aggregated.run_errors:
-        errors = tuple(
-            copy_with(error, {"message": error.message.partition(":")[0]}) for error in aggregated.run_errors
-        )
-        update["run_errors"] = errors
-        update["metadata"] = {**aggregated.metadata, "errors": [error.model_dump(by_alias=True) for error in errors]}
-    return copy_with(aggregated, update)
-
-
-def _changed(result: EvaluationResult, changes: dict[str, Any]) -> EvaluationResult:
-    return copy_with(result, changes) if changes else result
-
-
-def _in_words(result: EvaluationResult) -> dict[str, Any]:
+def _stored(result: EvaluationResult, *, content: bool) -> EvaluationResult:
+    """The result for storage; without content, what may quote the conversation is left out."""
     fields = result.__dict__
-    return {
+    changes: dict[str, Any] = {
         name: OTHER for name in _WORDS if isinstance(value := fields[name], str) and not _is_category(value)
     }  # fmt: skip
-
-
-def _without(result: EvaluationResult, changes: dict[str, Any]) -> dict[str, Any]:
-    """The changes, and those that take free text out."""
-    for name in ("reasoning", "metadata"):
-        if getattr(result, name) is not None:
-            changes[name] = None
-    if result.error:
-        changes["error"] = changes.get("error_type", result.error_type) or "error"
-    if result.skip_reason is not None:
-        reason = result.skip_reason.partition(":")[0]
-        changes["skip_reason"] = reason if _is_category(reason) else "skipped"
-    return changes
+    if not content:
+        changes |= {name: None for name in ("reasoning", "metadata") if fields[name] is not None}
+        if result.error:
+            changes["error"] = changes.get("error_type", result.error_type) or "error"
+        if result.skip_reason is not None:
+            reason = result.skip_reason.partition(":")[0]
+            changes["skip_reason"] = reason if _is_category(reason) else "skipped"
+    return copy_with(result, changes) if changes else result

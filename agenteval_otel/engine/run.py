@@ -1,9 +1,4 @@
-"""Evaluators on one input: each where it runs, results in configured order, every failure isolated.
-
-Live answers, `run_evaluation`, batches and suites all come here, so offline and online scores cannot differ. A run is
-no coroutine: evaluators that run inline are called in a loop, and a run whose evaluators all do is over when `start`
-returns. What runs elsewhere (a thread, a process, a task) calls back on the same thread.
-"""
+"""Evaluators on one input, live and offline: each where it runs, results in order, every failure isolated."""
 
 from __future__ import annotations
 
@@ -17,11 +12,10 @@ from typing import Any, Final, NamedTuple
 
 from agenteval_otel.capture.text import clean
 from agenteval_otel.engine.answers import corrections, criteria_of, facts_of
-from agenteval_otel.engine.stages import NOT_ESCALATED, escalated, waits
 from agenteval_otel.errors import EvaluationError, EvaluationSkipped
 from agenteval_otel.evaluators.base import CriterionEvaluator, Evaluator, find_criterion, result_of
 from agenteval_otel.execution import Executor
-from agenteval_otel.execution.state import CHEAP_S, INLINE_SAMPLE
+from agenteval_otel.execution.jobs import CHEAP_S, INLINE_SAMPLE
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, RunError
 from agenteval_otel.models.value import completed, copy_with
 from agenteval_otel.redaction.outgoing import Redaction
@@ -30,20 +24,18 @@ from agenteval_otel.sampling.base import threshold_of
 from agenteval_otel.sampling.escalation import Escalation, EscalationDecider
 from agenteval_otel.sampling.trace import NOTHING_KNOWN, Upstream
 from agenteval_otel.scoring import Aggregation, WeightedMean, overall_score
-from agenteval_otel.scoring.probability import nested
+from agenteval_otel.scoring.probability import SamplingDecision, independent, nested
 
+NOT_ESCALATED: Final = "not_escalated"
+"""Why a criterion of the second stage has no score: no rule matched, and the baseline did not sample the answer."""
 LOAD_SHED: Final = "load_shed"
 """Why a criterion has no score: under load, no model is called."""
 _SLOW_NS: Final = 1_000_000
-_WEIGHTED_MEAN: Final = WeightedMean()
+WEIGHTED_MEAN: Final = WeightedMean()
 
 
 class RunOutcome(NamedTuple):
-    """Results in configured order, the errors, and the redacted input if a model was called.
-
-    Attributes:
-        broken: What else raised (a rule of the escalation), by its name; among the errors too.
-    """
+    """Results in configured order, the errors, what else was `broken`, and the redacted input if a model was called."""
 
     results: list[EvaluationResult]
     errors: list[RunError]
@@ -58,7 +50,7 @@ def combined(
     on_broken: Callable[[str, BaseException], None] = lambda *_: None,
 ) -> tuple[float | None, list[RunError]]:
     """The overall score of a run and its errors; an aggregation that raises is one of them, and costs the score."""
-    strategy = aggregation or _WEIGHTED_MEAN
+    strategy = aggregation or WEIGHTED_MEAN
     try:
         return overall_score(outcome.results, outcome.criteria, strategy), outcome.errors
     except (Exception, SystemExit) as error:  # of a strategy of the user's own: the results are not lost with it
@@ -68,12 +60,12 @@ def combined(
 
 
 class Step(NamedTuple):
-    """An evaluator, and what never changes about it: worked out once instead of for each answer.
+    """An evaluator, and what never changes about it.
 
     Attributes:
         threshold: Of an own sampling rate: randomness below it takes the answer.
         second: It belongs to the second stage of an escalation.
-        criterion: The only criterion, where the evaluator is asked for its score directly.
+        criterion: The only one, where the evaluator is asked for its score directly.
     """
 
     evaluator: Evaluator
@@ -123,7 +115,6 @@ class EvaluationRunner:
 
     @property
     def leaves_thread(self) -> bool:
-        """Whether an evaluation begins elsewhere than inline."""
         mode = self.executor.mode
         return any(mode(evaluator) != "inline" for evaluator in self.evaluators)
 
@@ -155,22 +146,15 @@ class Run:
     """One input on its way through the evaluators. Everything happens on the thread that starts it.
 
     Args:
-        runner: The evaluators.
-        evaluation_input: What to score.
         done: Called once, with the outcome: within `start` where every evaluator runs inline.
         randomness: The response's; evaluators with an own rate sit out when it is not below their threshold.
-        probability: Inclusion probability among the responses of this process, for every result.
-        upstream: Sampling before this process, as far as it is known.
+        probability: Inclusion probability among the responses of this process, of which `upstream` came before.
         skip_models: Evaluators that call a model sit out, each of their criteria skipped as ``load_shed``.
-
-    Attributes:
-        at: Position of the evaluator that runs inline at this moment; -1 while none does.
-        superseded: Another thread took over: later answers are ignored.
     """
 
     __slots__ = (
-        "_broken", "_cancels", "_decision", "_done", "_due", "_groups", "_outgoing", "_probability", "_question",
-        "_randomness", "_second_begun", "_skip_models", "_upstream", "_waiting", "at", "criteria",
+        "_broken", "_cancels", "_decision", "_done", "_due", "_groups", "_is_unanswered", "_outgoing", "_probability",
+        "_question", "_randomness", "_second_begun", "_skip_models", "_upstream", "_waiting", "at", "criteria",
         "evaluation_input", "runner", "superseded",
     )  # fmt: skip
 
@@ -189,6 +173,7 @@ class Run:
         self._randomness, self._probability, self._skip_models = randomness, probability, skip_models
         self._upstream = upstream
         self.criteria = evaluation_input.criteria or runner.criteria
+        self._is_unanswered = evaluation_input.error_type is not None and not evaluation_input.response_text
         self._due = runner.steps
         if runner.thins_itself and randomness is not None:
             self._due = tuple(
@@ -202,11 +187,10 @@ class Run:
         self._outgoing: EvaluationInput | None = None
         self._broken: Sequence[tuple[str, BaseException]] = ()
         self._waiting = 0
-        self.at = -1
-        self.superseded = False
+        self.at = -1  # position of the evaluator that runs inline at this moment
+        self.superseded = False  # another thread took over: later answers are ignored
 
     def start(self) -> None:
-        """Begin every evaluation that is due; raises nothing that an evaluator raised."""
         self._waiting += 1  # so that the run cannot end before all have begun
         if self.runner.has_stages:
             self._begin_first_stage()
@@ -217,18 +201,15 @@ class Run:
         self._one_less()
 
     def ready(self) -> list[EvaluationResult]:
-        """The results that are there by now, in configured order."""
         return [result for group in self._groups if group is not None for result in group]
 
     def cancel(self) -> None:
-        """Cancel all unfinished evaluations."""
         self.superseded = True
         cancels, self._cancels = self._cancels, {}
         for cancel in cancels.values():
             cancel()
 
     def present(self) -> Evaluator | None:
-        """The evaluator that runs inline at this moment."""
         return self._due[self.at].evaluator if self.at >= 0 else None
 
     def taken_over(self, blamed: Evaluator | None, error: EvaluationError, done: Callable[[RunOutcome], None]) -> Run:
@@ -254,7 +235,7 @@ class Run:
         try:
             if self._skip_models and step.calls_model:
                 raise EvaluationSkipped(LOAD_SHED)
-            if _unanswered(self.evaluation_input) and not evaluator.evaluates_errors:
+            if self._is_unanswered and not evaluator.evaluates_errors:
                 raise EvaluationSkipped("no answer: the handler raised")
             if executor.mode(evaluator) == "inline":
                 self.at = index
@@ -273,8 +254,8 @@ class Run:
             self._cancels[index] = executor.start(evaluator, seen, self.criteria, arrived)
         except BaseException as error:
             self.at = -1
-            if _must_propagate(error):
-                raise
+            if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
+                raise  # the user's interrupt, which arrives there alone
             self._groups[index] = self._failed(step, error, started_ns, tick)
 
     def _measured(self, step: Step) -> Any:
@@ -291,10 +272,7 @@ class Run:
                 self.runner.executor.ran_inline(step.evaluator, cpu_s)
 
     def _inline(self, step: Step) -> Any:
-        """What an inline evaluator gives; None where it turned out to wait for something: then it runs elsewhere.
-
-        A score alone becomes the result that it stands for.
-        """
+        """What an inline evaluator gives, a score as a result; None where it has to wait: then it runs elsewhere."""
         evaluator, criterion = step.evaluator, step.criterion
         if criterion is not None:
             assert isinstance(evaluator, CriterionEvaluator)
@@ -345,7 +323,6 @@ class Run:
     # --- stages -----------------------------------------------------------------------------------------------------
 
     def _begin_first_stage(self) -> None:
-        """Those of the second stage only see the input if the escalation says so."""
         assert self.runner.escalation is not None
         self._question = EscalationDecider(self.runner.escalation, self.evaluation_input, self._randomness)
         self._decision = self._question.decide()
@@ -390,7 +367,6 @@ class Run:
         return RunOutcome(results, errors, self.criteria, self._outgoing, self._broken)
 
     def _checked(self, step: Step, raw: Any, started_ns: int, tick: int) -> list[EvaluationResult]:
-        """What an evaluator gave, put right where it has to be, with what the runner knows of every result."""
         facts = self._facts(step)
         facts["started_ns"], facts["ended_ns"] = started_ns, started_ns + perf_counter_ns() - tick
         if step.criterion is not None and isinstance(raw, EvaluationResult):  # made here, by `_inline`
@@ -413,7 +389,6 @@ class Run:
         )
 
     def _facts(self, step: Step) -> dict[str, Any]:
-        """What the runner says of every result; a sampling reason is never the evaluator's to give."""
         own = step.evaluator.sample_rate
         if self._probability is None:
             return {"sampling_reason": None}
@@ -421,18 +396,11 @@ class Run:
         return {"sampling_reason": None, "probability": self._upstream.applied(probability)}
 
     def _redacted(self) -> EvaluationInput:
-        """What evaluators that call a model see: redacted once, and only where one is called."""
         if self.runner.redaction is None:
             return self.evaluation_input
         if self._outgoing is None:
             self._outgoing = self.runner.redaction.input(self.evaluation_input)
         return self._outgoing
-
-
-def _must_propagate(error: BaseException) -> bool:
-    """Whether it is meant for the run, not raised by the evaluator: the user's interrupt."""
-    # Only on the main thread does an interrupt arrive.
-    return isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread()
 
 
 def _step(evaluator: Evaluator, escalation: Escalation | None, criteria: Sequence[EvaluationCriteria]) -> Step:
@@ -456,10 +424,6 @@ def _own_criteria(evaluators: Sequence[Evaluator]) -> tuple[EvaluationCriteria, 
     return tuple(by_name.values())
 
 
-def _unanswered(evaluation_input: EvaluationInput) -> bool:
-    return evaluation_input.error_type is not None and not evaluation_input.response_text
-
-
 def _for_each(step: Step, criteria: Sequence[EvaluationCriteria], **facts: Any) -> list[EvaluationResult]:
     """One result without a score for each criterion of the evaluator that was asked for."""
     names = {criterion.name for criterion in criteria}
@@ -472,3 +436,16 @@ def _for_each(step: Step, criteria: Sequence[EvaluationCriteria], **facts: Any) 
 def _error_type(error: BaseException) -> str:
     error_type = getattr(error, "error_type", None) if isinstance(error, EvaluationError) else None
     return clean(error_type if isinstance(error_type, str) else type(error).__name__, 64)
+
+
+def waits(evaluator: Evaluator, escalation: Escalation) -> bool:
+    """Whether the evaluator belongs to the second stage: it scores a criterion that is named, or asks a model."""
+    if not escalation.criteria:
+        return evaluator.calls_model
+    return any(criterion.name in escalation.criteria for criterion in evaluator.criteria())
+
+
+def escalated(result: EvaluationResult, decision: SamplingDecision) -> EvaluationResult:
+    """A result of the second stage: with the probability of having got there, and why it did."""
+    probability = independent(result.probability, decision.probability)
+    return copy_with(result, {"probability": probability, "sampling_reason": decision.reason})

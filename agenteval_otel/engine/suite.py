@@ -1,11 +1,8 @@
-"""Suite: evaluators in order with one verdict, for tests. It stops at an error, and continues after a failing score.
-
-It calls `run_evaluation` for each evaluator, so both score alike: execution, time limits, redaction.
-"""
+"""Suite: evaluators in order with one verdict, for tests. It calls `run_evaluation` for each, so both score alike."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import fsum
 from typing import TYPE_CHECKING, Any, Self
 
@@ -30,7 +27,6 @@ class SuiteScore(Value):
     """The score of one evaluator of a suite; in JSON ``{pass, value, reason}``.
 
     Attributes:
-        passed: Its verdict.
         value: The score moved to [0, 1], higher is better; None where its scale has no such form.
         reasoning: Free text of the evaluator; content.
     """
@@ -48,13 +44,9 @@ class SuiteResult(Value):
     As text it has a line for each evaluator: whether it passed, its value, why.
 
     Attributes:
-        name: The suite's name.
         passed: No evaluator failed, none broke, and not all of them skipped.
         value: Mean of the scores' values, each counting once; None without any. Errors and skips do not enter it.
-        reasoning: How many passed, and which did not.
-        scores: By name, in the order in which the evaluators ran.
-        errors: What broke, by name.
-        skipped: Why there was nothing to score, by name.
+        scores, errors, skipped: By name, in the order in which the evaluators ran; an error is what broke.
         not_run: The names behind the error that the suite stopped at.
         results: The evaluators' own results; not part of the JSON.
     """
@@ -90,37 +82,29 @@ class SuiteResult(Value):
         return f"<SuiteResult {self.name!r} {verdict}: {wrongs or self.reasoning}>"
 
     def __str__(self) -> str:
-        rows = list(self._rows())
-        width = max((len(name) for _, name, _, _ in rows), default=0)
-        lines = [f"  {status:<7} {name:<{width}}  {value:>5}  {why}".rstrip() for status, name, value, why in rows]
-        return "\n".join([f"{self.name} {'passed' if self.passed else 'failed'}: {self.reasoning}", *lines])
+        ran = dict.fromkeys(result.criterion_name for result in self.results)
+        names = list(dict.fromkeys([*ran, *self.scores, *self.errors, *self.skipped, *self.not_run]))
+        width = max(map(len, names), default=0)
+        lines = [f"{self.name} {'passed' if self.passed else 'failed'}: {self.reasoning}"]
+        for name in names:
+            status, value, why = self._row(name)
+            lines.append(f"  {status:<7} {name:<{width}}  {value:>5}  {_brief(why, _LINE)}".rstrip())
+        return "\n".join(lines)
 
     def check(self) -> Self:
-        """Itself where the suite passed.
-
-        Raises:
-            AssertionError: It failed; the text has a line for each evaluator.
-        """
+        """Itself where the suite passed; else raises AssertionError, whose text has a line for each evaluator."""
         __tracebackhide__ = True  # pytest then shows the line of the test
         if not self.passed:
             raise AssertionError(str(self))
         return self
 
-    def _rows(self) -> Iterator[tuple[str, str, str, str]]:
-        ran = dict.fromkeys(result.criterion_name for result in self.results)
-        for name in dict.fromkeys([*ran, *self.scores, *self.errors, *self.skipped, *self.not_run]):
-            if name in self.errors:
-                yield "ERROR", name, "", _brief(self.errors[name], _LINE)
-            elif name in self.scores:
-                score = self.scores[name]
-                yield (
-                    "pass" if score.passed else "FAIL", name, _number(score.value),
-                    "" if score.passed else _brief(score.reasoning, _LINE),
-                )  # fmt: skip
-            elif name in self.skipped:
-                yield "skip", name, "", _brief(self.skipped[name], _LINE)
-            else:
-                yield "not run", name, "", ""
+    def _row(self, name: str) -> tuple[str, str, str | None]:
+        if name in self.errors:
+            return "ERROR", "", self.errors[name]
+        if (score := self.scores.get(name)) is not None:
+            value = _number(score.value)
+            return ("pass", value, None) if score.passed else ("FAIL", value, score.reasoning)
+        return ("skip", "", self.skipped[name]) if name in self.skipped else ("not run", "", None)
 
 
 def result_of_suite(name: str, results: Sequence[EvaluationResult], names: Sequence[str]) -> SuiteResult:
@@ -132,18 +116,16 @@ def result_of_suite(name: str, results: Sequence[EvaluationResult], names: Seque
     by_name: dict[str, list[EvaluationResult]] = {}
     for result in results:
         by_name.setdefault(result.criterion_name, []).append(result)
-    errors = {
-        criterion_name: "; ".join(result.error or "" for result in group if result.status == "failed")
-        for criterion_name, group in by_name.items() if any(result.status == "failed" for result in group)
-    }  # fmt: skip
-    scores = {
-        criterion_name: _score_of(scored) for criterion_name, group in by_name.items()
-        if criterion_name not in errors and (scored := [result for result in group if result.status == "scored"])
-    }  # fmt: skip
-    skipped = {
-        criterion_name: group[0].skip_reason or "skipped" for criterion_name, group in by_name.items()
-        if criterion_name not in errors and criterion_name not in scores
-    }  # fmt: skip
+    scores: dict[str, SuiteScore] = {}
+    errors: dict[str, str] = {}
+    skipped: dict[str, str] = {}
+    for criterion_name, group in by_name.items():
+        if failed := [result.error or "" for result in group if result.status == "failed"]:
+            errors[criterion_name] = "; ".join(failed)
+        elif scored := [result for result in group if result.status == "scored"]:
+            scores[criterion_name] = _score_of(scored)
+        else:
+            skipped[criterion_name] = group[0].skip_reason or "skipped"
     not_run = tuple(criterion_name for criterion_name in names if criterion_name not in by_name)
     tested = bool(scores) or not names
     return SuiteResult(
@@ -155,17 +137,13 @@ def result_of_suite(name: str, results: Sequence[EvaluationResult], names: Seque
 
 
 def _score_of(results: Sequence[EvaluationResult]) -> SuiteScore:
-    verdicts = [_passed(result) for result in results]
+    verdicts = [result.normalized == 1.0 if result.passed is None else result.passed for result in results]
     reasons = [_reason_of(result) for result, passed in zip(results, verdicts, strict=True) if passed == all(verdicts)]
     return SuiteScore(
         passed=all(verdicts),
         value=_mean([result.normalized for result in results if result.normalized is not None]),
         reasoning="; ".join(reason for reason in reasons if reason) or None,
     )
-
-
-def _passed(result: EvaluationResult) -> bool:
-    return result.passed if result.passed is not None else result.normalized == 1.0
 
 
 def _reason_of(result: EvaluationResult) -> str | None:
@@ -204,10 +182,9 @@ def _brief(text: str | None, limit: int) -> str:
 class Suite(RunModel):
     """Evaluators that run one after the other, and pass or fail as a whole.
 
-    A suite passes when none of its evaluators fails or breaks; an evaluator that skips has nothing to say. An empty
-    suite passes; one whose evaluators all skip has tested nothing, and does not. Where an evaluator breaks, the suite
-    has failed and stops; where one fails it goes on. An evaluator that has no verdict of its own and no threshold
-    passes with the best score there is and fails below it.
+    It passes when none of them fails or breaks, and not all of them skip. Where one breaks, the suite has failed and
+    stops; where one fails it goes on. An evaluator that has no verdict of its own and no threshold passes with the best
+    score only.
 
     In a test: ``assert suite.run_sync(answer)``, or ``suite.run_sync(answer).check()`` for a line an evaluator.
 
@@ -269,8 +246,8 @@ class Suite(RunModel):
     async def run(self, evaluation_input: EvaluationInput) -> SuiteResult:
         """Run the evaluators on the running event loop, one after the other; raises nothing that one of them raised.
 
-        A criterion of the input that has an evaluator's name is used instead of the evaluator's own; the others are not
-        asked for.
+        A criterion of the input that has an evaluator's name is used instead of the evaluator's own, other criteria of
+        the input are ignored.
 
         Raises:
             ConfigurationError: The argument is not an `EvaluationInput`.
@@ -290,5 +267,5 @@ class Suite(RunModel):
         return result_of_suite(self.name, results, self._names)
 
     def run_sync(self, evaluation_input: EvaluationInput) -> SuiteResult:
-        """`run` for code without an event loop; blocks. Inside of a running loop it uses a thread of its own."""
+        """`run` for code without an event loop; blocks, inside of a running loop on a thread of its own."""
         return blocking(lambda: self.run(evaluation_input))

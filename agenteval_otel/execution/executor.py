@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import time
 import weakref
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from agenteval_otel.errors import EvaluationError
 from agenteval_otel.evaluators.base import Evaluator, Execution
-from agenteval_otel.execution.jobs import Awaits, Deliveries, Job, Outcome
-from agenteval_otel.execution.launch import Unavailable
-from agenteval_otel.execution.portable import NotPortable, RunsHere
-from agenteval_otel.execution.state import EvaluatorState
-from agenteval_otel.execution.supervisor import Supervisor
-from agenteval_otel.execution.tasks import Tasks
+from agenteval_otel.execution.jobs import Awaits, Deliveries, EvaluatorState, Job, Outcome
+from agenteval_otel.execution.supervisor import Supervisor, Unavailable
 from agenteval_otel.execution.threads import Threads
+from agenteval_otel.execution.wire import NotPortable, RunsHere
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput
 from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.runtime.log import log
@@ -26,17 +25,13 @@ ASYNC_TIMEOUT_S = 30.0
 ASYNC_CONCURRENCY = 64
 MAX_WAITING = 8192
 """Evaluations that may wait in one mode."""
+_STOOD_STILL_S = 0.5
+_GRACE_S = 5.0
+_CANCEL_S = 0.1
 
 
 class ModeLoad(NamedTuple):
-    """What waits in one mode.
-
-    Attributes:
-        waiting: Evaluations that wait or run.
-        waiting_s: How long these take together, as their evaluators usually do.
-        submitted_s: The same of all evaluations so far.
-        at_once: How many run at the same time.
-    """
+    """What waits or runs in one mode, how long that takes, the same of all so far, how many run at once."""
 
     waiting: int
     waiting_s: float
@@ -48,24 +43,22 @@ class Executor:
     """Runs evaluations of one pipeline, or of one offline run.
 
     `start` is called on the thread of a running event loop, and calls back there; `blame` and `close` from any thread.
-
-    Args:
-        live: In a host's process: evaluators are watched and moved, threads rest. Else, as offline, ``thread`` and
-            ``process`` run in threads without rest, and nothing is moved.
-        async_concurrency: Async evaluations at once.
+    With `live`, in a host's process, evaluators are watched and moved, and threads rest; else ``process`` means
+    ``thread``.
     """
 
     def __init__(self, *, live: bool, async_concurrency: int = ASYNC_CONCURRENCY) -> None:
         self._live, self._async_concurrency = live, async_concurrency
         self._states: dict[int, tuple[EvaluatorState, weakref.ref[Evaluator]]] = {}
-        self._supervisor = Supervisor(_deliver) if live else None
+        self._supervisor = Supervisor() if live else None
         self._reset()
         _EXECUTORS.add(self)
         reset_in_child(self._forked)
 
     def _reset(self) -> None:
-        self._loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _OfLoop] = weakref.WeakKeyDictionary()
-        self._threads = Threads(_deliver, rests=self._live)
+        self._loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, tuple[Deliveries, _Tasks]]
+        self._loops = weakref.WeakKeyDictionary()
+        self._threads = Threads(rests=self._live)
         self._waiting = dict.fromkeys(("thread", "process", "async"), 0)
         self._waiting_s = dict.fromkeys(self._waiting, 0.0)
         self._submitted_s = dict.fromkeys(self._waiting, 0.0)
@@ -74,12 +67,10 @@ class Executor:
         return f"<Executor {self._threads!r} {self._supervisor!r}>"
 
     def mode(self, evaluator: Evaluator) -> Execution:
-        """Where the evaluator's next evaluation runs."""
         known = self._states.get(id(evaluator))
         return (known[0] if known is not None else self.state(evaluator)).mode
 
     def state(self, evaluator: Evaluator) -> EvaluatorState:
-        """What is known of the evaluator; forgotten with it."""
         key = id(evaluator)
         known = self._states.get(key)
         if known is None:
@@ -96,14 +87,8 @@ class Executor:
     ) -> Callable[[], None]:
         """Start an evaluation that does not run inline; the function that is returned cancels it.
 
-        Args:
-            evaluator: Its mode is another one than ``inline``.
-            evaluation_input: What to score.
-            criteria: What is asked for.
-            done: Called once, later, on this thread, unless the evaluation is cancelled: with the results, or with the
-                exception that the evaluator raised, or with an `EvaluationError`: ``timeout`` when it overran its
-                limit, ``crashed`` when it ended its process, ``quarantined`` when it did so too often, ``queue_full``
-                when too many wait.
+        `done` is called once, later, on this thread: with the results, the exception that the evaluator raised, or an
+        `EvaluationError`: ``timeout``, ``crashed`` (it ended its process), ``quarantined`` or ``queue_full``.
         """
         loop, state = asyncio.get_running_loop(), self.state(evaluator)
         job = Job(evaluator, state, evaluation_input, criteria, done, loop)
@@ -134,14 +119,12 @@ class Executor:
         self.state(evaluator).blocked(seconds)
 
     def started_async(self) -> Mapping[asyncio.Task[Any], Evaluator]:
-        """The tasks that run, with their evaluators."""
         started: dict[asyncio.Task[Any], Evaluator] = {}
-        for of_loop in list(self._loops.values()):
-            started |= of_loop.tasks.started
+        for _, tasks in list(self._loops.values()):
+            started |= tasks.started
         return started
 
     def waiting(self) -> dict[str, ModeLoad]:
-        """What waits or runs in each mode."""
         at_once = {"thread": 1, "process": 1, "async": self._async_concurrency}
         return {
             mode: ModeLoad(count, max(0.0, self._waiting_s[mode]), self._submitted_s[mode], at_once[mode])
@@ -168,11 +151,10 @@ class Executor:
         self._waiting[mode] += 1
         self._waiting_s[mode] += job.expected_s
         self._submitted_s[mode] += job.expected_s
-        of_loop = self._of(job.loop)
-        job.deliveries = of_loop.deliveries
+        job.deliveries, tasks = self._of(job.loop)
         try:
             if mode == "async":
-                of_loop.tasks.submit(job)
+                tasks.submit(job)
             elif mode == "process" and self._supervisor is not None:
                 self._supervisor.submit(job)
             else:
@@ -181,7 +163,7 @@ class Executor:
             job.loop.call_soon(self._complete, job, error)
 
     def _complete(self, job: Job, outcome: Outcome) -> None:
-        """An evaluation ended, on its loop's thread; where it has to run elsewhere it starts there."""
+        """Where it has to run elsewhere it starts there."""
         state, mode = job.state, job.mode
         if not self._leave(job) or job.done is None:
             return
@@ -214,34 +196,81 @@ class Executor:
         self._waiting_s[mode] = self._waiting_s[mode] - job.expected_s if self._waiting[mode] else 0.0
         return True
 
-    def _of(self, loop: asyncio.AbstractEventLoop) -> _OfLoop:
-        of_loop = self._loops.get(loop)
-        if of_loop is None:
-            deliveries = Deliveries(loop, self._complete)
-            of_loop = self._loops[loop] = _OfLoop(deliveries, Tasks(self._async_concurrency, self._complete))
-        return of_loop
+    def _of(self, loop: asyncio.AbstractEventLoop) -> tuple[Deliveries, _Tasks]:
+        known = self._loops.get(loop)
+        if known is None:
+            tasks = _Tasks(self._async_concurrency, self._complete)
+            known = self._loops[loop] = Deliveries(loop, self._complete), tasks
+        return known
 
     def _forked(self) -> None:
         if self._supervisor is not None:
             self._supervisor.forget()
         self._reset()
 
-    def leave_processes(self) -> None:
-        """See `forget_processes`."""
-        if self._supervisor is not None:
-            self._supervisor.leave()
+
+class _Tasks:
+    """The async evaluations of one event loop; `started` holds also those that ignored their cancellation."""
+
+    def __init__(self, concurrency: int, complete: Callable[[Job, Outcome], None]) -> None:
+        self._concurrency, self._complete = concurrency, complete
+        self._waiting: deque[Job] = deque()
+        self._supervisors: set[asyncio.Task[None]] = set()
+        self.started: dict[asyncio.Task[Any], Evaluator] = {}
+
+    def submit(self, job: Job) -> None:
+        if len(self._supervisors) < self._concurrency:
+            self._start(job)
+        else:
+            self._waiting.append(job)
+
+    def _start(self, job: Job) -> None:
+        job.task = job.loop.create_task(_without_exit(job))
+        self.started[job.task] = job.evaluator
+        job.task.add_done_callback(self._forget)
+        self._supervisors.add(job.loop.create_task(self._supervise(job, job.task)))
+
+    def _forget(self, task: asyncio.Task[Any]) -> None:
+        self.started.pop(task, None)
+        if not task.cancelled():
+            task.exception()  # or asyncio complains on the host's stderr
+
+    async def _supervise(self, job: Job, task: asyncio.Task[Any]) -> None:
+        try:
+            outcome = await self._outcome(job, task)
+        finally:
+            self._supervisors.discard(asyncio.current_task())
+        while self._waiting and len(self._supervisors) < self._concurrency:
+            waiting = self._waiting.popleft()
+            if waiting.done is not None:
+                self._start(waiting)
+        self._complete(job, outcome)
+
+    async def _outcome(self, job: Job, task: asyncio.Task[Any]) -> Outcome:
+        began = time.monotonic()
+        await asyncio.wait({task}, timeout=job.limit_s)
+        if not task.done() and time.monotonic() - began - job.limit_s > _STOOD_STILL_S:
+            # The process was stopped, or its loop blocked: what arrived for the evaluation meanwhile is not read yet.
+            await asyncio.wait({task}, timeout=min(job.limit_s, _GRACE_S))
+        overran = not task.done()
+        if overran:
+            task.cancel("timeout")  # a judge tells it by this text from a caller that gave up
+            await asyncio.wait({task}, timeout=_CANCEL_S)
+        job.seconds = time.monotonic() - began
+        if overran:
+            if not task.done():
+                job.state.strike("it overran its time limit and ignored its cancellation")
+            return job.timeout()
+        if task.cancelled():
+            return EvaluationError("the evaluator cancelled itself", error_type="cancelled")
+        return task.exception() or task.result()
 
 
-class _OfLoop(NamedTuple):
-    """What belongs to one event loop."""
-
-    deliveries: Deliveries
-    tasks: Tasks
-
-
-def _deliver(job: Job, outcome: Outcome) -> None:
-    assert job.deliveries is not None
-    job.deliveries.put(job, outcome)
+async def _without_exit(job: Job) -> Any:
+    try:
+        return await job.work()
+    except SystemExit:  # asyncio would let it end the loop
+        raise EvaluationError("SystemExit", error_type="SystemExit") from None
 
 
 _EXECUTORS: weakref.WeakSet[Executor] = weakref.WeakSet()
@@ -250,4 +279,5 @@ _EXECUTORS: weakref.WeakSet[Executor] = weakref.WeakSet()
 def forget_processes() -> None:
     """At the process's exit, when nothing more is evaluated: the fork servers end with this process."""
     for executor in list(_EXECUTORS):
-        executor.leave_processes()
+        if executor._supervisor is not None:
+            executor._supervisor.leave()

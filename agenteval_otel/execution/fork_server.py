@@ -1,10 +1,4 @@
-"""The fork server, which imports everything once and forks the worker process; and that worker process.
-
-The fork server has one thread and never evaluates, so it can fork safely at any time. It answers one request at a time:
-``["load", number, recipe]`` with a problem or an empty text, ``["fork"]`` with the worker's process id and the host's
-end of its socket, and ``["end"]`` once the worker is gone. It ends when the host's end of its own socket is closed or
-its parent is another process: however the host ended, nothing of it stays.
-"""
+"""The fork server, which imports everything once and forks the worker process; and that worker process."""
 
 from __future__ import annotations
 
@@ -25,8 +19,7 @@ from agenteval_otel.capture.calls import CURRENT, EVALUATING
 from agenteval_otel.errors import EvaluationError
 from agenteval_otel.evaluators.base import Evaluator
 from agenteval_otel.execution.jobs import Awaits, result_of_plain
-from agenteval_otel.execution.portable import load_evaluator, with_environment
-from agenteval_otel.execution.wire import encode_answer, line
+from agenteval_otel.execution.wire import encode_answer, line, load_evaluator, with_environment
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput
 from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.runtime.reentrancy import mark_process
@@ -61,8 +54,6 @@ def main() -> None:
 
 
 class ForkServer:
-    """Loads evaluators, forks a worker and ends it."""
-
     def __init__(self, host: socket.socket) -> None:
         self._host = host
         self._evaluators: Evaluators = {}
@@ -76,7 +67,6 @@ class ForkServer:
         gc.freeze()  # what is here stays: the workers' collectors do not copy its pages
 
     def serve(self) -> None:
-        """Until the host is gone."""
         with contextlib.suppress(OSError):
             self._host.sendall(line(["up"]))
             for request in self._host.makefile("rb"):
@@ -144,10 +134,7 @@ class ForkServer:
 
 
 def work(channel: socket.socket, evaluators: Evaluators) -> None:
-    """Be the worker process: evaluate one job after the other until the host is gone.
-
-    Each answer is sent as soon as it is there: an evaluation that hangs holds up no other's.
-    """
+    """Be the worker process: each answer is sent as soon as it is there, so one that hangs holds up no other's."""
     mark_process()  # monitored functions that evaluators call are not evaluated
     channel.sendall(line(["ready"]))
     reader = channel.makefile("rb", buffering=1 << 18)
@@ -180,7 +167,6 @@ def _evaluated(
     evaluation_input: EvaluationInput | None,
     criteria: Sequence[EvaluationCriteria] | None,
 ) -> Any:
-    """The results, or what the evaluation raised."""
     if evaluation_input is None:
         return EvaluationError("the worker process cannot read its input", error_type="invalid_input")
     if criteria is None:
@@ -191,10 +177,7 @@ def _evaluated(
         try:
             context = contextvars.Context()
             context.run(CURRENT.set, EVALUATING)  # what it calls of monitored handlers is not evaluated
-            evaluation = evaluator.evaluate(
-                evaluation_input, evaluation_input.criteria if criteria is None else criteria
-            )
-            outcome = context.run(result_of_plain, evaluation)
+            outcome = context.run(result_of_plain, evaluator.evaluate(evaluation_input, criteria))
         except Awaits:
             outcome = EvaluationError("an evaluator in a worker process must not await", error_type="awaits")
         except BaseException as error:
@@ -212,7 +195,6 @@ def _take_signals() -> None:
 
 
 def _die_with_parent() -> Any:
-    """The call that lets a worker die with the fork server, where there is one."""
     if sys.platform != "linux":
         return None
     try:

@@ -1,16 +1,17 @@
-"""Supervisor: a thread that has evaluations done in a worker process, and sees to it that there is one.
-
-The jobs that wait leave as one batch, and each answer is delivered when it comes. Where none comes within the limit, or
-the worker ends, the evaluation that was under way has failed, and the rest of the batch goes to the next worker.
-"""
+"""The host's side of worker processes: a thread that has evaluations done in one, and sees to it that there is one."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 import os
 import queue
+import re
+import select
+import signal
 import socket
+import sys
 import threading
 import time
 from collections import deque
@@ -18,10 +19,9 @@ from collections.abc import Callable
 from typing import Any
 
 from agenteval_otel.errors import EvaluationError
-from agenteval_otel.execution.jobs import Job, Outcome
-from agenteval_otel.execution.launch import ForkServer, Unavailable, Worker, readable
-from agenteval_otel.execution.portable import NotPortable, RunsHere
-from agenteval_otel.execution.wire import Gone, answer_of, encode_input, line
+from agenteval_otel.execution.jobs import Job
+from agenteval_otel.execution.wire import Gone, Lines, NotPortable, RunsHere, answer_of, encode_input, line
+from agenteval_otel.runtime.masking import is_secret
 from agenteval_otel.runtime.reentrancy import EvaluationThread
 
 _MAX_BATCH, _MAX_BATCH_BYTES = 256, 1 << 20
@@ -32,17 +32,31 @@ _MAX_LOSSES = 2
 _NO_SIGNAL = getattr(socket, "MSG_NOSIGNAL", 0)  # the host may have the default action of SIGPIPE, which ends it
 _MAX_PAUSE_S = 30.0
 _END_S = 1.0
+_ALLOWED = frozenset({
+    "PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "TZ", "TZDIR", "TMPDIR", "TEMP", "TMP", "VIRTUAL_ENV",
+    "CONDA_PREFIX", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMROOT",
+})  # fmt: skip
+_ALLOWED_PREFIXES = ("LC_", "PYTHON")
+_LATER = frozenset({"PYTHONPATH", "PYTHONSTARTUP"})
+"""Not while it boots: a `sitecustomize`, such as that of `opentelemetry-instrument`, would start threads in it."""
+_OWN = {"AGENTEVAL_ENABLED": "false", "OTEL_SDK_DISABLED": "true"}
+_BOOT = (
+    "import json, os, sys; os.closerange(3, 65536); os.nice(10); sys.path[:], later = json.loads(sys.argv.pop()); "
+    "from agenteval_otel.execution.fork_server import main; os.environ.update(later); main()"
+)
+_PYTHON = re.compile(r"(?i)(python|pypy)[\d.]*w?(\.exe)?")
+_BOOT_S, _LOADING_S, _FORKING_S = 60.0, 120.0, 30.0
+_SLICE_S = 0.25
+
+
+class Unavailable(RunsHere):
+    """No worker process can be used here or now; the text says why."""
 
 
 class Supervisor:
-    """The fork server and the worker process of one executor. Nothing is started before the first job.
+    """The fork server and the worker process of one executor. Nothing is started before the first job."""
 
-    Args:
-        deliver: Takes a job and its outcome, from the supervisor's thread; `RunsHere` where it needs another place.
-    """
-
-    def __init__(self, deliver: Callable[[Job, Outcome], None]) -> None:
-        self._deliver = deliver
+    def __init__(self) -> None:
         self._reset()
 
     def _reset(self) -> None:
@@ -60,11 +74,6 @@ class Supervisor:
         return f"<Supervisor {'not started' if self.server is None else 'running'}>"
 
     def submit(self, job: Job) -> None:
-        """Take a job.
-
-        Raises:
-            RuntimeError: No thread can be started now.
-        """
         with self._lock:
             if self._thread is None:
                 thread = EvaluationThread(target=self._run, name="agenteval-supervisor")
@@ -110,7 +119,7 @@ class Supervisor:
         return deque(job for job in jobs if job is not None)
 
     def _serve(self, jobs: deque[Job]) -> None:
-        """Have these jobs done; each of them is delivered whatever happens."""
+        """Have these jobs done; each is delivered whatever happens."""
         while jobs:
             try:
                 server = self._running_server()
@@ -119,9 +128,10 @@ class Supervisor:
                     self._exchange(server, self._worker_for(server, jobs), jobs)
             except (Unavailable, EvaluationError) as error:
                 while jobs:
-                    self._deliver(jobs.popleft(), error)
+                    jobs.popleft().deliver(error)
             except Exception:  # mostly `Gone`
-                self._lose_server()
+                self._end(patience_s=0.0)
+                self._pause()
                 self._blame(jobs)
 
     def _blame(self, jobs: deque[Job]) -> None:
@@ -134,14 +144,13 @@ class Supervisor:
         if job.losses >= _MAX_LOSSES:
             jobs.remove(job)
             job.state.strike("the fork server ended while it was evaluating")
-            self._deliver(job, _crashed("the fork server ended while it was evaluating"))
+            job.deliver(_crashed("the fork server ended while it was evaluating"))
 
     def _running_server(self) -> ForkServer:
         """The fork server, started if there is none.
 
-        Raises:
-            Unavailable: It cannot be started now, or not load what it has to: evaluations may run in a thread.
-            EvaluationError: It ended during an evaluation, which must not run in the host then.
+        Raises `Unavailable` where evaluations may run in a thread, and an `EvaluationError` where they must not: it
+        ended during one.
         """
         if self.server is None:
             if time.monotonic() < self._not_before:
@@ -158,7 +167,7 @@ class Supervisor:
         return self.server
 
     def _load(self, server: ForkServer, jobs: deque[Job]) -> None:
-        """Have the evaluators of these jobs loaded; jobs of those that cannot be loaded run elsewhere."""
+        """Jobs of evaluators that cannot be loaded run elsewhere."""
         for job in list(jobs):
             state = job.state
             if state.number not in server.problems:
@@ -170,7 +179,7 @@ class Supervisor:
                     server.problems[state.number] = "it ends the process that imports it"
             if problem := server.problems[state.number]:
                 jobs.remove(job)
-                self._deliver(job, NotPortable(f"it cannot be loaded in another process ({problem})"))
+                job.deliver(NotPortable(f"it cannot be loaded in another process ({problem})"))
 
     def _worker_for(self, server: ForkServer, jobs: deque[Job]) -> Worker:
         worker = self._worker
@@ -201,7 +210,7 @@ class Supervisor:
             job.seconds = time.monotonic() - began
             jobs.popleft()
             self._failures = 0
-            self._deliver(job, outcome)
+            job.deliver(outcome)
             if self._worker is None:
                 return
 
@@ -215,12 +224,12 @@ class Supervisor:
                 break
             if quarantined := job.state.quarantine():  # since it began to wait
                 jobs.remove(job)
-                self._deliver(job, quarantined)
+                job.deliver(quarantined)
                 continue
             try:
                 message = None if job.done is None else _message(job, before)
             except Exception:
-                self._deliver(job, RunsHere())
+                job.deliver(RunsHere())
                 message = None
             if message is None:
                 jobs.remove(job)
@@ -235,12 +244,9 @@ class Supervisor:
         return len(messages)
 
     def _answer(self, worker: Worker, job: Job, *, has_more: bool) -> Any:
-        """The answer to a job.
+        """The answer to a job; raises `Gone` where the worker has ended, and the time-out of the job.
 
-        Raises:
-            Gone: The worker has ended.
-            EvaluationError: The job overran its limit. The worker runs at the lowest priority: while it waits for the
-                processor it gets up to four times the limit.
+        The worker runs at the lowest priority: while it waits for the processor it gets up to four times the limit.
         """
 
         def wait() -> bool:
@@ -268,12 +274,8 @@ class Supervisor:
             worker.channel.close()
             server.end_worker()
 
-    def _lose_server(self) -> None:
-        """The fork server ended, or does not answer: the next one is started at once, later ones after a pause."""
-        self._end(patience_s=0.0)
-        self._pause()
-
     def _pause(self) -> None:
+        """The next fork server is started at once, later ones after a pause."""
         self._failures += 1
         pause_s = 0.0 if self._failures == 1 else min(_MAX_PAUSE_S, 2.0 ** min(self._failures - 2, 10))
         self._not_before = max(self._not_before, time.monotonic() + pause_s)
@@ -288,11 +290,7 @@ class Supervisor:
 
 
 def _message(job: Job, before: Job | None) -> bytes:
-    """A job as three lines (see `wire`).
-
-    Raises:
-        Exception: Its input has no JSON form.
-    """
+    """A job as three lines (see `wire`); raises where its input has no JSON form."""
     criteria, encoded = b"", b""
     if before is None or job.evaluation_input is not before.evaluation_input:
         encoded = encode_input(job.evaluation_input)
@@ -305,3 +303,152 @@ def _message(job: Job, before: Job | None) -> bytes:
 
 def _crashed(message: str) -> EvaluationError:
     return EvaluationError(message, error_type="crashed")
+
+
+class Worker:
+    """A worker process, the numbers of the `evaluators` that it knows, and the CPU seconds of its last answer."""
+
+    def __init__(self, pid: int, channel: socket.socket, evaluators: set[int]) -> None:
+        self.pid, self.channel, self.evaluators = pid, channel, evaluators
+        self.lines, self.cpu_s = Lines(channel), 0.0
+
+    def wait_until_ready(self) -> None:
+        if self.lines.read(lambda: readable(self.channel, _FORKING_S)) is None:
+            raise Gone
+
+    def is_starved(self, limit_s: float) -> bool:
+        """Whether it waits for the processor, or is stopped, and used less than half of the limit; seen on Linux."""
+        try:
+            with open(f"/proc/{self.pid}/stat", "rb") as file:
+                state, *fields = file.read().rpartition(b")")[2].split()
+        except OSError:
+            return False
+        used_s = (int(fields[10]) + int(fields[11])) / os.sysconf("SC_CLK_TCK") - self.cpu_s
+        return state in (b"R", b"T") and used_s < limit_s / 2
+
+
+class ForkServer:
+    """The fork server as the host sees it. A request blocks until it is answered, and raises `Gone` where it is not.
+
+    `problems` says why evaluators could not be loaded, by the numbers of all that were tried; empty where they were.
+    Making one raises `Unavailable` without a Python or fork, and OSError where no descriptor or process is left.
+    """
+
+    def __init__(self) -> None:
+        python = _python()
+        ours, theirs = socket.socketpair()
+        try:
+            self.pid = _spawn(python, theirs.fileno())
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        ours.settimeout(None)
+        self.channel = ours
+        self.problems: dict[int, str] = {}
+        self._lines = Lines(ours)
+
+    def wait_until_up(self) -> None:
+        self._answer(_BOOT_S)  # it imports what every worker needs
+
+    def load(self, number: int, recipe: bytes) -> None:
+        self._send(b'["load",%d,%b]\n' % (number, recipe))
+        self.problems[number] = self._answer(_LOADING_S)
+
+    def fork(self) -> Worker:
+        self._send(line(["fork"]))
+        if not readable(self.channel, _FORKING_S):
+            raise Gone
+        data, descriptors, _, _ = socket.recv_fds(self.channel, 4096, 1)
+        if not data or not descriptors:
+            raise Gone
+        channel = socket.socket(fileno=descriptors[0])
+        channel.settimeout(None)  # whatever the host's default is
+        loaded = {number for number, problem in self.problems.items() if not problem}
+        return Worker(json.loads(data)[0], channel, loaded)
+
+    def end_worker(self) -> None:
+        self._send(line(["end"]))
+        self._answer(_FORKING_S)
+
+    def end(self, patience_s: float = 0.0) -> None:
+        """Close its socket, so that it ends; kill it if it does not; leave no zombie. Blocks until then."""
+        self.channel.close()
+        if not self._ends_within(patience_s):
+            with contextlib.suppress(OSError):
+                os.kill(self.pid, signal.SIGKILL)
+            self._ends_within(10.0)  # the lowest priority may have to wait even for its end
+
+    def _send(self, message: bytes) -> None:
+        try:
+            self.channel.sendall(message, getattr(socket, "MSG_NOSIGNAL", 0))
+        except OSError:
+            raise Gone from None
+
+    def _answer(self, limit_s: float) -> Any:
+        answer = self._lines.read(lambda: readable(self.channel, limit_s))
+        if answer is None:
+            raise Gone
+        return answer[0]
+
+    def _ends_within(self, patience_s: float) -> bool:
+        deadline = time.monotonic() + patience_s
+        with contextlib.suppress(ChildProcessError):  # reaped by the host: the number may be another process's by now
+            while os.waitpid(self.pid, os.WNOHANG)[0] == 0:
+                if time.monotonic() >= deadline:
+                    return False
+                time.sleep(0.002)
+        return True
+
+
+def readable(channel: socket.socket, limit_s: float, gives_up: Callable[[], bool] = lambda: False) -> bool:
+    """Whether something arrives within the limit; time in which this process stood still does not count."""
+    poll = select.poll()
+    poll.register(channel, select.POLLIN)
+    waited_s = 0.0
+    while True:
+        slice_s, began = min(_SLICE_S, max(0.0, limit_s - waited_s)), time.monotonic()
+        if poll.poll(slice_s * 1000):
+            return True
+        waited_s += min(time.monotonic() - began, 2 * _SLICE_S)
+        if waited_s >= limit_s or gives_up():
+            return False
+
+
+def _python() -> str:
+    """A Python of this version: the running program may be none (uWSGI, a program that embeds Python)."""
+    if not (hasattr(os, "fork") and hasattr(os, "posix_spawn")):
+        raise Unavailable("this platform cannot fork")
+    if getattr(sys, "frozen", False):
+        raise Unavailable("the program is frozen, and its modules are where no other Python finds them")
+    own = sys.executable or ""
+    if _PYTHON.fullmatch(os.path.basename(own)):
+        return own
+    for folder in (sys.exec_prefix, sys.base_exec_prefix):
+        other = os.path.join(folder, "bin", f"python{sys.version_info[0]}.{sys.version_info[1]}")
+        if os.access(other, os.X_OK):
+            return other
+    raise Unavailable("no Python interpreter is known that could be started")
+
+
+def _spawn(python: str, descriptor: int) -> int:
+    """Start it with the descriptor as standard input and nothing else of ours; its process."""
+    environment = {
+        name: value for name, value in os.environ.items()
+        if (name in _ALLOWED or name.startswith(_ALLOWED_PREFIXES)) and name not in _LATER and not is_secret(name)
+    }  # fmt: skip
+    path = [part or os.getcwd() for part in sys.path if isinstance(part, str)]
+    later = json.dumps([path, {name: os.environ[name] for name in sorted(_LATER) if name in os.environ}])
+    flags = ["-P", "-W", "ignore", *(["-O"] * sys.flags.optimize), *(["-X", "utf8"] if sys.flags.utf8_mode else [])]
+    actions = [
+        (os.POSIX_SPAWN_DUP2, descriptor, 0),
+        (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
+        (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0),
+    ]
+    # A group of its own: an interrupt at the terminal is for the host. No session of its own: on Linux that would be
+    # a scheduling group of its own too, in which the lowest priority means nothing to the host.
+    return os.posix_spawn(
+        python, [python, *flags, "-c", _BOOT, later], environment | _OWN, file_actions=actions, setpgroup=0,
+        setsigmask=(), setsigdef=(signal.SIGINT, signal.SIGTERM, signal.SIGCHLD, signal.SIGPIPE),
+    )  # fmt: skip

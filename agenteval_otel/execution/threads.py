@@ -1,9 +1,4 @@
-"""Threads: a bounded number of daemon threads that evaluations run on, one after the other.
-
-Mostly there is one thread. When its evaluation takes long, those behind it go to a fresh one. A thread cannot be
-stopped: one whose evaluation overran its limit is abandoned, and ends when that evaluation comes back. In a host's
-process a thread rests after each evaluation that computes, as it shares the host's interpreter.
-"""
+"""Threads: a bounded number of daemon threads that evaluations run on, one after the other."""
 
 from __future__ import annotations
 
@@ -13,7 +8,6 @@ import contextvars
 import queue
 import threading
 import time
-from collections.abc import Callable
 from typing import Any
 
 from agenteval_otel.errors import EvaluationError
@@ -31,15 +25,14 @@ _BACKLOG = 32
 
 
 class Threads:
-    """The queue and its threads. `submit` and the time limits belong to the thread of an event loop.
+    """The queue and its threads, mostly one. When its evaluation takes long, those behind it go to a fresh one.
 
-    Args:
-        deliver: Takes outcomes, from any thread.
-        rests: After an evaluation a thread rests so long that it uses `CPU_SHARE` of a core.
+    A thread whose evaluation overran its limit is abandoned. With `rests` one uses `CPU_SHARE` of a core at most, as it
+    shares the host's interpreter. `submit` belongs to the thread of an event loop.
     """
 
-    def __init__(self, deliver: Callable[[Job, Outcome], None], *, rests: bool) -> None:
-        self.deliver, self.rests = deliver, rests
+    def __init__(self, *, rests: bool) -> None:
+        self.rests = rests
         self.jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self.closing = threading.Event()
         self._lock = threading.RLock()  # a signal handler may close what its own thread submits to
@@ -52,11 +45,6 @@ class Threads:
         return f"<Threads {len(self._threads)}>"
 
     def submit(self, job: Job) -> None:
-        """Take a job.
-
-        Raises:
-            RuntimeError: No thread can be started now.
-        """
         job.context = contextvars.copy_context()
         with self._lock:
             if not any(thread.is_alive() for thread in self._threads):
@@ -94,7 +82,6 @@ class Threads:
         self._timer = self._loop.call_later(max(0.01, self._shortest_s), self._look, self._loop)
 
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:
-        """See whether evaluations overran their limits, and whether some wait behind a long one."""
         if loop is not self._loop:
             return  # a loop that was replaced came back
         now, slow, busy = time.monotonic(), 0, 0
@@ -104,7 +91,10 @@ class Threads:
                 continue
             job, began = running
             if now - began >= job.limit_s:
-                self._abandon(thread, job)
+                with self._lock, contextlib.suppress(ValueError):
+                    self._threads.remove(thread)
+                job.state.strike("it overran its time limit")
+                job.deliver(job.timeout())
             else:
                 busy += 1
                 slow += now - began >= LOOK_AHEAD_S
@@ -115,16 +105,8 @@ class Threads:
         if busy or not self.jobs.empty():
             self._set_timer()
 
-    def _abandon(self, thread: _Thread, job: Job) -> None:
-        with self._lock, contextlib.suppress(ValueError):
-            self._threads.remove(thread)
-        job.state.strike("it overran its time limit")
-        self.deliver(job, job.timeout())
-
 
 class _Thread(EvaluationThread):
-    """One thread of a pool."""
-
     def __init__(self, pool: Threads) -> None:
         super().__init__(target=contextvars.Context().run, args=(self._work,), name="agenteval-evaluator")
         self._pool = pool
@@ -158,7 +140,7 @@ class _Thread(EvaluationThread):
         job.cpu_s, job.seconds = time.thread_time() - cpu_began, time.monotonic() - began
         if self._pool.rests:
             job.seconds = max(job.seconds, job.cpu_s / CPU_SHARE)  # the rest holds up those behind it as well
-        self._pool.deliver(job, outcome)
+        job.deliver(outcome)
 
     def _result(self, job: Job) -> Any:
         if not job.state.in_own_loop:

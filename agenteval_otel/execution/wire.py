@@ -1,27 +1,33 @@
-"""What passes between this process and a worker process: lines of JSON; nothing in them can be executed.
+"""What passes between this process and a worker process: evaluators as recipes, and lines of JSON that execute nothing.
 
 A batch is the number of its jobs as a line, and then three lines for each job: the evaluator's number, the criteria
 (``null``: the input's own) and the input; an empty line stands for the same as in the job before. An answer is
-``[cpu_s, kind, body]``: the worker's CPU seconds so far, and results as lists of field values, or an exception as its
-class's name, ``error_type`` and text. The host sees what it would have seen inline.
+``[cpu_s, kind, body]``: the worker's CPU seconds so far, and results as lists of field values or an exception.
 """
 
 from __future__ import annotations
 
 import functools
 import json
+import os
+import re
+import runpy
 import socket
-from collections.abc import Callable
+import sys
+import types
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from pydantic import TypeAdapter
 
 from agenteval_otel.errors import EvaluationError, EvaluationSkipped
+from agenteval_otel.evaluators.base import MAIN, Evaluator, importable, imported
 from agenteval_otel.models import EvaluationInput, EvaluationResult
 
 _MAX_ANSWER_BYTES = 4 * 1024 * 1024
 _MAX_MESSAGE = 64 * 1024
-_RESULTS, _OTHER, _FAILED, _SKIPPED = "results", "other", "failed", "skipped"
+_RESULTS, _FAILED, _SKIPPED = "results", "failed", "skipped"
 _ANY: TypeAdapter[Any] = TypeAdapter(Any)
 _FIELDS = tuple(name for name in EvaluationResult.model_fields if name != "judgement")
 
@@ -31,22 +37,15 @@ class Gone(Exception):
 
 
 def line(message: Any) -> bytes:
-    """A message as a line of JSON."""
     return json.dumps(message, separators=(",", ":"), default=_plain).encode() + b"\n"
 
 
 class Lines:
-    """The messages that arrive at a socket."""
-
     def __init__(self, channel: socket.socket) -> None:
         self._channel, self._buffer = channel, bytearray()
 
     def read(self, wait: Callable[[], bool]) -> Any:
-        """The next message; None where there is none and `wait`, which waits for the socket, returns False.
-
-        Raises:
-            Gone: See there.
-        """
+        """The next message; None where there is none and `wait` for the socket returns False. Raises `Gone`."""
         while (end := self._buffer.find(b"\n")) < 0:
             if not wait():
                 return None
@@ -63,11 +62,6 @@ class Lines:
 
 
 def decoded(message: bytes) -> list[Any]:
-    """A line as a message.
-
-    Raises:
-        Gone: It is not a list in JSON.
-    """
     try:
         values = json.loads(message)
     except (ValueError, RecursionError):
@@ -78,11 +72,6 @@ def decoded(message: bytes) -> list[Any]:
 
 
 def encode_input(evaluation_input: EvaluationInput) -> bytes:
-    """The input as JSON.
-
-    Raises:
-        Exception: It holds what has no JSON form.
-    """
     return evaluation_input.__pydantic_serializer__.to_json(evaluation_input, exclude_unset=True)
 
 
@@ -103,8 +92,6 @@ def answer_of(kind: Any, body: Any) -> Any:
     try:
         if kind == _RESULTS:
             return [EvaluationResult.model_validate(dict(zip(_FIELDS, values, strict=True))) for values in body]
-        if kind == _OTHER:
-            return None  # refused like every value that is no list of results
         name, error_type, message = str(body[0]), body[1], str(body[2])
         if kind == _SKIPPED:
             return EvaluationSkipped(message)
@@ -120,7 +107,7 @@ def _encoded(outcome: Any) -> tuple[str, Any]:
     if isinstance(outcome, BaseException):
         return _encoded_error(outcome)
     if not isinstance(outcome, list) or not all(isinstance(result, EvaluationResult) for result in outcome):
-        return _OTHER, None
+        return _encoded_error(EvaluationError("expected a list of EvaluationResult", error_type="invalid_result"))
     return _RESULTS, [_values(result) for result in outcome]
 
 
@@ -156,3 +143,93 @@ class _Raised(Exception):
 @functools.lru_cache(maxsize=256)
 def _named(name: str, root: type[Any]) -> type[Any]:
     return type(name, (root,), {"__module__": __name__})
+
+
+class RunsHere(Exception):
+    """The evaluation cannot run in a worker process: it runs in a thread of this process."""
+
+
+class NotPortable(RunsHere):
+    """The evaluator cannot be made again in another process; the text says why."""
+
+
+def serialize_evaluator(evaluator: Evaluator) -> dict[str, Any]:
+    """What `load_evaluator` needs to make an equal evaluator in another process, in JSON; raises `NotPortable`."""
+    kind = type(evaluator)
+    try:
+        place = importable(kind)
+        fields = evaluator.to_child()
+        again = kind.from_child(fields)
+    except Exception as error:
+        # Our own words name types and modules; what others raise may quote their configuration.
+        raise NotPortable(
+            str(error) if type(error) is LookupError else f"{type(error).__name__} in its fields"
+        ) from None
+    if again != evaluator or again.fingerprint != evaluator.fingerprint:
+        raise NotPortable("its fields hold something that is not in its dump")
+    function = fields.get("function")
+    of_main = place[0] == MAIN or (isinstance(function, tuple | list) and MAIN in function)
+    return {
+        "place": place, "fields": fields, "fingerprint": evaluator.fingerprint, "main": _main() if of_main else None,
+        "environment": {name: os.environ[name] for name in kind.child_environment if name in os.environ},
+    }  # fmt: skip
+
+
+def load_evaluator(recipe: Mapping[str, Any]) -> Evaluator:
+    """The evaluator of a recipe, in another process; raises whatever its module or its class raises."""
+    if recipe["main"] is not None:
+        _load_main(recipe["main"])
+    evaluator: Evaluator = imported(*recipe["place"]).from_child(recipe["fields"])
+    # A function of the program itself has another module's name here; its results are signed as they are there.
+    evaluator.__dict__["fingerprint"] = recipe["fingerprint"]
+    evaluator.prepare()
+    return evaluator
+
+
+@contextmanager
+def with_environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set variables for a while: only this evaluator sees its own, and only while it runs."""
+    if not variables:
+        yield
+        return
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def _main() -> dict[str, str]:
+    """How the program's own file can be loaded without running it."""
+    main = sys.modules.get(MAIN)
+    spec, path = getattr(main, "__spec__", None), getattr(main, "__file__", None)
+    if not isinstance(path, str) or not path.endswith(".py"):
+        raise NotPortable("it is defined in a program without a file of its own")
+    try:
+        with open(path, "rb") as file:
+            has_guard = re.search(rb"^if __name__ == ['\"]__main__['\"]", file.read(), re.MULTILINE)
+    except OSError:
+        raise NotPortable("it is defined in a program whose file cannot be read") from None
+    if not has_guard:
+        raise NotPortable('it is defined in a program without `if __name__ == "__main__":`')
+    name = getattr(spec, "name", None)
+    return {"module": name} if isinstance(name, str) else {"path": os.path.abspath(path)}
+
+
+def _load_main(main: Mapping[str, str]) -> None:
+    """Load the program's file under another name, so that what is only for the program itself does not run."""
+    if "__mp_main__" in sys.modules:
+        return
+    module = types.ModuleType("__mp_main__")
+    sys.modules[MAIN] = sys.modules["__mp_main__"] = module
+    if "module" in main:
+        names = runpy.run_module(main["module"], run_name="__mp_main__", alter_sys=True)
+    else:
+        names = runpy.run_path(main["path"], run_name="__mp_main__")
+    module.__dict__.update(names)
+    sys.modules[MAIN] = sys.modules["__mp_main__"] = module

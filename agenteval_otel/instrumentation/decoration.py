@@ -10,8 +10,7 @@ from agenteval_otel.capture.text import clean
 from agenteval_otel.compat import load_evaluators
 from agenteval_otel.config.process import default_pipeline
 from agenteval_otel.config.settings import load_sampler, load_storage
-from agenteval_otel.engine.handler import HandlerOptions, HandlerSettings
-from agenteval_otel.engine.stages import check_escalation
+from agenteval_otel.engine.handler import HandlerOptions, HandlerSettings, check_escalation
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Evaluator
 from agenteval_otel.instrumentation.handler import Handler

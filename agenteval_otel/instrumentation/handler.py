@@ -22,8 +22,7 @@ from opentelemetry.trace import SpanContext
 
 from agenteval_otel.capture.calls import CURRENT, EVALUATING, Arguments, CapturedCall, fresh_call
 from agenteval_otel.config.process import follow
-from agenteval_otel.engine.handler import HandlerSettings
-from agenteval_otel.engine.model_parts import log_problems
+from agenteval_otel.engine.handler import HandlerSettings, log_problems
 from agenteval_otel.instrumentation.scope import PLAIN, SCOPE, SPAN_KEY, Scope, current_context
 from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.pipeline.pipeline import OPEN_SPAN_BYTES

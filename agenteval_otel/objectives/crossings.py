@@ -20,9 +20,8 @@ from agenteval_otel.capture.text import clean
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models import SpanReference
 from agenteval_otel.models.value import Value
-from agenteval_otel.runtime.event_loop import new_loop
 from agenteval_otel.runtime.reentrancy import EvaluationThread, in_sub_interpreter
-from agenteval_otel.runtime.worker import Worker
+from agenteval_otel.runtime.worker import Worker, new_loop
 
 MAX_WAITING = 256
 _GRACE_S = 0.25

@@ -1,4 +1,4 @@
-"""The pool's worker: the background thread, with its own event loop, started in an empty context."""
+"""The pool's background thread, with its own event loop, started in an empty context."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, Final, Protocol
 
-from agenteval_otel.pipeline.daemon_executor import DaemonExecutor
-from agenteval_otel.pipeline.dispatcher import Process
-from agenteval_otel.runtime.event_loop import new_loop
+from agenteval_otel.pipeline.dispatcher import DaemonExecutor, Process
 from agenteval_otel.runtime.reentrancy import EVALUATION, EvaluationScope, EvaluationThread
+from agenteval_otel.runtime.worker import new_loop
 from agenteval_otel.semconv import PIPELINE_FAILED
 
 _END_S = 1.0
@@ -24,12 +23,11 @@ _END_S = 1.0
 _WORK_S, _FULL_WORK_S, _REST_S = 5e-4, 2e-3, 5e-5
 MAX_LIST: Final = 32
 _TICK_S, _ROOM_AGAIN_S, _BIRTH_EVERY_S = 0.25, 0.002, 0.1
-# While calls come in, the worker looks for them by itself this often, for so long after the last one: to wake it costs
+# While calls come in, the thread looks for them by itself this often, for so long after the last one: to wake it costs
 # the caller a write to a pipe, and a thread that wants the interpreter at once.
 _LOOK_EVERY_S: Final = 0.05
 _LOOK_FOR_S: Final = 1.0
 _LEFT_BEHIND: deque[asyncio.Task[Any]] = deque(maxlen=256)
-
 
 Entry = tuple[Any, int]
 """A call in the queue and its bytes; a plain tuple, which the caller's thread makes without calling a function."""
@@ -40,17 +38,15 @@ class _Superseded(BaseException):
 
 
 class Marker:
-    """Put into the queue by a flush: set when all that stood before it is settled."""
+    """Put into the queue by a flush: `reached` when all that stood before it is settled."""
 
     def __init__(self) -> None:
         self.reached = threading.Event()
 
 
 class Pool(Protocol):
-    """The pool, as its worker knows it."""
-
     queue: deque[Entry | Marker]
-    worker: BackgroundThread | None
+    thread: BackgroundThread | None
     not_before: float
     process: Process | None
     has_room: Callable[[], bool]
@@ -64,7 +60,7 @@ class Pool(Protocol):
     def take_back(self, entries: Sequence[Entry]) -> None: ...
 
 
-class BackgroundThread:
+class BackgroundThread(EvaluationThread):
     """Takes calls from the pool's queue and has them processed, a list at a time.
 
     It survives whatever evaluations do: an exception of one call settles that call, one that reaches the loop restarts
@@ -72,14 +68,13 @@ class BackgroundThread:
 
     Attributes:
         beat: Monotonic seconds of the last sign of life.
-        superseded: Another worker took over; this one ends when it comes back.
-        failed: It has no event loop, and has ended.
+        superseded: Another thread took over; this one ends when it comes back.
         looking: A timer will have it look at the queue: no call has to wake it.
-        running: What is under evaluation, by the task or future that is waited for.
-        markers: Those that wait for what is under evaluation.
+        running: What is under evaluation, by the future that is waited for; `markers` wait for it.
     """
 
     def __init__(self, pool: Pool) -> None:
+        super().__init__(target=contextvars.Context().run, args=(self._run,), name="agenteval-background")
         self._pool, self._queue = pool, pool.queue
         self.running: dict[asyncio.Future[str], Entry] = {}
         self.sleeping = self.superseded = self.failed = False
@@ -93,7 +88,6 @@ class BackgroundThread:
         self._work_s = _WORK_S
         self._loop: asyncio.AbstractEventLoop | None = None
         self._awake: asyncio.Event | None = None
-        self.thread = EvaluationThread(target=contextvars.Context().run, args=(self._run,), name="agenteval-background")
 
     def __repr__(self) -> str:
         return f"<BackgroundThread running={len(self.running)} {'asleep' if self.sleeping else 'awake'}>"
@@ -113,7 +107,7 @@ class BackgroundThread:
             loop.call_soon_threadsafe(self._rise, after_s, context=contextvars.Context())
 
     def close(self, *, at_once: bool = False) -> None:
-        """Ask the worker to end when the queue is empty; `at_once` without what is still under evaluation."""
+        """Ask it to end when the queue is empty; `at_once` without what is still under evaluation."""
         self._closing = True
         self.superseded = self.superseded or at_once
         self.wake(linger=False)
@@ -123,7 +117,6 @@ class BackgroundThread:
         return bool(self._present) or bool(self.running) or (not self.sleeping and bool(self._queue))
 
     def under_way(self) -> list[Entry]:
-        """What this worker has begun and not ended."""
         return [*list(self._present.values()), *list(self.running.values())]
 
     def present_task(self) -> Any:
@@ -142,11 +135,11 @@ class BackgroundThread:
         try:
             loop = new_loop()
         except Exception:
-            # No file descriptor is left, or the host's policy raises: a later call tries again.
+            # No file descriptor is left, or the host's policy raises: this thread ends, a later call tries again.
             self._pool.not_before = time.monotonic() + _BIRTH_EVERY_S
             self.failed = True
-            if self._pool.worker is self:
-                self._pool.worker = None
+            if self._pool.thread is self:
+                self._pool.thread = None
             return
         loop.set_debug(False)  # the host's debug mode is about the host's loop; here it would warn on its stderr
         loop.set_default_executor(DaemonExecutor())
@@ -201,7 +194,6 @@ class BackgroundThread:
                 timer.cancel()
 
     def _expects_calls(self) -> bool:
-        """Whether calls came lately: then a timer looks at the queue, and no call has to wake the loop."""
         lately = time.monotonic() - self._last_call < _LOOK_FOR_S
         return lately and not self._closing and self._pool.linger_s > 0
 
@@ -214,7 +206,6 @@ class BackgroundThread:
         return min(_TICK_S, self._pool.stall_s / 4) if self.running else None
 
     def _work_off(self) -> None:
-        """Process a list of calls, with rests."""
         queue, taken = self._queue, self._present
         most = min(MAX_LIST, self._pool.concurrency - len(self.running))
         while queue and len(taken) < most:
@@ -248,7 +239,6 @@ class BackgroundThread:
         self._pool.on_work(len(calls), self.beat - began - self._idle_s)
 
     def _pause(self) -> None:
-        """Called by the processing between two steps."""
         if self.superseded:
             raise _Superseded
         self.beat = now = time.monotonic()

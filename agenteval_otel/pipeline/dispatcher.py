@@ -1,23 +1,23 @@
-"""Contract of dispatchers: where evaluations run, and the simplest one.
-
-A dispatcher takes captured calls, has each processed once and settles it once, whatever happens to it: with the outcome
-of the processing, as dropped, or as failed.
-"""
+"""Contract of dispatchers, which settle each call once; the simplest one; and the threads of their loops."""
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property
 from typing import Any, Protocol
 
 from agenteval_otel.components import Component
 from agenteval_otel.engine.live import Done
-from agenteval_otel.pipeline.daemon_executor import DaemonExecutor
-from agenteval_otel.runtime.reentrancy import EvaluationThread
+from agenteval_otel.runtime.reentrancy import EVALUATION, EvaluationThread
+from agenteval_otel.runtime.worker import Worker, settle
 from agenteval_otel.semconv import DROPPED_SHUTDOWN, PIPELINE_FAILED
 
+MAX_THREADS = 8
+_MAX_WAITING = 10_000
+_IDLE_S = 5.0
 Process = Callable[[Sequence[Any], Done, Callable[[], None]], None]
 """Evaluates a list of captured calls: `done` takes each, once. Between two steps it calls the third argument, which
 lets other threads have the interpreter, and may raise to end a thread that another one has replaced."""
@@ -29,11 +29,7 @@ class Stall(Protocol):
     """What to do when the background thread is held up; called on the watchdog's thread."""
 
     def blame(self, task: Any, held_s: float, thread_id: int) -> Any:
-        """Find, log and move what holds the thread for so long; returns it, where it is an evaluator.
-
-        Args:
-            task: The task that was running on the thread's event loop, where that is known.
-        """
+        """Find, log and move what holds the thread for so long; returns it, where it is an evaluator."""
 
     def take_over(self, call: Any, blamed: Any, held_s: float) -> bool:
         """Make a call that was under way ready to be processed again; False settles it as failed."""
@@ -54,8 +50,6 @@ class Dispatcher(Component, contract="dispatcher"):
         """Set what is done with calls; starts no thread yet.
 
         Args:
-            process: Evaluates a list of calls.
-            settle: Takes its outcome.
             has_room: Whether the next call may be processed now; asked again a few milliseconds later.
             on_work: Takes the number of calls that were processed in a row, and the seconds that took.
             on_stall: Asked when the background thread is held up.
@@ -75,10 +69,7 @@ class Dispatcher(Component, contract="dispatcher"):
         raise NotImplementedError
 
     def retire(self) -> None:
-        """Let go of what waits for calls: none are expected any more; those that were taken are still processed.
-
-        Returns at once. A call that comes nevertheless is taken as before.
-        """
+        """Let go of what waits for calls, at once: none are expected any more. One that comes is taken as before."""
 
     def state(self) -> dict[str, int]:
         """Gauges of the queue: ``size`` in calls, of which ``waiting`` have not begun, ``bytes`` and ``max_bytes``."""
@@ -159,3 +150,39 @@ def _run_to_end(work: Coroutine[Any, Any, str]) -> str:
     thread.start()
     thread.join()
     return outcome[0] if outcome else PIPELINE_FAILED
+
+
+class DaemonExecutor(ThreadPoolExecutor):
+    """At most eight daemon threads of an event loop: for name look-ups, and `asyncio.to_thread` in evaluators.
+
+    The standard library's executor refuses work while the interpreter ends, when the last evaluations are delivered,
+    and the exit waits for its threads. It is one by its type only, as asyncio takes no other kind for a loop's own.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(MAX_THREADS)
+        self._worker = Worker(
+            "agenteval-executor", max_waiting=_MAX_WAITING, idle_s=_IDLE_S, max_threads=MAX_THREADS,
+            thread_class=EvaluationThread,
+        )  # fmt: skip
+        self._closed = False
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Run a function on one of the threads; raises RuntimeError where it was shut down, or too much waits."""
+        future: Future[Any] = Future()
+        evaluation = EVALUATION.get()
+
+        def call() -> Any:
+            EVALUATION.set(evaluation)  # of the whole context this alone comes along
+            return fn(*args, **kwargs)
+
+        if self._closed:
+            raise RuntimeError("cannot schedule new futures after shutdown")
+        if not self._worker.submit(lambda: settle(future, call)):
+            raise RuntimeError("too much waits, or no thread can be started")
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Take no more; the threads end after what waits. Never waits itself: what hangs would hold the exit."""
+        self._closed = True
+        self._worker.close(0.0)

@@ -1,8 +1,4 @@
-"""The process's exit: what is pending gets its last moment, and no more than that.
-
-SIGTERM ends a process without its exit handlers where the host handles it not. Only where the host asks for it do we
-handle the signal: what is pending is delivered or counted, and then the process ends of the signal, as it would have.
-"""
+"""The process's exit: what is pending gets its last moment, and no more than that."""
 
 from __future__ import annotations
 
@@ -13,7 +9,7 @@ import signal
 import sys
 import time
 import weakref
-from typing import Any, Protocol
+from typing import Any
 
 from agenteval_otel.execution import forget_processes
 from agenteval_otel.runtime.fork import reset_in_child
@@ -22,20 +18,11 @@ from agenteval_otel.runtime.log import log
 EXIT_TIMEOUT_S = 2.0
 
 
-class Ending(Protocol):
-    """What has to end with the process: a pipeline."""
-
-    @property
-    def shutdown_timeout_s(self) -> float: ...
-    def flush(self, timeout_s: float) -> bool: ...
-    def shutdown(self, timeout_s: float) -> bool: ...
-    def broken(self, part: str, error: BaseException | None = None) -> None: ...
+LIVE: weakref.WeakSet[Any] = weakref.WeakSet()
+"""The pipelines of this process."""
 
 
-LIVE: weakref.WeakSet[Ending] = weakref.WeakSet()
-
-
-def living() -> list[Ending]:
+def living() -> list[Any]:
     """Everything in `LIVE`, also while another thread adds to it."""
     for _ in range(8):
         try:
@@ -97,18 +84,17 @@ def _deliver(*, last: bool) -> None:
 
 
 _before: list[Any] = []
-"""The handler from before ours, once ours is installed. The host may have put another one before ours since, which
-calls it: it is never installed a second time, so that the two do not call each other without end."""
+"""The handler from before ours. Ours is never installed a second time: a later one of the host's may call it."""
 _wanted: list[bool] = [False]
 
 
 def handle_sigterm(wanted: bool) -> None:
     """Handle SIGTERM from now on, or no longer: deliver or count what is pending, for at most `EXIT_TIMEOUT_S`.
 
-    A handler that the host has is called as well and decides what becomes of the process; where there is none the
-    process then ends of the signal, with the exit status that it would have had. A signal that the host ignores stays
-    ignored. Call it on the main thread, before servers that put their own handlers in place and later give the signal
-    on, as uvicorn does. On another thread, or in a sub-interpreter, it changes nothing and logs that once a minute.
+    A handler that the host has is called as well and decides what becomes of the process; without one the process then
+    ends of the signal. A signal that the host ignores stays ignored. Call it on the main thread, before servers that
+    put their own handlers in place and later give the signal on, as uvicorn does. On another thread, or in a
+    sub-interpreter, it changes nothing and logs that once a minute.
     """
     try:
         handler = signal.getsignal(signal.SIGTERM)

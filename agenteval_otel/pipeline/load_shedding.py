@@ -1,48 +1,42 @@
-"""Load shedding: sample less while queued work would take too long, or while evaluation makes the host's loop late.
-
-The rate is halved until work drains in time again and doubled once there is room. Responses that go on carry the
-lowered probability, so weighted rates stay unbiased. `look` measures, on the background thread; callers' threads read
-`keep` and call `thin`.
-"""
+"""Load shedding: sample less while queued work would take too long, or while evaluation makes the host's loop late."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import math
 import time
+import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from agenteval_otel.components.explained import FriendlyErrors
-from agenteval_otel.pipeline.load import LoopLag, Work
 from agenteval_otel.runtime.fork import RANDOM, reset_in_child
 from agenteval_otel.runtime.log import log
 from agenteval_otel.sampling.base import threshold_of
 from agenteval_otel.scoring.probability import SamplingDecision
 from agenteval_otel.semconv import SHED
 
-FULL: Final = 0
-REDUCED: Final = 1
-NO_MODEL_CALLS: Final = 2
-OFF: Final = 3
 LEVELS: Final = ("full", "reduced", "no model calls", "off")
+FULL, REDUCED, NO_MODEL_CALLS, OFF = range(len(LEVELS))
 
 LOOK_EVERY_S: Final = 0.25
 _LOOKS_ABOVE: Final = 5
-_REDUCE_EVERY_S: Final = 0.5
-_RECOVER_AFTER_S: Final = 4.0
-_RECOVER_BELOW: Final = 0.75
-_LAG_WINDOW_S: Final = 5.0
-_LAG_QUANTILE: Final = 0.9
-_LAG_LEAST_COUNT: Final = 8
+_REDUCE_EVERY_S, _RECOVER_AFTER_S, _RECOVER_BELOW = 0.5, 4.0, 0.75
+_LAG_WINDOW_S, _LAG_QUANTILE, _LAG_LEAST_COUNT = 5.0, 0.9, 8
 _LITTLE_WORK: Final = 1 / 8
 _GAUGE_WINDOW_S: Final = 60.0
 _NO_LOOK_S: Final = 5.0
 _IGNORE_S: Final = 300.0
+_WEIGHT: Final = 1 / 32
+_MAX_FACTOR: Final = 4.0
+_TIMER_S, _MEASURED_FOR_S, _MAX_LOOPS = 0.25, 5.0, 8
+# A loop that was stopped and started again was not late.
+_STOPPED_S: Final = 10.0
 
 
 class LoadSheddingSettings(BaseModel, metaclass=FriendlyErrors):
@@ -75,19 +69,15 @@ class _Overload(NamedTuple):
 
 
 class LoadShedder:
-    """Load shedding of one pipeline.
+    """Load shedding of one pipeline. `look` runs on the background thread, `thin` and `keep` are for callers' threads.
 
-    Args:
-        settings: The bounds; the defaults when left out.
-        work: Gives the queued work; called on the background thread and on exporters' threads.
-        clock: Monotonic seconds.
-        fail: Counts that a part broke.
+    The rate is halved until work drains in time again and doubled once there is room. Responses that go on carry the
+    lowered probability, so weighted rates stay unbiased.
 
     Attributes:
         keep: None at full sampling; else the share in [0, 1) of the sampled responses that goes on.
-        skip_models: Evaluators that call a model are skipped.
-        level: 0 full, 1 reduced, 2 no model calls, 3 off.
-        note_loop: Measures a host's event loop for a few seconds; call it on the loop's thread. Cheap, never raises.
+        level: 0 full, 1 reduced, 2 no model calls (`skip_models`), 3 off.
+        note_loop: Measures a host's event loop for a few seconds, on the loop's thread. Cheap, never raises.
     """
 
     def __init__(
@@ -109,7 +99,6 @@ class LoadShedder:
         return f"<LoadShedder {LEVELS[self.level]} keep={self.keep}>"
 
     def reset(self) -> None:
-        """Back to full sampling, nothing measured; at start, and in a forked child."""
         self._set(FULL, 1.0)
         self._moved_at = self._looked_at = self._passed_at = self._ignore_lag_until = -math.inf
         self._drain: deque[tuple[float, float]] = deque(maxlen=_LOOKS_ABOVE)
@@ -131,11 +120,7 @@ class LoadShedder:
         return thinned(decision, randomness, keep)
 
     def look(self) -> bool:
-        """Measure, and reduce or recover where it is time to; on the background thread, at most four times a second.
-
-        Returns:
-            Whether it wants to be called again although nothing is queued. Never raises.
-        """
+        """Measure, and reduce or recover where it is time to; whether to be called again although nothing is queued."""
         try:
             now, work = self._clock(), self._work()
             overload = self._measure(now, work)
@@ -203,7 +188,7 @@ class LoadShedder:
     def _move(self, now: float, work: Work, overload: _Overload | None) -> None:
         before, since_s = self.level, now - self._moved_at
         step = self._recovered(since_s, work) if overload is None else self._reduced(since_s, overload)
-        if step is None:
+        if step is None:  # it stays
             return
         self._set(*step)
         self._moved_at = now
@@ -217,7 +202,6 @@ class LoadShedder:
             log.warning("sampling_reduced", **facts, measure=overload.measure, value=value, bound=bound)
 
     def _reduced(self, since_s: float, overload: _Overload) -> tuple[int, float] | None:
-        """The next level and rate under this overload; None to stay."""
         if since_s < _REDUCE_EVERY_S:
             return None
         if self._rate > self.settings.min_rate:
@@ -225,7 +209,6 @@ class LoadShedder:
         return (max(NO_MODEL_CALLS, self.level + 1), self._rate) if self.level < overload.max_level else None
 
     def _recovered(self, since_s: float, work: Work) -> tuple[int, float] | None:
-        """The next level and rate where both measures are well below their bounds; None to stay."""
         bounds = (work.drain_s, self.settings.max_drain_s), (self._late_s, self.settings.max_loop_lag_s)
         is_near = any(bound is not None and value > _RECOVER_BELOW * bound for value, bound in bounds)
         if self.level == FULL or is_near or since_s < _RECOVER_AFTER_S:
@@ -246,11 +229,6 @@ def thinned(decision: SamplingDecision, randomness: int, share: float) -> Sampli
 
     The response's own randomness decides where it decided before, so that a smaller share is part of a larger one.
     Randomness at or above the probability shows a sampler that used other numbers: then ours decide.
-
-    Args:
-        decision: A final one that samples.
-        randomness: The response's, in [0, 2^64).
-        share: In [0, 1].
     """
     probability = decision.probability
     randomness = randomness if decision.randomness is None else decision.randomness
@@ -261,3 +239,115 @@ def thinned(decision: SamplingDecision, randomness: int, share: float) -> Sampli
         goes_on = randomness < threshold_of(lowered)
     decision = decision._replace(probability=lowered)
     return decision if goes_on else decision._replace(sampled=False, outcome=SHED)
+
+
+class Work(NamedTuple):
+    """Answers that wait or are under evaluation, the seconds until none is, and the calls refused so far."""
+
+    queued: int = 0
+    drain_s: float = 0.0
+    dropped: int = 0
+
+
+class CostMeter:
+    """Measures what an answer costs: on the background thread, and in each execution, where so many run `at_once`."""
+
+    def __init__(self, at_once: Mapping[str, int]) -> None:
+        self._at_once = at_once
+        self._inline_s = 0.0
+        self._elsewhere_s = dict.fromkeys(at_once, 0.0)
+        self._answers = 0
+
+    def note(self, answers: int, seconds: float, elsewhere_s: Mapping[str, float]) -> None:
+        """The background thread took so long for some answers, and started so many seconds of evaluations for them.
+
+        The first answers are left out, others count as four times the mean at most: a first call may import a library.
+        """
+        if answers <= 0:
+            return
+        is_first, self._answers = self._answers == 0, self._answers + answers
+        weight = 1.0 - (1.0 - _WEIGHT) ** answers
+        for mode, total_s in elsewhere_s.items():
+            mean_s = self._elsewhere_s[mode]
+            self._elsewhere_s[mode] = mean_s + (weight if mean_s else 1.0) * (total_s / answers - mean_s)
+        if not is_first:
+            per_answer_s, mean_s = seconds / answers, self._inline_s or seconds / answers
+            self._inline_s = mean_s + weight * (min(per_answer_s, _MAX_FACTOR * mean_s) - mean_s)
+
+    def drain_s(self, queued: int, waiting_s: Mapping[str, float]) -> float:
+        """Estimated seconds until all is done: by the background thread and, side by side, in the executions."""
+        elsewhere = (
+            (queued * self._elsewhere_s[mode] + seconds) / self._at_once[mode] for mode, seconds in waiting_s.items()
+        )
+        return max(queued * self._inline_s, *elsewhere)
+
+
+class LoopLag:
+    """How late the host's event loops run, four times a second, for five seconds after a monitored call.
+
+    Loops are kept by weak reference; a timer that is left over keeps neither a loop nor a program alive.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self.reset()
+
+    def reset(self) -> None:
+        self._measured: deque[tuple[float, float]] = deque(maxlen=256)
+        self._timers: dict[int, _Timer] = {}
+
+    def note(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Measure this loop for the next seconds; on the loop's own thread, never raises."""
+        try:
+            timer = self._timers.get(id(loop))
+            if timer is None or timer.loop() is not loop:
+                timer = self._add_timer(loop)
+            if timer is not None:
+                timer.until = self._clock() + _MEASURED_FOR_S
+                if not timer.is_set:
+                    timer.start(loop)
+        except Exception:  # a loop of an unknown kind: it is not measured
+            return
+
+    def add(self, late_s: float) -> None:
+        if late_s < _STOPPED_S:
+            self._measured.append((self._clock(), late_s))
+
+    def since(self, moment: float) -> list[float]:
+        return [late_s for measured_at, late_s in list(self._measured) if measured_at > moment]
+
+    def _add_timer(self, loop: asyncio.AbstractEventLoop) -> _Timer | None:
+        for key, timer in list(self._timers.items()):
+            known = timer.loop()
+            if known is None or known.is_closed():
+                self._timers.pop(key, None)
+        if len(self._timers) >= _MAX_LOOPS:
+            return None
+        timer = self._timers[id(loop)] = _Timer(loop, self.add, self._clock)
+        return timer
+
+
+class _Timer:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, add: Callable[[float], None], clock: Callable[[], float]
+    ) -> None:
+        self.loop = weakref.ref(loop)
+        self._add, self._clock = add, clock
+        self.until = self._due = 0.0
+        self.is_set = False
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._due = self._clock() + _TIMER_S
+        try:
+            # In a context of its own: the timer would keep the caller's alive.
+            loop.call_later(_TIMER_S, self._fired, context=contextvars.Context())
+        except TypeError:  # a loop whose `call_later` takes no context
+            loop.call_later(_TIMER_S, self._fired)
+        self.is_set = True
+
+    def _fired(self) -> None:
+        self.is_set = False
+        now, loop = self._clock(), self.loop()
+        self._add(max(0.0, now - self._due))
+        if loop is not None and now < self.until and not loop.is_closed():
+            self.start(loop)

@@ -1,8 +1,4 @@
-"""Pipeline: the queue, the engine behind it, flush and shutdown.
-
-A pipeline is what the monitored handlers of one process share: the dispatcher, the accounting, the defaults and the
-telemetry. The caller's thread meets only `submit`.
-"""
+"""Pipeline: the dispatcher, the accounting, the defaults and the telemetry that the handlers of a process share."""
 
 from __future__ import annotations
 
@@ -15,11 +11,16 @@ from typing import Any, Final
 
 from agenteval_otel.capture.calls import CapturedCall
 from agenteval_otel.components.blocking import running_part
-from agenteval_otel.engine.handler import AgentSpan, HandlerOptions, HandlerSettings, merged, resolve
-from agenteval_otel.engine.live import Engine
-from agenteval_otel.engine.model_parts import judges_of
-from agenteval_otel.engine.sampled import SamplingRecord
-from agenteval_otel.engine.stages import check_escalation
+from agenteval_otel.engine.handler import (
+    AgentSpan,
+    HandlerOptions,
+    HandlerSettings,
+    check_escalation,
+    judges_of,
+    merged,
+    resolve,
+)  # fmt: skip
+from agenteval_otel.engine.live import Engine, SamplingRecord
 from agenteval_otel.errors import CaptureError
 from agenteval_otel.evaluators import Evaluator
 from agenteval_otel.execution import Executor
@@ -28,8 +29,7 @@ from agenteval_otel.models import EvaluationCriteria
 from agenteval_otel.objectives import Objectives, ObjectiveSettings
 from agenteval_otel.pipeline.dispatcher import Dispatcher
 from agenteval_otel.pipeline.exit import EXIT_TIMEOUT_S, LIVE, WATCHED, watch_exit, watch_exit_again
-from agenteval_otel.pipeline.load import CostMeter, Work
-from agenteval_otel.pipeline.load_shedding import LOOK_EVERY_S, LoadShedder, LoadSheddingSettings
+from agenteval_otel.pipeline.load_shedding import LOOK_EVERY_S, CostMeter, LoadShedder, LoadSheddingSettings, Work
 from agenteval_otel.pipeline.pool import PoolDispatcher
 from agenteval_otel.redaction import Redactor, default_redactors
 from agenteval_otel.redaction.outgoing import Redaction
@@ -49,22 +49,18 @@ _LOOK_AGAIN_S: Final = 0.005
 
 
 class Pipeline:
-    """What happens to captured calls.
-
-    What is left out has its default: a `PoolDispatcher`, a `PatternRedactor`, the weighted mean.
+    """What happens to captured calls. The caller's thread meets only `submit`.
 
     Args:
-        sampler, evaluators, storage, criteria, escalation: What a handler gets that asks for nothing else.
         telemetry: Emits the results of handlers whose storage names no emitter: anything with an `emitter`.
         agent_span: Which calls outside of any trace get an ``invoke_agent`` span: ``sampled``, ``always`` or ``never``.
-        agent_span_end: ``background`` ends that span on the background thread, with its scores, where the host's
-            processors allow it; ``caller`` always ends it when the handler returns.
+        agent_span_end: ``background`` ends it on the background thread, with its scores, where the host's processors
+            allow it; ``caller`` always ends it when the handler returns.
         agents: What differs for single agents, by the agent's name.
         telemetry_off: No signal can leave: handlers whose results are neither stored nor watched count as disabled.
-        enabled: The kill switch at start; `disable` and `enable` flip it while it runs.
-        shutdown_timeout_s: How long the process's exit may wait for what is pending.
 
     Attributes:
+        enabled: The kill switch, which `disable` and `enable` flip.
         provisional: Not configured yet: handlers' arguments are checked against the pipeline that `configure` builds.
         late_spans: Agent spans may end on the background thread.
     """
@@ -141,11 +137,7 @@ class Pipeline:
         capture: Callable[..., Any] | None = None,
         function: Callable[..., Any] | None = None,
     ) -> HandlerSettings:
-        """The settings of one handler; what it does not ask for comes from the agent's entry, then from the pipeline.
-
-        Raises:
-            ConfigurationError: They do not fit each other.
-        """
+        """The settings of one handler: its own, then the agent's, then the pipeline's; raises ConfigurationError."""
         chosen = merged(options, self.agents.get(agent, HandlerOptions()), self.defaults)
         if isinstance(options.escalation, Escalation) and not self.provisional:
             check_escalation(options.escalation, chosen.evaluators or ())
@@ -168,7 +160,6 @@ class Pipeline:
 
     @property
     def providers(self) -> tuple[Any, ...]:
-        """Every provider that a handler of this pipeline emits with or saves to, or did."""
         return tuple(self._providers.values())
 
     def submit(self, call: CapturedCall, size_bytes: int) -> bool:
@@ -178,14 +169,12 @@ class Pipeline:
         return self.dispatcher.submit(call, size_bytes)
 
     def flush(self, timeout_s: float) -> bool:
-        """Wait until everything taken before is evaluated, stored, exported and called back; True only if it is.
-
-        A save that failed since the flush before makes it False, whichever provider it was.
-        """
+        """Whether everything taken before is evaluated, stored, exported and called back within the time; blocks."""
         deadline = time.monotonic() + timeout_s
         evaluated = self.dispatcher.flush(timeout_s)
         exported = self._flush_emitters(deadline)
         called = self.objectives.flush(max(0.0, deadline - time.monotonic()))
+        # A save that failed since the flush before, whichever provider it was.
         unsaved, self._unsaved = self._unsaved, 0
         return evaluated and exported and called and not unsaved
 
@@ -215,13 +204,11 @@ class Pipeline:
         return delivered and exported
 
     def storage_failed(self, name: str, error: BaseException) -> None:
-        """Count and log a storage provider's failure."""
         self._unsaved += 1
         self.accounting.fail(f"storage:{name}")
         log.warning("storage_failed", part=name, error_type=type(error).__name__)
 
     def broken(self, part: str, error: BaseException | None = None) -> None:
-        """Count and log that a part broke."""
         self.accounting.fail(part)
         # Our own words name types and never content; what others raise may quote the conversation.
         problem = {"problem": str(error)} if isinstance(error, CaptureError) else {}
@@ -230,7 +217,6 @@ class Pipeline:
     # --- the background thread is held up ----------------------------------------------------------------------------
 
     def blame(self, task: Any, held_s: float, thread_id: int) -> Evaluator | None:
-        """Find, log and move what holds the background thread; from the watchdog's thread."""
         evaluator = self.executor.started_async().get(task) or self.engine.culprit()
         self.accounting.fail("background_thread")
         part = running_part(thread_id) if evaluator is None else None
@@ -243,7 +229,6 @@ class Pipeline:
         return evaluator
 
     def take_over(self, call: CapturedCall, blamed: Evaluator | None, held_s: float) -> bool:
-        """Make a call that was under way ready for another thread; from the watchdog's thread."""
         return self.engine.take_over(call, blamed, held_s)
 
     # --- settling ----------------------------------------------------------------------------------------------------
@@ -301,11 +286,7 @@ class _Load:
     """Feeds load shedding: what answers cost, what is queued, and a look four times a second while there is work."""
 
     def __init__(
-        self,
-        dispatcher: Dispatcher,
-        accounting: Accounting,
-        executor: Executor,
-        settings: LoadSheddingSettings | None,
+        self, dispatcher: Dispatcher, accounting: Accounting, executor: Executor, settings: LoadSheddingSettings | None
     ) -> None:
         self._dispatcher, self._accounting, self._executor = dispatcher, accounting, executor
         modes = executor.waiting()
@@ -317,7 +298,6 @@ class _Load:
         self.shedder = LoadShedder(settings, work=self.work, fail=accounting.fail)
 
     def work(self) -> Work:
-        """What is queued and under evaluation; from any thread."""
         state, dropped = self._dispatcher.state(), self._accounting.outcomes()[DROPPED_QUEUE_FULL]
         waiting_s = {mode: load.waiting_s for mode, load in self._executor.waiting().items()}
         return Work(state["size"], self._meter.drain_s(state.get("waiting", 0), waiting_s), dropped)

@@ -1,10 +1,4 @@
-"""PoolDispatcher: evaluations on one background thread, behind a queue that is bounded by bytes.
-
-The caller's thread appends to a deque and, only when the background thread sleeps, wakes it: no lock, nothing that can
-block in a signal handler or a destructor. When the queue is full the **newest** call is dropped and counted: what was
-accepted is kept. A thread that is held up is replaced within a second, as often as it takes; what it had under way goes
-on elsewhere.
-"""
+"""PoolDispatcher: evaluations on one background thread, behind a queue that is bounded by bytes."""
 
 from __future__ import annotations
 
@@ -39,6 +33,9 @@ _IDLE_LOOKS: Final = 5
 class PoolDispatcher(Dispatcher, type="pool"):
     """One daemon thread with its own event loop, started with the first call and again after `fork`.
 
+    The caller's thread takes no lock. When the queue is full the newest call is dropped and counted. A thread that is
+    held up is replaced within a second, and what it had under way goes on elsewhere.
+
     Attributes:
         max_bytes: Estimated bytes that captured calls may hold, waiting or under evaluation.
         max_items: How many there may be, far above what the bytes allow.
@@ -60,19 +57,8 @@ class PoolDispatcher(Dispatcher, type="pool"):
     def __repr__(self) -> str:
         return repr(self._pool)
 
-    def start(
-        self,
-        process: Process,
-        settle: Settle,
-        *,
-        has_room: Callable[[], bool] = lambda: True,
-        on_work: Callable[[int, float], None] = lambda calls, seconds: None,
-        on_stall: Stall | None = None,
-    ) -> None:
-        pool = self._pool
-        pool.process, pool.settle, pool.has_room, pool.on_work, pool.on_stall = (
-            process, settle, has_room, on_work, on_stall,
-        )  # fmt: skip
+    def start(self, process: Process, settle: Settle, **hooks: Any) -> None:
+        vars(self._pool).update(process=process, settle=settle, **hooks)
 
     def submit(self, call: object, size_bytes: int) -> bool:
         return self._pool.submit(call, size_bytes)
@@ -92,8 +78,6 @@ class PoolDispatcher(Dispatcher, type="pool"):
 
 
 class _Pool:
-    """The running part: queue, totals, the present worker and its watchdog."""
-
     def __init__(self, settings: PoolDispatcher) -> None:
         self.concurrency, self.linger_s, self.stall_s = settings.concurrency, settings.linger_s, settings.stall_s
         self._max_items, self._max_bytes = settings.max_items, settings.max_bytes
@@ -112,8 +96,8 @@ class _Pool:
         # In a forked child too: the thread did not come along, and the parent evaluates what waits.
         self.queue: deque[Entry | Marker] = deque()
         self._open: dict[int, Entry] = {}
-        self.worker: BackgroundThread | None = None
-        self._thread: threading.Thread | None = None  # known before it runs, the worker only afterwards
+        self.thread: BackgroundThread | None = None
+        self._newest: BackgroundThread | None = None  # known before it runs, `thread` only afterwards
         self._watchdog = _Watchdog(self)
         self._starting = threading.Lock()
         self._blocked: list[threading.Thread] = []  # threads that were replaced and have not come back
@@ -142,46 +126,46 @@ class _Pool:
         self.queue.append(entry)
         if self._closed:  # a shutdown came between, and may be over
             return self._give_up(entry)
-        worker = self.worker
-        if worker is None:
-            return self.start_worker() or self._give_up(entry)
-        if worker.sleeping:
-            worker.wake(linger=True)
-        elif worker.looking and len(self.queue) == MAX_LIST:  # enough for a list: it need not wait for its timer
-            worker.wake(linger=False)
+        thread = self.thread
+        if thread is None:
+            return self.start_thread() or self._give_up(entry)
+        if thread.sleeping:
+            thread.wake(linger=True)
+        elif thread.looking and len(self.queue) == MAX_LIST:  # enough for a list: it need not wait for its timer
+            thread.wake(linger=False)
         return True
 
     def flush(self, timeout_s: float) -> bool:
         if not self._open:
             return True
-        if self._thread is threading.current_thread():
+        if self._newest is threading.current_thread():
             return False  # an evaluator that waits for itself
         marker = Marker()
         deadline = time.monotonic() + timeout_s
         self.queue.append(marker)
-        if self.worker is None:
-            self.start_worker()
-        if (worker := self.worker) is not None:
-            worker.wake(linger=False)
+        if self.thread is None:
+            self.start_thread()
+        if (thread := self.thread) is not None:
+            thread.wake(linger=False)
         return marker.reached.wait(max(0.0, deadline - time.monotonic()))
 
     def retire(self) -> None:
         self._retired = True
-        worker, self.worker = self.worker, None  # the next call, if there is one, starts another
-        if worker is not None:
-            worker.close()
-        self._watchdog.close()  # it has no worker left to look after
+        thread, self.thread = self.thread, None  # the next call, if there is one, starts another
+        if thread is not None:
+            thread.close()
+        self._watchdog.close()  # it has no thread left to look after
 
     def shutdown(self, timeout_s: float) -> bool:
         deadline = time.monotonic() + timeout_s
         self._closed = True
         self.flush(timeout_s)
-        worker = self.worker
+        thread = self.thread
         lost = [entry for entry in list(self._open.values()) if self.close(entry, DROPPED_SHUTDOWN)]
         self.queue.clear()
-        if worker is not None and worker.thread is not threading.current_thread():
-            worker.close(at_once=bool(lost))
-            worker.thread.join(max(0.0, deadline - time.monotonic()))
+        if thread is not None and thread is not threading.current_thread():
+            thread.close(at_once=bool(lost))
+            thread.join(max(0.0, deadline - time.monotonic()))
         self._watchdog.close()
         return not lost
 
@@ -198,28 +182,26 @@ class _Pool:
         return True
 
     def is_idle(self) -> bool:
-        """Whether nothing waits and nothing is under evaluation."""
         return not self._open
 
-    def start_worker(self) -> bool:
+    def start_thread(self) -> bool:
         """Start the background thread, unless there is one; False where no thread can be started."""
         if not self._starting.acquire(blocking=False):
-            return True  # another thread is at it, and the worker looks at the queue first thing
+            return True  # a thread is being started, and looks at the queue first thing
         try:
-            if self.worker is None and self.process is not None and time.monotonic() >= self.not_before:
+            if self.thread is None and self.process is not None and time.monotonic() >= self.not_before:
                 if in_sub_interpreter():
                     return False  # which takes the whole process along where it ends before its threads do
-                worker = BackgroundThread(self)
-                self._thread = worker.thread
-                worker.thread.start()
+                thread = self._newest = BackgroundThread(self)
+                thread.start()
                 if not self._retired:
-                    self.worker = worker
-                    if worker.failed:  # meanwhile, before it could say so here
-                        self.worker = None
+                    self.thread = thread
+                    if thread.failed:  # meanwhile, before it could say so here
+                        self.thread = None
                 if self._closed or self._retired:  # ends when the queue is empty
-                    worker.close()
-                elif self.queue and worker.sleeping:  # it came before the loop was known
-                    worker.wake(linger=False)
+                    thread.close()
+                elif self.queue and thread.sleeping:  # it came before the loop was known
+                    thread.wake(linger=False)
             return True
         except RuntimeError:
             return False
@@ -227,40 +209,39 @@ class _Pool:
             self._starting.release()
 
     def watch(self) -> None:
-        """Have the watchdog look after the present worker; from that worker's thread."""
         if self._watchdog.thread is None:
             self._watchdog.watch()
 
-    def replace(self, worker: BackgroundThread, held_s: float) -> None:
+    def replace(self, thread: BackgroundThread, held_s: float) -> None:
         """Another thread takes over from one that is held up, or has died: with what it had under way."""
         with self._starting:
-            if self.worker is not worker or not self._may_replace():
+            if self.thread is not thread or not self._may_replace():
                 return
-            worker.superseded = True
-            self.worker = None
+            thread.superseded = True
+            self.thread = None
             self._replaced_at = time.monotonic()
-            self._blocked.append(worker.thread)
-        task = worker.present_task()
-        under_way = [entry for entry in worker.under_way() if id(entry) in self._open]
-        thread_id = worker.thread.ident or 0
+            self._blocked.append(thread)
+        task = thread.present_task()
+        under_way = [entry for entry in thread.under_way() if id(entry) in self._open]
+        thread_id = thread.ident or 0
         blamed = self.on_stall.blame(task, held_s, thread_id) if self.on_stall is not None else None
         for entry in reversed(under_way):
             if self.on_stall is not None and self.on_stall.take_over(entry[0], blamed, held_s):
                 self._again(entry)
             else:
                 self.close(entry, PIPELINE_FAILED)
-        self.queue.extendleft(worker.markers)
-        worker.wake(linger=False)  # it may only have seemed to be held up, and would sleep on: what it has is void
-        self.start_worker()
+        self.queue.extendleft(thread.markers)
+        thread.wake(linger=False)  # it may only have seemed to be held up, and would sleep on: what it has is void
+        self.start_thread()
 
     def take_back(self, entries: Sequence[Entry]) -> None:
         """Have the next thread process what one that was replaced took from the queue in that very moment."""
         for entry in reversed(entries):
             self._again(entry)  # not what the next thread has already
         if self.queue:
-            self.start_worker()
-            if (worker := self.worker) is not None:
-                worker.wake(linger=False)
+            self.start_thread()
+            if (thread := self.thread) is not None:
+                thread.wake(linger=False)
 
     def _may_replace(self) -> bool:
         """Whether another thread may be started: the more threads are held up, the longer the next one has to wait."""
@@ -277,7 +258,6 @@ class _Pool:
             self.queue.appendleft(again)
 
     def _give_up(self, entry: Entry) -> bool:
-        """The call came too late, or no thread can be started: at the interpreter's exit, or at the process's limit."""
         with contextlib.suppress(ValueError, IndexError):  # IndexError: another thread appends meanwhile
             self.queue.remove(entry)
         self.close(entry, DROPPED_SHUTDOWN if self._closed else PIPELINE_FAILED)
@@ -287,12 +267,8 @@ class _Pool:
 class _Watchdog:
     """Sees when the background thread is held up, or has died, and has it replaced.
 
-    A small thread of its own while calls are under evaluation. It looks five times a second. The background thread is
-    taken to be held up when its heartbeat stood still for the limit, in looks that came in time themselves: a process
-    that was stopped, or starved, is no fault of an evaluator.
-
-    Attributes:
-        thread: Its thread, while there is work.
+    Held up: its heartbeat stood still for the limit, in looks that came in time themselves. A process that was stopped,
+    or starved, is no fault of an evaluator.
     """
 
     def __init__(self, pool: _Pool) -> None:
@@ -301,7 +277,6 @@ class _Watchdog:
         self._stop = threading.Event()
 
     def watch(self) -> None:
-        """There is work: look until there is none. Cheap, on the background thread."""
         if self.thread is not None or self._stop.is_set():
             return
         thread = threading.Thread(
@@ -314,7 +289,6 @@ class _Watchdog:
             self.thread = None
 
     def close(self) -> None:
-        """End the thread."""
         self._stop.set()
 
     def _run(self) -> None:
@@ -331,23 +305,22 @@ class _Watchdog:
                 if self._pool.is_idle() or self.thread is not None:
                     return
                 self.thread, idle_looks = threading.current_thread(), 0  # a call came in the moment between
-            worker = self._pool.worker
-            if worker is None:
+            thread = self._pool.thread
+            if thread is None:
                 continue
-            if not worker.is_busy() or worker.beat != beat:
-                beat, still_s = worker.beat, 0.0
+            if not thread.is_busy() or thread.beat != beat:
+                beat, still_s = thread.beat, 0.0
             elif looked_s < wait_s * _LATE:
                 still_s += looked_s
-            if not worker.thread.is_alive() or still_s >= self._pool.stall_s:
-                self._pool.replace(worker, still_s)
+            if not thread.is_alive() or still_s >= self._pool.stall_s:
+                self._pool.replace(thread, still_s)
                 still_s = 0.0
 
 
 def _free_lazy_parts() -> None:
     """In a forked child: give every lazily made part of our classes, and of users' components, a free lock.
 
-    In Python 3.11 `functools.cached_property` holds one lock for all objects of a class while it computes. A parent
-    that forks while another thread computes leaves it locked in the child.
+    In Python 3.11 `functools.cached_property` holds one lock for all objects of a class while it computes.
     """
     if sys.version_info >= (3, 12):
         return
@@ -358,7 +331,6 @@ def _free_lazy_parts() -> None:
 
 
 def _kinds(*roots: type[Any]) -> Iterator[type[Any]]:
-    """The classes and all their subclasses, those of users too."""
     for root in roots:
         yield root
         yield from _kinds(*root.__subclasses__())

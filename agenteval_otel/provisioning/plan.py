@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agenteval_otel.engine.model_parts import judges_of
+from agenteval_otel.engine.handler import judges_of
 from agenteval_otel.evaluators import Evaluator
 from agenteval_otel.models import EvaluationCriteria
 from agenteval_otel.models.value import Value

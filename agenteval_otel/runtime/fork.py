@@ -1,8 +1,4 @@
-"""Fork handling: one hook of the process for the whole package.
-
-A forked child inherits locks that stay closed, threads that do not run and totals that its parent reports. Each part
-registers how it resets. Bound methods are kept by weak reference: registering an object does not keep it alive.
-"""
+"""Fork handling: one hook of the process for the whole package."""
 
 from __future__ import annotations
 
@@ -15,7 +11,6 @@ import threading
 import types
 import weakref
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any, Final, TypeVar
 
 Hook = TypeVar("Hook", bound=Callable[[], Any])
@@ -28,13 +23,14 @@ class _Hooks:
         self._hooks: dict[int, tuple[weakref.ref[Any] | None, Callable[..., Any]]] = {}
         self._numbers = itertools.count()
 
-    def add(self, hook: Callable[..., Any]) -> None:
+    def add(self, hook: Hook) -> Hook:
         number, hooks = next(self._numbers), self._hooks
         if isinstance(hook, types.MethodType):
             # Not `weakref.WeakMethod`: it can complain on the host's stderr while the interpreter ends.
             hooks[number] = weakref.ref(hook.__self__, lambda _: hooks.pop(number, None)), hook.__func__
         else:
             hooks[number] = None, hook
+        return hook
 
     def run(self, *, backwards: bool = False) -> None:
         hooks = list(self._hooks.values())
@@ -45,43 +41,20 @@ class _Hooks:
             try:
                 function(*(() if reference is None else (owner,)))
             except Exception as error:  # the other parts are reset nevertheless
-                _log(function, error)
+                # By the standard library alone, whose own locks are free in the child.
+                with contextlib.suppress(Exception):
+                    facts = getattr(function, "__qualname__", "?"), type(error).__name__
+                    line = "event='fork_hook_failed' part=%r error_type=%r"
+                    logging.getLogger("agenteval_otel").warning(line, *facts)
 
 
-def _log(function: Callable[..., Any], error: Exception) -> None:
-    # By the standard library alone, whose own locks are free in the child: `runtime.log` stands above this module.
-    with contextlib.suppress(Exception):
-        logging.getLogger("agenteval_otel").warning(
-            "event='fork_hook_failed' part=%r error_type=%r",
-            getattr(function, "__qualname__", "?"), type(error).__name__,
-        )  # fmt: skip
-
-
-_BEFORE: Final = _Hooks()
-_IN_PARENT: Final = _Hooks()
-_IN_CHILD: Final = _Hooks()
-
-
-def reset_in_child(hook: Hook) -> Hook:
-    """Have a function or bound method called in each forked child, in the order of registration; a decorator, too.
-
-    The child has one thread then. The function must not block, start a thread, or take a lock of its parent's.
-    """
-    _IN_CHILD.add(hook)
-    return hook
-
-
-def before_fork(hook: Hook) -> Hook:
-    """Have it called in the forking thread, last registered first. It delays the host's fork: milliseconds at most."""
-    _BEFORE.add(hook)
-    return hook
-
-
-def after_fork_in_parent(hook: Hook) -> Hook:
-    """Have it called in the parent after the fork, in the order of registration."""
-    _IN_PARENT.add(hook)
-    return hook
-
+_BEFORE, _IN_PARENT, _IN_CHILD = _Hooks(), _Hooks(), _Hooks()
+# Each is a decorator as well. Bound methods are kept by weak reference.
+reset_in_child: Final = _IN_CHILD.add
+"""Have a function called in each forked child, in order; it must not block, start a thread, or take locks."""
+before_fork: Final = _BEFORE.add
+"""Have it called in the forking thread, last registered first. It delays the host's fork: milliseconds at most."""
+after_fork_in_parent: Final = _IN_PARENT.add
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(
@@ -104,15 +77,12 @@ class ForkSafeLock:
         return self._lock.acquire(blocking=False)
 
     def release(self) -> None:
-        """Release what `acquire_if_free` has acquired."""
         self._lock.release()
 
     def __enter__(self) -> None:
         self._lock.acquire()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._lock.release()
 
 

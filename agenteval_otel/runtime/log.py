@@ -1,16 +1,10 @@
-"""The package's log lines: structlog over the standard library's logger ``agenteval_otel``.
-
-The application's structlog configuration is neither used nor changed. structlog is imported when the first pipeline is
-made, because that takes up to a tenth of a second and the first warning may come on any thread.
-
-The same event is written at most once a minute, with the number of lines left out: a log handler that exports could
-otherwise feed itself. Exceptions of the application's handlers and filters do not get out of here.
-"""
+"""The package's log lines: structlog over the standard library's logger ``agenteval_otel``."""
 
 from __future__ import annotations
 
 import logging
 import random
+import threading
 import time
 from typing import Any
 
@@ -23,43 +17,35 @@ _NAME = "agenteval_otel"
 
 
 class _Cause:
-    """One event of one part: when it may be written again, and how often it was not.
+    """One event of one part: written at most once a minute, as a log handler that exports could feed itself.
 
-    The one thread that pops its ticket writes, so of several threads that meet (or of a handler that warns again on the
-    same thread) one writes, without a lock that a signal handler or a forked child could find taken.
+    Of several threads that meet, or of a handler that warns again on the same thread, one writes; none waits.
     """
 
     def __init__(self) -> None:
         self.due, self.left_out = 0.0, 0
-        self._ticket = [None]
+        self._writing = threading.Lock()
 
     def turn(self, now: float) -> int | None:
-        """How many lines were left out, for the one whose turn it is to write; None for everybody else."""
-        if now >= self.due:
-            try:
-                self._ticket.pop()
-            except IndexError:
-                pass
-            else:
-                mine, left_out = now >= self.due, self.left_out
-                if mine:
-                    self.due, self.left_out = now + _EVERY_S, 0
-                self._ticket.append(None)
-                if mine:
-                    return left_out
+        """How many lines were left out, for the caller that writes the next one; None for all others."""
+        if now >= self.due and self._writing.acquire(blocking=False):
+            is_due, left_out = now >= self.due, self.left_out
+            if is_due:
+                self.due, self.left_out = now + _EVERY_S, 0
+            self._writing.release()
+            if is_due:
+                return left_out
         self.left_out += 1
         return None
 
 
 class _Log:
-    """Writes ``event='...' part='...'`` lines as warnings; at most one a minute of each event and part."""
-
     def __init__(self) -> None:
         self._last: dict[str, _Cause] = {}
         self._logger: Any = None
 
     def warning(self, event: str, **facts: Any) -> None:
-        """Write a warning, or count that it was left out; never raises."""
+        """Write ``event='...' part='...'``, or count that it was left out; never raises."""
         try:
             now = time.monotonic()
             left_out = self._cause(f"{event}:{facts.get('part', '')}"[:200], now).turn(now)
@@ -75,8 +61,7 @@ class _Log:
             return
 
     def forget(self) -> None:
-        """Begin anew, in a forked child: a ticket may have been out while its parent forked."""
-        self._last = {}
+        self._last = {}  # a lock may have been taken while the parent forked
 
     def _cause(self, key: str, now: float) -> _Cause:
         causes = self._last
@@ -95,9 +80,9 @@ class _Log:
         return causes.setdefault(key, _Cause())
 
     def load(self) -> Any:
-        """Import structlog; gives the logger, or None where it cannot be read, as after a change of the user id.
+        """Import structlog, which takes up to a tenth of a second; None where it cannot be read.
 
-        structlog imports rich where that is installed, which draws from `random`: the application's state is restored.
+        It imports rich where that is installed, which draws from `random`: the application's state is restored.
         """
         if self._logger is None:
             state = random.getstate()

@@ -1,10 +1,4 @@
-"""Masking: what keeps our own secrets out of everything that is shown.
-
-Keys come into the process by settings, variables and addresses, and would leave it by `repr`, dumps, error messages and
-log lines. Here is the one place that knows what such a secret looks like: by the name of its field, as the user part of
-an address, as a parameter of one, or behind the name of a scheme (``Bearer ...``). What is masked is for people to
-read; nothing is ever rebuilt from it. `redaction` handles secrets in conversations.
-"""
+"""Masking: keeps our own secrets (keys in settings, variables, addresses) out of everything that is shown."""
 
 from __future__ import annotations
 
@@ -44,8 +38,7 @@ def is_secret(name: str) -> bool:
 def mask(value: Any, name: str = "") -> Any:
     """The value with its secrets masked, containers copied; a value whose name says so is masked whole.
 
-    A mapping named ``headers`` keeps its names. Missing values (None, empty) stay too. Text is changed only
-    where all of it is an address or a credential.
+    Names and missing values stay. Text is changed only where all of it is an address or a credential.
     """
     return _mask(value, is_secret(name), 0)
 

@@ -1,10 +1,4 @@
-"""One bound over everything that waits in this process, with a ceiling for each part.
-
-A part's ceiling is not a reservation: the parts together stay within the budget, whichever of them needs it. Reserving
-takes no lock, so it is safe on the caller's thread, in signal handlers and in destructors: on builds with a global
-interpreter lock ``self.used_bytes += n`` cannot lose an update, because the interpreter switches threads at calls and
-jumps only, of which the statement has none.
-"""
+"""One bound over everything that waits in this process, with a ceiling for each part."""
 
 from __future__ import annotations
 
@@ -14,23 +8,18 @@ _MIB = 1024 * 1024
 
 
 class MemoryPart:
-    """The memory of one part of the package.
+    """The memory of one part; its ceiling `max_bytes` is not a reservation, and may be changed at any time."""
 
-    Args:
-        budget: The bound that all parts share.
-        name: For people.
-        max_bytes: The part's own ceiling; may be changed at any time.
-    """
-
-    def __init__(self, budget: MemoryBudget, name: str, max_bytes: int) -> None:
-        self._budget, self.name, self.max_bytes = budget, name, max_bytes
+    def __init__(self, budget: MemoryBudget, max_bytes: int) -> None:
+        self._budget, self.max_bytes = budget, max_bytes
         self.used_bytes = 0
 
-    def __repr__(self) -> str:
-        return f"<MemoryPart {self.name} {self.used_bytes} of {self.max_bytes} bytes>"
-
     def reserve(self, size_bytes: int) -> bool:
-        """Reserve bytes; False, and nothing reserved, where the ceiling or the budget has no room. Never blocks."""
+        """Reserve bytes; False, and nothing reserved, where the ceiling or the budget has no room. Never blocks.
+
+        No lock: with a global interpreter lock ``self.used_bytes += n`` cannot lose an update, as threads switch at
+        calls and jumps only.
+        """
         budget = self._budget
         self.used_bytes += size_bytes
         budget.used_bytes += size_bytes
@@ -41,34 +30,20 @@ class MemoryPart:
         return False
 
     def release(self, size_bytes: int) -> None:
-        """Release reserved bytes. Never blocks."""
         self.used_bytes -= size_bytes
         self._budget.used_bytes -= size_bytes
 
 
 class MemoryBudget:
-    """The bound and its parts; a forked child begins with nothing reserved.
-
-    Attributes:
-        captured_calls: Calls in the queue, until their inputs are built.
-        open_spans: Agent spans that wait for their end.
-        results: Results that wait to be saved.
-        encoded_batches: Encoded OTLP batches that wait for the receiver.
-    """
-
     def __init__(self, max_bytes: int = 64 * _MIB) -> None:
         self.max_bytes, self.used_bytes = max_bytes, 0
-        self.captured_calls = MemoryPart(self, "captured calls", 32 * _MIB)
-        self.open_spans = MemoryPart(self, "open spans", 32 * _MIB)
-        self.results = MemoryPart(self, "results", 32 * _MIB)
-        self.encoded_batches = MemoryPart(self, "encoded batches", 32 * _MIB)
-
-    def __repr__(self) -> str:
-        return f"<MemoryBudget {self.used_bytes} of {self.max_bytes} bytes>"
+        self.captured_calls = MemoryPart(self, 32 * _MIB)  # until their inputs are built
+        self.open_spans = MemoryPart(self, 32 * _MIB)
+        self.results = MemoryPart(self, 32 * _MIB)
+        self.encoded_batches = MemoryPart(self, 32 * _MIB)
 
     def reset(self) -> None:
-        """Nothing is reserved: what the parent of a forked child keeps is the parent's."""
-        self.used_bytes = 0
+        self.used_bytes = 0  # in a forked child: what its parent keeps is the parent's
         for part in (self.captured_calls, self.open_spans, self.results, self.encoded_batches):
             part.used_bytes = 0
 

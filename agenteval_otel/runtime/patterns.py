@@ -1,10 +1,7 @@
-"""The users' regular expressions: searched by RE2 in linear time where RE2 can, else by `regex` within a time limit.
+"""Users' regular expressions: searched by RE2 in linear time where it can, else by `regex` within a time limit.
 
-Both let other threads run meanwhile. The syntax is Python's. ``\\d \\w \\s \\b`` know ASCII only (as with `re.ASCII`),
-and ``$`` without the flag ``m`` matches at the very end only. RE2 reads them so; for `regex` they are written out, so
-that the answers do not depend on what is installed.
-
-RE2 is the extra ``re2``, imported with the first pattern. It reads UTF-8, lone surrogates included.
+The syntax is Python's. ``\\d \\w \\s \\b`` know ASCII only, and ``$`` without the flag ``m`` matches at the very end
+only: RE2 reads them so, for `regex` they are written out.
 """
 
 from __future__ import annotations
@@ -45,12 +42,10 @@ _FOR_RE2_SETS = {r"\s": r"\s\x0b", r"\S": r"\x00-\x08\x0e-\x1f!-\x{10FFFF}"}
 
 
 class Pattern(NamedTuple):
-    """A compiled pattern.
+    """A compiled pattern: the `source` for RE2, and the `backtracking` one of `regex`.
 
     Attributes:
-        source: As RE2 reads it, flags included.
-        backtracking: The pattern of `regex`.
-        obstacle: Why RE2 cannot search it: the construct, its size, or the missing extra; None where it can.
+        obstacle: Why RE2 cannot search it; None where it can.
         never_linear: Whether the obstacle is a construct that no linear engine has.
     """
 
@@ -61,25 +56,16 @@ class Pattern(NamedTuple):
 
     @property
     def is_linear(self) -> bool:
-        """Whether a search takes time linear in the text, and so needs no limit."""
         return self.obstacle is None
 
     def occurs_in(self, text: str, *, limit_s: float = DEFAULT_LIMIT_S) -> bool:
-        """Whether the pattern occurs in the text.
-
-        Raises:
-            TimeoutError: The search took longer than `limit_s` seconds; never where it is linear.
-        """
+        """Whether it occurs in the text; TimeoutError after `limit_s`, never where it is linear."""
         if self.obstacle is None:
             return _automaton(self.source).search(text.encode("utf-8", "surrogatepass")) is not None
         return self.backtracking.search(text, timeout=limit_s, concurrent=True) is not None
 
     def spans(self, text: str, *, limit_s: float = DEFAULT_LIMIT_S) -> list[tuple[int, int]]:
-        """Where the pattern occurs, in order and without overlaps; empty matches are left out.
-
-        Raises:
-            TimeoutError: It took longer than `limit_s` seconds; never where it is linear and does not occur.
-        """
+        """Where it occurs, in order, without overlaps and empty matches; TimeoutError after `limit_s`."""
         if self.obstacle is None and not self.occurs_in(text):
             return []
         matches = self.backtracking.finditer(text, timeout=limit_s, concurrent=True)
@@ -88,9 +74,8 @@ class Pattern(NamedTuple):
 
 @lru_cache(maxsize=512)
 def compile_pattern(pattern: str, flags: str = "") -> Pattern:
-    """Compile a pattern.
-
-    The flags: ``i`` ignores case, ``m`` lets ``^ $`` match at lines, ``s`` lets ``.`` match line ends.
+    """Compile a pattern. The flags: ``i`` ignores case, ``m`` lets ``^ $`` match at lines, ``s`` lets ``.`` match their
+    ends.
 
     Raises:
         ValueError: Not a pattern, or unknown flags.
@@ -112,7 +97,6 @@ def compile_pattern(pattern: str, flags: str = "") -> Pattern:
 
 
 def check_flags(flags: str) -> None:
-    """Raise ValueError for unknown or repeated flags."""
     if set(flags) - set("ims") or len(set(flags)) != len(flags):
         raise ValueError(f"flags {flags!r} are not valid; expected each of i, m and s at most once")
 
@@ -141,7 +125,6 @@ def _character(escape: re.Match[str]) -> str:
 
 
 def _never_linear(pattern: str) -> str | None:
-    """The first construct that no linear engine has."""
     for token in _TOKENS.finditer(pattern):
         if token["look"]:
             return f"looking around, {token[0]}...)"
@@ -151,7 +134,6 @@ def _never_linear(pattern: str) -> str | None:
 
 
 def _re2_obstacle(source: str, pattern: str) -> str | None:
-    """Why RE2 cannot search the pattern; None where it can."""
     if _re2() is None:
         return "the extra re2 is not installed"
     tokens = list(_TOKENS.finditer(pattern))

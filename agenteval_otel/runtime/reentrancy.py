@@ -1,12 +1,7 @@
 """Whose work it is: monitored handlers sample nothing that evaluators call, in whatever thread that runs.
 
-Mostly the context says so (`EVALUATING`). This is for code that lost its context: a hostile library ran it in an empty
-one, or in a thread, which begins with an empty one. Our own threads do nothing but evaluate. A thread that an evaluator
-starts is known by what threads inherit besides: the standard library hands down whether a thread is a daemon, and what
-ours hand down says also for which evaluation. A thread of a shared executor may have been started so; therefore the
-mark ends with its evaluation. Not known are threads that were there before, those that are created with an explicit
-`daemon`, and what goes on after its evaluation: those calls are the host's as far as anybody can see. While all
-calls go by (switched off, rate 0) they are not looked at so closely: then such code is counted as the host's.
+Mostly the context says so (`EVALUATING`). This is for code that lost it, in a thread that an evaluator started: the
+standard library hands down whether a thread is a daemon, and what ours hand down says also for which evaluation.
 """
 
 from __future__ import annotations
@@ -24,16 +19,11 @@ class _OfThread(threading.local):
 
 
 THREAD: Final = _OfThread()
-"""Its `is_host` is True on threads that `under_evaluation` has seen to be the host's, which they stay: to find it out
-with every call would be more than a tenth of all that one costs which goes by."""
+"""Its `is_host` is True on threads that `under_evaluation` has seen to be the host's: asked once, not each time."""
 
 
 class EvaluationScope(int):
-    """One evaluation under way; handed down as ``True`` to the `daemon` of threads that are started in it.
-
-    Attributes:
-        over: It was settled.
-    """
+    """One evaluation under way, `over` once it is settled; handed down as ``True`` to the `daemon` of its threads."""
 
     def __new__(cls) -> EvaluationScope:
         return super().__new__(cls, 1)
@@ -42,7 +32,6 @@ class EvaluationScope(int):
         self.over, self._open = False, 1
 
     def opened(self) -> None:
-        """Something more belongs to it."""
         self._open += 1
 
     def closed(self) -> None:
@@ -55,7 +44,6 @@ class EvaluationScope(int):
 
 
 EVALUATION: Final[ContextVar[EvaluationScope | None]] = ContextVar("agenteval_evaluation", default=None)
-"""The evaluation that the running code belongs to."""
 
 
 class EvaluationThread(threading.Thread):
@@ -103,7 +91,6 @@ def under_evaluation() -> bool:
 
 @functools.cache
 def in_sub_interpreter() -> bool:
-    """Whether this is not the process's main interpreter."""
     for name in ("_interpreters", "_xxsubinterpreters"):  # Python 3.13, and before
         try:
             interpreters = importlib.import_module(name)

@@ -9,10 +9,9 @@ from typing import Any, Literal, overload
 
 
 def composed(text: str, form: Literal["NFC", "NFKC"] = "NFC") -> str:
-    """The text in a normalization form; marks beyond 30 on one character are dropped.
+    """The text in a normalization form; marks beyond 30 on one character (Unicode's "stream-safe" limit) are dropped.
 
-    No language uses more (Unicode's "stream-safe" limit). Python sorts the marks of a character in quadratic time: a
-    quarter of a megabyte of them, which anybody can send, would take minutes.
+    Python sorts the marks of a character in quadratic time: a quarter of a megabyte of them would take minutes.
     """
     return text if text.isascii() else unicodedata.normalize(form, _long_mark_runs().sub(r"\1", text))
 

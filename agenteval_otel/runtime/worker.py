@@ -1,9 +1,12 @@
-"""A background worker: one thread of ours that runs jobs in order, for work that must not delay its caller."""
+"""A background worker: a thread of ours that runs jobs in order; and an event loop for such a thread."""
 
 from __future__ import annotations
 
+import asyncio
 import contextvars
 import queue
+import selectors
+import socket
 import threading
 import time
 from collections import deque
@@ -24,26 +27,21 @@ _END: Final = False
 class Worker:
     """Runs jobs, one at a time, on a daemon thread that the first job starts and that ends when it has been idle.
 
-    Thread: any thread may call. A forked child begins without a thread and without jobs.
-    Blocking: only `close` waits.
-    Bound: at most `max_waiting` jobs wait; a further one is logged. Each that is refused is counted in `refused`.
-    Errors: whatever a job raises, `SystemExit` included, is logged by its type, and the next job runs.
+    Any thread may call; only `close` waits. At most `max_waiting` jobs wait: a further one is refused and logged.
+    Whatever a job raises, `SystemExit` included, is logged by its type. A forked child begins without a thread and
+    without jobs.
 
     Args:
-        name: Of the thread, and in log lines.
-        max_waiting: How many jobs may wait, beside the one that runs.
-        idle_s: How long the thread waits for a job.
-        on_idle: Called on the thread when none came for so long, and before it ends.
+        on_idle: Called on the thread when no job came for `idle_s`, and before it ends.
         stays: The thread ends by `close` alone, and calls `on_idle` each time that it has been idle.
-        max_threads: With more than one, jobs are begun in order and run side by side: one that hangs holds one thread.
-        thread_class: What the threads are.
+        max_threads: With more than one, jobs run side by side, begun in order.
     """
 
     def __init__(
         self, name: str, *, max_waiting: int, idle_s: float = 0.5, on_idle: Job | None = None, stays: bool = False,
         max_threads: int = 1, thread_class: type[threading.Thread] = threading.Thread,
     ) -> None:  # fmt: skip
-        self.name, self.refused = name, 0
+        self.name = name
         self._max_waiting, self._idle_s, self._on_idle, self._stays = max_waiting, idle_s, on_idle, stays
         self._max_threads, self._thread_class = max_threads, thread_class
         self._reset()
@@ -53,46 +51,36 @@ class Worker:
         # Reentrant: a signal handler may submit while its own thread does.
         self._lock = threading.RLock()
         self._signals: queue.SimpleQueue[bool] = queue.SimpleQueue()
-        self._urgent: deque[Job] = deque()
         self._jobs: deque[Job] = deque()
         self._threads: set[threading.Thread] = set()
         self._load = 0  # jobs that wait or run
 
     def __repr__(self) -> str:
-        return f"<Worker {self.name} waiting={self.waiting} refused={self.refused}>"
+        return f"<Worker {self.name} waiting={self.waiting}>"
 
     @property
     def waiting(self) -> int:
-        """How many jobs wait."""
-        return len(self._urgent) + len(self._jobs)
+        return len(self._jobs)
 
     @property
     def has_thread(self) -> bool:
-        """Whether the thread is there; False before the first job, and when it has been idle."""
         return bool(self._threads)
 
-    def submit(self, job: Job, *, first: bool = False) -> bool:
-        """Have a job run after those that wait; with `first` before them, but after others that came so.
-
-        Returns:
-            False where it will not run: too many wait, or no thread can be started, as when the process is ending.
-        """
+    def submit(self, job: Job) -> bool:
+        """Have a job run; False where it will not: too many wait, or no thread can be started."""
         with self._lock:
             is_full = self.waiting >= self._max_waiting
             taken = not is_full and self.start()
             if taken:
                 self._load += 1
-                (self._urgent if first else self._jobs).append(job)
+                self._jobs.append(job)
                 self._signals.put(_JOB)
-            else:
-                self.refused += 1
         if is_full:
             log.warning("worker_full", part=self.name, waiting=self._max_waiting)
         return taken
 
     def start(self) -> bool:
-        """Start a thread where there is none, or where all are busy and there may be more; False where there is none
-        and none can be started."""
+        """Start a thread where one is missing, or all are busy and there may be more; False without any."""
         with self._lock:
             threads = self._threads
             if threads and (self._load < len(threads) or len(threads) >= self._max_threads):
@@ -110,11 +98,7 @@ class Worker:
             return bool(threads)
 
     def close(self, timeout_s: float) -> bool:
-        """Run what waits, then `on_idle`, and end the thread; the next job starts another one.
-
-        Returns:
-            Whether that was done within the time limit; otherwise the thread goes on by itself.
-        """
+        """Run what waits, then `on_idle`, and end the thread; whether that was done within the time limit."""
         deadline = time.monotonic() + timeout_s
         with self._lock:  # a thread that another one is just starting cannot be joined yet
             threads = list(self._threads)
@@ -135,7 +119,7 @@ class Worker:
             except queue.Empty:
                 signal = None
             if signal is _JOB:
-                self._do(self._next())
+                self._do(self._jobs.popleft())
                 with self._lock:
                     self._load -= signals is self._signals
                 continue
@@ -149,10 +133,6 @@ class Worker:
                     return
             if signal is _END:
                 self._signals.put(_END)  # one came in the moment between: the end is behind it
-
-    def _next(self) -> Job:
-        with self._lock:
-            return (self._urgent or self._jobs).popleft()
 
     def _do(self, job: Job) -> None:
         try:
@@ -171,3 +151,14 @@ def settle(future: Future[T], work: Callable[[], T]) -> None:
         future.set_exception(error)
     else:
         future.set_result(result)
+
+
+def new_loop() -> asyncio.AbstractEventLoop:
+    """An event loop, or an `OSError` where no descriptor is left.
+
+    Its descriptors are tried first: a half-built loop writes to the host's stderr when it is collected.
+    """
+    with selectors.DefaultSelector():
+        for end in socket.socketpair():
+            end.close()
+    return asyncio.new_event_loop()

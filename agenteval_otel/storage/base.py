@@ -11,8 +11,7 @@ from agenteval_otel.capture.text import plain
 from agenteval_otel.components import Component
 from agenteval_otel.components.blocking import part_of, stepwise
 from agenteval_otel.models import AggregatedEvaluationResult
-from agenteval_otel.runtime.event_loop import new_loop
-from agenteval_otel.runtime.worker import Worker
+from agenteval_otel.runtime.worker import Worker, new_loop
 
 
 class EvaluationStorageProvider(Component, contract="storage"):

@@ -18,7 +18,7 @@ from agenteval_otel.cli import evaluate as evaluate_module
 from agenteval_otel.cli import main
 from agenteval_otel.cli.evaluate.dataset import Row
 from agenteval_otel.cli.evaluate.reports import RESULTS
-from agenteval_otel.engine.progress import Lines
+from agenteval_otel.engine.offline import Lines
 from agenteval_otel.errors import EvaluationError, EvaluationSkipped
 from agenteval_otel.evaluators import CriterionEvaluator
 from agenteval_otel.evaluators.base import Execution

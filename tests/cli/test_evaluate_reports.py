@@ -249,7 +249,7 @@ def test_a_slow_input_bounds_the_results_that_wait_for_it() -> None:
 
 def test_progress_is_a_bar_only_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is drawn on standard error, and disappears at the end."""
-    from agenteval_otel.engine.progress import Bar, Lines, Silence, progress_for
+    from agenteval_otel.engine.offline import Bar, Lines, Progress, progress_for
 
     class Terminal(io.StringIO):
         def isatty(self) -> bool:
@@ -261,7 +261,7 @@ def test_progress_is_a_bar_only_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(sys, "stderr", io.StringIO())
     assert type(progress_for(3)) is Lines
     monkeypatch.setattr(sys, "stderr", Terminal())
-    assert type(progress_for(3, quiet=True)) is Silence
+    assert type(progress_for(3, quiet=True)) is Progress
     with progress_for(3) as bar:
         assert type(bar) is Bar
         bar.advance(1)

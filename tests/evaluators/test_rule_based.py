@@ -12,7 +12,7 @@ import pytest
 from agenteval_otel.components.loading import resolve
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Evaluator, Length, Regex, RuleBased, RuleCheck, RuleFailure
-from agenteval_otel.execution.portable import load_evaluator, serialize_evaluator
+from agenteval_otel.execution.wire import load_evaluator, serialize_evaluator
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult
 from agenteval_otel.testing import check_component
 from tests.evaluators.support import results_of

@@ -13,7 +13,7 @@ from agenteval_otel import EvaluationCriteria, EvaluationInput, EvaluationRunCon
 from agenteval_otel.embedders import Embedder, HashingEmbedder
 from agenteval_otel.errors import ConfigurationError, EvaluationSkipped
 from agenteval_otel.evaluators import NLPAccuracy
-from agenteval_otel.execution.portable import NotPortable, load_evaluator, serialize_evaluator
+from agenteval_otel.execution.wire import NotPortable, load_evaluator, serialize_evaluator
 from agenteval_otel.models import Message
 from tests.evaluators.support import result_of
 

@@ -14,7 +14,7 @@ from agenteval_otel import EvaluationInput, EvaluationRunConfig, annotate, run_e
 from agenteval_otel.components.loading import resolve
 from agenteval_otel.errors import ConfigurationError, EvaluationSkipped
 from agenteval_otel.evaluators import CostWithin, Evaluator, ExactMatch, ToolUsage
-from agenteval_otel.execution.portable import NotPortable, load_evaluator, serialize_evaluator
+from agenteval_otel.execution.wire import NotPortable, load_evaluator, serialize_evaluator
 from agenteval_otel.models import EvaluationCriteria, EvaluationResult
 from agenteval_otel.scoring import AgentDockCriteria
 from agenteval_otel.testing import RecordedTelemetry

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from agenteval_otel.components.loading import resolve
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Evaluator, Toxicity
-from agenteval_otel.execution.portable import load_evaluator, serialize_evaluator
+from agenteval_otel.execution.wire import load_evaluator, serialize_evaluator
 from agenteval_otel.models import EvaluationCriteria, EvaluationResult
 from tests.evaluators.support import result_of
 

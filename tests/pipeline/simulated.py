@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from agenteval_otel.pipeline.load import CostMeter, Work
-from agenteval_otel.pipeline.load_shedding import LoadShedder, LoadSheddingSettings
+from agenteval_otel.pipeline.load_shedding import CostMeter, LoadShedder, LoadSheddingSettings, Work
 from agenteval_otel.sampling import SamplingDecision
 from agenteval_otel.testing import ManualClock
 

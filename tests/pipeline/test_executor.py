@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from agenteval_otel.pipeline.daemon_executor import MAX_THREADS, DaemonExecutor
+from agenteval_otel.pipeline.dispatcher import MAX_THREADS, DaemonExecutor
 from tests.backends.process import bare_environment
 
 

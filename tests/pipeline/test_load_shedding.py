@@ -9,8 +9,7 @@ import pytest
 
 from agenteval_otel import Settings
 from agenteval_otel.errors import ConfigurationError
-from agenteval_otel.pipeline.load import CostMeter
-from agenteval_otel.pipeline.load_shedding import FULL, NO_MODEL_CALLS, OFF, REDUCED, LoadShedder
+from agenteval_otel.pipeline.load_shedding import FULL, NO_MODEL_CALLS, OFF, REDUCED, CostMeter, LoadShedder
 from agenteval_otel.runtime.log import log
 from agenteval_otel.sampling import SamplingDecision
 from agenteval_otel.semconv import SHED

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from agenteval_otel.pipeline.load import _TIMER_S as EVERY_S
-from agenteval_otel.pipeline.load import LoopLag
+from agenteval_otel.pipeline.load_shedding import _TIMER_S as EVERY_S
+from agenteval_otel.pipeline.load_shedding import LoopLag
 from agenteval_otel.testing import ManualClock
 
 DEADLINE_S = 10.0

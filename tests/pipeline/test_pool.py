@@ -183,8 +183,8 @@ def test_a_worker_that_only_seemed_blocked_ends_too() -> None:
     pool.submit("hung", 1)
     assert record.entered.wait(10)
     running = pool._pool
-    assert running.worker is not None
-    running.replace(running.worker, 1.0)
+    assert running.thread is not None
+    running.replace(running.thread, 1.0)
     assert record.outcome_of("hung") == "pipeline_failed"
     (thread,) = record.threads
     thread.join(10)
@@ -201,17 +201,17 @@ def test_what_a_worker_takes_in_the_moment_of_its_replacement_goes_to_the_next(m
     pool.submit(0, 1)
     assert pool.flush(10)  # its worker is there
     running = pool._pool
-    first = running.worker
+    first = running.thread
     assert first is not None
     monkeypatch.setattr(running, "watch", lambda: running.replace(first, 1.0))
     for call in range(1, 6):
         pool.submit(call, 1)
     assert pool.flush(10)
     assert pool.shutdown(10)
-    assert running.worker is not first
+    assert running.thread is not first
     assert sorted(record.settled) == [(call, "evaluated") for call in range(6)]
-    first.thread.join(10)
-    assert not first.thread.is_alive()
+    first.join(10)
+    assert not first.is_alive()
 
 
 def test_a_call_that_comes_while_a_worker_is_started_is_not_left_lying(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -220,18 +220,18 @@ def test_a_call_that_comes_while_a_worker_is_started_is_not_left_lying(monkeypat
     pool = pool_of(record)
 
     def started_slowly(of: Any) -> BackgroundThread:
-        worker = BackgroundThread(of)
-        start = worker.thread.start
+        thread = BackgroundThread(of)
+        start = thread.start
 
         def start_and_be_held_up() -> None:
             start()
-            assert eventually(lambda: worker.sleeping)
+            assert eventually(lambda: thread.sleeping)
             other = threading.Thread(target=pool.submit, args=("b", 1))
             other.start()
             other.join(10)
 
-        monkeypatch.setattr(worker.thread, "start", start_and_be_held_up)
-        return worker
+        monkeypatch.setattr(thread, "start", start_and_be_held_up)
+        return thread
 
     monkeypatch.setattr("agenteval_otel.pipeline.pool.BackgroundThread", started_slowly)
     assert pool.submit("a", 1)

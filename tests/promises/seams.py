@@ -16,9 +16,8 @@ from opentelemetry.sdk.trace import Span
 from agenteval_otel.capture import calls
 from agenteval_otel.capture.calls import Arguments
 from agenteval_otel.engine import live, response
-from agenteval_otel.engine.live import Engine
+from agenteval_otel.engine.live import Engine, SamplingRecord
 from agenteval_otel.engine.run import Run
-from agenteval_otel.engine.sampled import SamplingRecord
 from agenteval_otel.evaluators import ResponseHealth
 from agenteval_otel.execution import Executor
 from agenteval_otel.instrumentation import handler as handlers

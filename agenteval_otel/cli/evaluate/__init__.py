@@ -120,7 +120,7 @@ def run(arguments: argparse.Namespace) -> int:
         if dataset.check() == 0:
             raise ConfigurationError(f"no inputs in {', '.join(dataset.names)}: there is nothing to evaluate")
         if config.selection.left_out:
-            _print(f"left out: {', '.join(map(str, config.selection.left_out))}")
+            _print(f"left out: {', '.join(config.selection.left_out)}")
         if dataset.unknown_names:
             _print(f"unknown fields, kept in metadata: {', '.join(dataset.unknown_names)}")
         totals = Totals(criteria)
