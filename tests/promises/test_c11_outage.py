@@ -147,9 +147,6 @@ def test_minutes_without_an_answer(protocol: str, promise: Callable[..., None]) 
     outlive(protocol, "half-open", promise, seconds=SILENT_S)
 
 
-# --- batches that wait ------------------------------------------------------------------------------------------------
-
-
 def _host(receiver: OtlpReceiver) -> tuple[Pipeline, Any, Callable[[int], str]]:
     """A pipeline that sends events to the receiver, its storage and a handler on it."""
     storage = OtlpStorageProvider(endpoint=receiver.endpoint, protocol=receiver.protocol, signals={"events"})

@@ -90,8 +90,6 @@ def test_a_stage_that_hangs(where: str, pipeline_with: Callable[..., Pipeline], 
     promise("C13", figure=f"{where} hangs: no after {no_after_s:.2f} s")
 
 
-# --- replies ---------------------------------------------------------------------------------------------------------
-
 REJECTION, REMARK = ExportLogsServiceResponse(), ExportLogsServiceResponse()
 REJECTION.partial_success.rejected_log_records = 1
 REJECTION.partial_success.error_message = "no"

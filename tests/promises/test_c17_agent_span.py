@@ -108,9 +108,6 @@ def test_it_ends_in_the_background_with_its_true_end_and_its_scores(host: HostSd
     assert {run.parent.span_id for run in runs} == {span.context.span_id for span in host.spans()}
 
 
-# --- whatever becomes of the evaluation ------------------------------------------------------------------------------
-
-
 def test_the_queue_is_full(host: HostSdk, holding: Holding, promise: Recorder) -> None:
     """What finds no room in the queue ends on the caller's thread, at once."""
     pipeline = holding.pipeline(host, max_items=4)
@@ -312,9 +309,6 @@ def test_settings_are_replaced_under_load(host: HostSdk) -> None:
     spans_once(host, 4 * CALLS)
 
 
-# --- the host's spans come first -------------------------------------------------------------------------------------
-
-
 def small_queue(exporter: Any) -> BatchSpanProcessor:
     return BatchSpanProcessor(exporter, max_queue_size=128, max_export_batch_size=32, schedule_delay_millis=50)
 
@@ -347,9 +341,6 @@ def test_a_burst_loses_none_of_the_hosts_spans_and_none_of_ours(
         assert len(host.spans("evaluation failing_")) == calls * (evaluators - 1)
         assert pipeline.accounting.outcomes()["evaluated"] == calls
         assert len(host.events()) == calls * evaluators
-
-
-# --- processors of the host, which may act on spans while the handler runs -------------------------------------------
 
 
 class Naming(SpanProcessor):

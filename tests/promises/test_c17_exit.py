@@ -212,8 +212,6 @@ def test_what_cannot_be_placed_in_time_is_counted(receiver: Receiver, promise: R
     assert 0 < counted < calls
 
 
-# --- forks -----------------------------------------------------------------------------------------------------------
-
 FORKING = (
     SDK
     + """
@@ -276,8 +274,6 @@ def test_a_fork_inside_the_handler(end: str, providers: str, receiver: Receiver,
     assert {span.parent_span_id for span in runs} == ids
     promise("C17", figure="fork in the handler: its span 1 time, both answers evaluated")
 
-
-# --- servers ---------------------------------------------------------------------------------------------------------
 
 APPLICATION = (
     SDK.replace("sys.argv[1]", "os.environ['RECEIVER']")
