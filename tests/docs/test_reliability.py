@@ -48,10 +48,8 @@ def test_missing_figures_and_edited_rows_are_named(script: Any) -> None:
 
 def test_figures_that_differ_in_their_numbers_are_one_range(script: Any) -> None:
     """Cases of one test become one figure from least to most; other words stay apart."""
-    assert script.merged(["lag p99 3.1 ms of 50", "lag p99 12 ms of 50", "0 lost"]) == [
-        "lag p99 3.1-12 ms of 50",
-        "0 lost",
-    ]
+    figures = ["lag p99 3.1 ms of 50", "lag p99 12 ms of 50", "0 lost"]
+    assert script.merged(figures) == ["lag p99 3.1-12 ms of 50", "0 lost"]
 
 
 def test_the_long_form_stands_for_the_short_one_and_failures_show(script: Any) -> None:

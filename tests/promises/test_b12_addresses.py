@@ -57,12 +57,8 @@ HOSTILE = (
 """Text that would be somewhere else if it named a file."""
 
 
-def _files(folder: Path) -> list[Path]:
-    return [path for path in folder.rglob("*")]
-
-
 def _assert_private(folder: Path) -> None:
-    for path in (folder, *_files(folder)):
+    for path in (folder, *list(folder.rglob("*"))):
         mode = stat.S_IMODE(path.stat().st_mode)
         assert mode == (0o700 if path.is_dir() else 0o600), f"{path}: {mode:o}"
 
@@ -87,9 +83,9 @@ def test_no_text_names_a_file(tmp_path: Path, promise: Recorder, monkeypatch: py
             monitor(pipeline=pipeline, agent="agent")(lambda text=text: f"An answer: {text}")()  # type: ignore[misc]
         assert pipeline.shutdown(10.0)
         judge.guarded().cache.close()
-        written = _files(root)
+        written = list(root.rglob("*"))
         assert {path.parent.name for path in written if path.is_file()} == {"judges", "lines", "rows"}
-        assert [path for path in _files(tmp_path) if root not in (path, *path.parents)] == []
+        assert [path for path in list(tmp_path.rglob("*")) if root not in (path, *path.parents)] == []
         _assert_private(root)
     finally:
         os.umask(old)
@@ -106,7 +102,7 @@ def test_a_path_that_is_none_costs_results_and_nothing_else(text: str, tmp_path:
         pipeline = pipeline_of(storage=(storage,), dispatcher=InlineDispatcher())
         assert monitor(pipeline=pipeline, agent="agent")(lambda: "An answer.")() == "An answer."
         pipeline.shutdown(5.0)
-    assert _files(tmp_path) == []
+    assert list(tmp_path.rglob("*")) == []
 
 
 def test_the_books_of_judges_at_odd_places(tmp_path: Path) -> None:
