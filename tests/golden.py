@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,13 @@ DATA = SHARED / "data"
 _NUMBERS = {"__NaN__": math.nan, "__Infinity__": math.inf, "__-Infinity__": -math.inf}
 
 
-def vectors(*evaluators: str) -> list[Any]:
+FILES = ("agentdock_golden.json", "agentdock_golden_extra.json", "partnership_golden.json")
+
+
+def vectors(*evaluators: str, files: Sequence[str] = FILES) -> list[Any]:
     """One pytest parameter a vector of these evaluators, its id the vector's; a skipped one when the files are away."""
     actual = []
-    for name in ("agentdock_golden.json", "agentdock_golden_extra.json", "partnership_golden.json"):
-        path = GOLDEN / name
+    for path in (GOLDEN / name for name in files):
         if path.is_file():
             actual += [vector for vector in json.loads(path.read_text("utf-8")) if vector["evaluator"] in evaluators]
     if not actual:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,17 +11,10 @@ import pytest
 from agenteval_otel import EvaluationInput, EvaluationRunConfig, Score, Suite, run_evaluation_sync
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Func
-from tests.golden import GOLDEN, numbers, same
+from tests.golden import same, vectors
+from tests.test_golden_runner import StubModel
 
-FILE = GOLDEN / "gogrid_golden.json"
-
-
-def gogrid(*evaluators: str) -> list[Any]:
-    """One pytest parameter a vector of these evaluators; a skipped one when the file is away."""
-    if not FILE.is_file():
-        return [pytest.param(None, marks=[pytest.mark.shared, pytest.mark.skip(f"no {FILE}")], id="absent")]
-    actual = [vector for vector in json.loads(FILE.read_text("utf-8")) if vector["evaluator"] in evaluators]
-    return [pytest.param(numbers(vector), marks=pytest.mark.shared, id=vector["id"]) for vector in actual]
+gogrid = partial(vectors, files=("gogrid_golden.json",))
 
 
 def input_of(result: dict[str, Any]) -> EvaluationInput:
@@ -79,3 +73,24 @@ def test_suites(vector: dict[str, Any]) -> None:
         assert {
             name: {"pass": item["pass"], "value": item["value"]} for name, item in shape["scores"].items()
         } == scores
+
+
+@pytest.mark.parametrize("vector", gogrid("LLMJudge"))
+def test_judges(vector: dict[str, Any]) -> None:
+    """Verdict, value and reason are the recorded ones, and what the original calls an error is a failure here."""
+    stub, expected = StubModel(vector["llm"]), vector["expected"]
+    run = {"evaluatorConfigs": [{"type": "LLMJudge", "config": {**vector["config"], "llm": stub}}]}
+    value = EvaluationInput(response=vector["input"]["output"])
+    (result,) = run_evaluation_sync(value, EvaluationRunConfig.model_validate(run)).results
+    assert bool(result.error) is bool(expected.get("error"))
+    if result.error:
+        assert (result.score, result.passed) == (None, None)
+        return
+    assert result.passed is expected["pass"]
+    assert same(result.score, expected["value"])
+    assert same(result.normalized, expected["value"])
+    assert result.reasoning == expected["reason"]
+    if vector["class"] == "exact" and "prompt_sent" in vector:
+        assert (stub.prompts, stub.systems) == ([vector["prompt_sent"]], [""])
+    if "{output}" in vector["config"]["rubric"]:  # the original expands it too
+        assert stub.prompts == ["R=look at {output} O=hello"]

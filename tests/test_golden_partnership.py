@@ -43,7 +43,7 @@ def path(tmp_path: Path) -> Path:
     return written
 
 
-def found_by(store: CsvGroundTruthStore, vector: dict[str, Any]) -> Any:
+def answer_of(store: CsvGroundTruthStore, vector: dict[str, Any]) -> Any:
     module = vector["input"]["module"]
     metadata = None if module is None else {"module": module}
     result = store.find(EvaluationInput(prompt=vector["input"]["user_prompt"], metadata=metadata))
@@ -64,7 +64,7 @@ def test_the_rows_of_a_file(vector: dict[str, Any], path: Path) -> None:
 def test_matches_as_the_original(vector: dict[str, Any], path: Path) -> None:
     """With `matching: original` every recorded prompt finds the recorded answer, within its module."""
     expected = vector["expected_with_module_filter"]
-    result = found_by(CsvGroundTruthStore(path=path, matching="original"), vector)
+    result = answer_of(CsvGroundTruthStore(path=path, matching="original"), vector)
     assert result == expected["output"]
     assert (result is not None) == expected["has_ground_truth"]
 
@@ -73,7 +73,7 @@ def test_matches_as_the_original(vector: dict[str, Any], path: Path) -> None:
 def test_matches_by_words(vector: dict[str, Any], path: Path) -> None:
     """By default the same is found, but for what is written down as better."""
     expected = BETTER.get(vector["id"], vector["expected_with_module_filter"]["output"])
-    assert found_by(CsvGroundTruthStore(path=path), vector) == expected
+    assert answer_of(CsvGroundTruthStore(path=path), vector) == expected
 
 
 PASSES_FROM = Coherence(judge=ScriptedJudge()).criteria()[0]

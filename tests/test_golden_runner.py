@@ -1,10 +1,10 @@
-"""The vectors recorded from the original framework, each through the runner, as a user of the original would run it."""
+"""The vectors recorded from AgentDock, each through the runner, as a user of the original would run it."""
 
 from __future__ import annotations
 
-import asyncio
 import copy
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -17,31 +17,77 @@ from agenteval_otel import (
     run_evaluation_sync,
 )
 from agenteval_otel.errors import ConfigurationError
-from agenteval_otel.evaluators import Evaluator, KeywordCoverage
+from agenteval_otel.evaluators import KeywordCoverage
 from agenteval_otel.models import Score
 from agenteval_otel.scoring import AgentDockCriteria, overall_score
 from tests.golden import same, vectors
-from tests.test_golden_llm_judge import Stub as StubModel
-from tests.test_golden_tools import with_functions
 from tests.testing.doubles import Keeping, Raw
 
 TYPES = ("RuleBased", "LexicalSimilarity", "KeywordCoverage", "Sentiment", "Toxicity", "ToolUsage", "NLPAccuracy",
          "LLMJudge")  # fmt: skip
+PLACEHOLDER = "[object Object]"
 
 
-class Stub:
-    """The vectors that were recorded with a stub model."""
+class StubModel:
+    """The originals' stub: one reply, or one error, whatever it is asked."""
 
-    def __init__(self, embeddings: dict[str, list[float]]) -> None:
-        self.embeddings = embeddings
+    def __init__(self, llm: dict[str, str]) -> None:
+        self._llm = llm
+        self.prompts: list[str] = []
+        self.systems: list[str] = []
+
+    def generate(self, prompt: str, system: str) -> str:
+        self.prompts.append(prompt)
+        self.systems.append(system)
+        if "raises" in self._llm:
+            raise RuntimeError(self._llm["raises"])
+        return self._llm["text"]
+
+
+class StubEmbedder:
+    """The original's stub: a table of vectors."""
+
+    def __init__(self, table: dict[str, list[float]]) -> None:
+        self._table = table
 
     def embed(self, texts: list[str]) -> list[list[float]]:
-        return [self.embeddings[text] for text in texts]
+        assert PLACEHOLDER not in texts
+        # What the original turns into its placeholder has another text here, and the placeholder's vector.
+        return [self._table[PLACEHOLDER if text.startswith("{") else text] for text in texts]
 
 
-def registered(actual: list[Any]) -> list[Any]:
-    """Those vectors whose evaluator there is."""
-    return [item for item in actual if item.values[0] is None or item.values[0]["evaluator"] in Evaluator.registry]
+def function_of(check: dict[str, Any]) -> Callable[[Any], dict[str, Any]]:
+    """The function that stood in the original's configuration, as the vectors write it down."""
+
+    def raises(value: Any) -> bool:
+        raise RuntimeError(check.get("message"))
+
+    decide: dict[str, Callable[[Any], bool]] = {
+        "nonempty_string": lambda value: isinstance(value, str) and value != "",
+        "arg_contains": lambda value: isinstance(value, str) and check["value"] in value,
+        "arg_equals": lambda value: same(value, check["value"]),
+        "always_valid": lambda value: True,
+        "always_invalid": lambda value: False,
+        "raises": raises,
+    }
+
+    def checked(arguments: Any) -> dict[str, Any]:
+        valid = decide[check["check"]](arguments.get(check.get("arg")) if isinstance(arguments, dict) else None)
+        return {"isValid": valid} if valid else {"isValid": False, "reason": check.get("reason")}
+
+    return checked
+
+
+def with_functions(config: Any) -> Any:
+    """The configuration with functions where the vectors describe them."""
+    if isinstance(config, list):
+        return [with_functions(item) for item in config]
+    if not isinstance(config, dict):
+        return config
+    return {
+        key: function_of(value) if key == "argumentChecks" and value else with_functions(value)
+        for key, value in config.items()
+    }
 
 
 def entry_of(vector: dict[str, Any]) -> dict[str, Any]:
@@ -49,7 +95,7 @@ def entry_of(vector: dict[str, Any]) -> dict[str, Any]:
     if kind == "RuleBased":
         return {"type": kind, **config}
     if "embeddings" in vector and not config.pop("no_model", False):
-        config["embeddingModel"] = Stub(vector["embeddings"])
+        config["embeddingModel"] = StubEmbedder(vector["embeddings"])
     if "llm" in vector and not config.pop("no_llm", False):
         config["llm"] = StubModel(vector["llm"])
     return {"type": kind, "config": config}
@@ -69,40 +115,35 @@ def check_results(shapes: list[dict[str, Any]], expected: list[dict[str, Any]]) 
         assert "metadata" not in item or same(shape.get("metadata"), item["metadata"]), shape
 
 
-def alone(vector: dict[str, Any]) -> list[dict[str, Any]]:
-    """What the evaluator gives without the runner."""
-    evaluator = EvaluationRunConfig.model_validate({"evaluatorConfigs": [entry_of(vector)]}).evaluators[0]
-    value = EvaluationInput.model_validate(vector["input"])
-    return [
-        result.original_json()
-        for result in asyncio.run(evaluator.evaluate(value, AgentDockCriteria.reading(value.criteria)))
-    ]
-
-
-@pytest.mark.parametrize("vector", registered(vectors(*TYPES)))
+@pytest.mark.parametrize("vector", vectors(*TYPES))
 def test_every_evaluator_through_the_runner(vector: dict[str, Any]) -> None:
-    """A recorded case run from ``evaluatorConfigs`` has the recorded scores, errors and metadata in the result's JSON.
-
-    Where the original has a quirk and the record suggests nothing better, the runner gives what the evaluator gives.
-    """
-    expected = vector["expected"]
+    """A case has the recorded scores, errors, metadata and prompt; the suggested score where the original is wrong."""
+    expected, entry = vector["expected"], entry_of(vector)
     try:
-        outcome = run([entry_of(vector)], vector["input"])
+        outcome = run([entry], vector["input"])
     except ConfigurationError:
         assert expected == {"throws": True}
         assert "suggested_score" not in vector
         return
     shape = json.loads(json.dumps(outcome.original_json()))
+    assert all(result.score is None or not result.error for result in outcome.results)
     if "suggested_score" in vector:
         (result,) = shape["results"]
         assert "error" not in result
         assert same(result["score"], vector["suggested_score"])
-    elif isinstance(expected, dict):
-        assert shape["runErrors"]
-    elif vector["class"] == "quirk":
-        assert same(shape["results"], json.loads(json.dumps(alone(vector))))
+    elif expected == {"throws": True}:  # a check that raises loses its own rule instead of all of them
+        assert [error["evaluatorType"] for error in shape["runErrors"]] == ["ToolUsage"]
+        raising = {rule["criterionName"] for rule in vector["config"]["rules"]
+                   if rule.get("argumentChecks", {}).get("check") == "raises"}  # fmt: skip
+        assert {result.criterion_name for result in outcome.results if result.raised} == raising
+        assert all(result.status == "scored" for result in outcome.results if result.criterion_name not in raising)
     else:
         check_results(shape["results"], expected)
+    if (model := entry.get("config", {}).get("llm")) is not None:
+        prompt = vector.get("suggested_prompt", vector.get("prompt_sent"))
+        assert prompt is None or model.prompts == [prompt]
+        assert bool(model.prompts) == bool(expected)
+        assert all("JSON" in system for system in model.systems)
 
 
 class Broken(KeywordCoverage):
@@ -130,9 +171,6 @@ def test_runs(vector: dict[str, Any]) -> None:
         with pytest.raises(ConfigurationError):
             run(entries, vector["input"], **config)
         return
-    missing = {entry["type"] for entry in entries if isinstance(entry, dict)} - Evaluator.registry.keys()
-    if missing:
-        pytest.skip(f"{missing} is not there")
     outcome = run(entries, vector["input"], **config, **({} if storage is None else {"storageProvider": storage}))
     shape = outcome.original_json()
     check_results(shape["results"], expected["results"])
@@ -169,3 +207,11 @@ def test_normalized_through_the_runner(vector: dict[str, Any]) -> None:
         result = EvaluationResult(criterion_name="C", score=score, evaluator_type="Stub")
         actual.append(run([Raw(name="C", results=(result,))], values).results[0].normalized)
     assert same(actual, vector["expected"]["normalized"])
+
+
+@pytest.mark.parametrize("vector", vectors("getInputText"))
+def test_text_at(vector: dict[str, Any]) -> None:
+    """The text of a field is found by the original's path rules."""
+    evaluation_input = EvaluationInput.model_validate(vector["input"])
+    result = evaluation_input.text_at(vector["config"].get("sourceField", ""))
+    assert result == vector.get("suggested_text", vector["expected"]["text"])

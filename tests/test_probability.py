@@ -16,15 +16,15 @@ MAYBE = st.none() | PROBABILITIES
 SPREAD = [(number + 0.5) / 2_000 for number in range(2_000)]
 
 
-def counted(takes: list[bool]) -> float:
+def share(takes: list[bool]) -> float:
     return sum(takes) / len(takes)
 
 
 @given(st.lists(PROBABILITIES, min_size=1, max_size=5))
 def test_choices_by_one_randomness_nest(probabilities: list[float]) -> None:
     """Evenly spread randomness passes all choices with min(p) and any of them with max(p)."""
-    every = counted([all(u < probability for probability in probabilities) for u in SPREAD])
-    some = counted([any(u < probability for probability in probabilities) for u in SPREAD])
+    every = share([all(u < probability for probability in probabilities) for u in SPREAD])
+    some = share([any(u < probability for probability in probabilities) for u in SPREAD])
     assert nested(*probabilities) == pytest.approx(every, abs=1e-3)
     assert union(probabilities) == pytest.approx(some, abs=1e-3)
 
@@ -33,7 +33,7 @@ def test_choices_by_one_randomness_nest(probabilities: list[float]) -> None:
 def test_independent_choices_multiply(first: float, second: float) -> None:
     """A grid of two randomnesses passes both choices with the product."""
     grid = [(number + 0.5) / 100 for number in range(100)]
-    both = counted([u < first and v < second for u in grid for v in grid])
+    both = share([u < first and v < second for u in grid for v in grid])
     assert independent(first, second) == pytest.approx(both, abs=0.025)
 
 

@@ -15,15 +15,12 @@ NAMES: dict[str, list[str]] = {
         "annotate", "configure", "disable", "enable", "flush", "monitor", "reload", "run_evaluation",
         "run_evaluation_sync", "run_evaluations", "run_evaluations_sync", "shutdown",
     ],
-    "agenteval_otel.capture": [
-                "Facts", "Reading", "Turn", "field",
-        "response_format", "usage_of",
-    ],
-    "agenteval_otel.components": [
-        "Component", "ListOf",             ],
+    "agenteval_otel.capture": ["Facts", "Reading", "Turn", "field", "response_format", "usage_of"],
+    "agenteval_otel.components": ["Component", "ListOf"],
     "agenteval_otel.embedders": [
         "CallableEmbedder", "Embedded", "Embedder", "EmbedderUsage", "HashingEmbedder", "OpenAICompatibleEmbedder",
-        "SentenceTransformerEmbedder",     ],
+        "SentenceTransformerEmbedder",
+    ],
     "agenteval_otel.errors": [
         "AgentEvalError", "CaptureError", "ConfigurationError", "EmbedderError", "EvaluationError", "EvaluationSkipped",
         "JudgeError", "ModelError", "StorageError",
@@ -35,34 +32,31 @@ NAMES: dict[str, list[str]] = {
         "KeywordCount", "KeywordCoverage", "LLMJudge", "Length", "LexicalSimilarity", "NLPAccuracy",
         "ProtectedMaterial", "Regex", "Relevance", "ResponseHealth", "Retrieval", "Rubric", "RuleBased", "RuleCheck",
         "RuleFailure", "SelfHarm", "Sentiment", "Sexual", "TaskAdherence", "ToolCallAccuracy", "ToolUsage", "ToolUse",
-        "ToxicLanguage", "Toxicity", "Truth", "UngroundedAttributes", "Violence",     ],
+        "ToxicLanguage", "Toxicity", "Truth", "UngroundedAttributes", "Violence",
+    ],
     "agenteval_otel.ground_truth": [
         "CsvGroundTruthStore", "FileGroundTruthStore", "GroundTruth", "GroundTruthStore", "JsonlGroundTruthStore",
-            ],
-    "agenteval_otel.instrumentation": [
-        "annotate", "monitor",
     ],
+    "agenteval_otel.instrumentation": ["annotate", "monitor"],
     "agenteval_otel.judges": [
-        "AnthropicJudge", "BreakerSettings", "CacheSettings", "CallableJudge", "Judge",
-        "JudgeRequest", "JudgeUsage", "OpenAICompatibleJudge", "SpendLimits", "Verdict", "as_judge",
-        "parse_answer",
+        "AnthropicJudge", "BreakerSettings", "CacheSettings", "CallableJudge", "Judge", "JudgeRequest", "JudgeUsage",
+        "OpenAICompatibleJudge", "SpendLimits", "Verdict", "as_judge", "parse_answer",
     ],
-    "agenteval_otel.redaction": [
-        "PatternRedactor", "Redactor", "default_redactors",     ],
+    "agenteval_otel.redaction": ["PatternRedactor", "Redactor", "default_redactors"],
     "agenteval_otel.sampling": [
         "AgentSampler", "AnswerFacts", "AnyOfSampler", "ConversationSampler", "DisagreementSampler", "ErrorSampler",
         "Escalation", "FailureSampler", "FirstOfSampler", "FunctionSampler", "LabelSampler", "PatternSampler",
         "RateLimitSampler", "RatioSampler", "ResultSampler", "RuleSampler", "Sampler", "SamplingContext",
-        "SamplingDecision", "ScoreSampler", "SlowSampler",     ],
+        "SamplingDecision", "ScoreSampler", "SlowSampler",
+    ],
     "agenteval_otel.storage": [
         "ConsoleStorageProvider", "EvaluationStorageProvider", "JsonFileStorageProvider",
         "OtlpStorageProvider", "SqlStorageProvider", "StoredResult",
     ],
     "agenteval_otel.testing": [
         "AWKWARD_INPUTS", "InlineDispatcher", "ManualClock", "ModelReply", "ModelServer", "RecordedTelemetry",
-        "ScriptedJudge",
-        "check_aggregation", "check_component", "check_dispatcher", "check_embedder", "check_evaluator",
-        "check_ground_truth", "check_sampler", "check_storage",
+        "ScriptedJudge", "check_aggregation", "check_component", "check_dispatcher", "check_embedder",
+        "check_evaluator", "check_ground_truth", "check_sampler", "check_storage",
     ],
 }  # fmt: skip
 

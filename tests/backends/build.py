@@ -1,10 +1,7 @@
 """Builds the real programs that the backend tests run: `uv run python -m tests.backends.build`.
 
-Programs land in a cache outside the tree, `$AGENTEVAL_BACKENDS` or `~/.cache/agenteval-otel/backends`, one folder for
-each, named by program, version and a hash of its recipe. What is there already is not built again; a changed recipe
-gets a new folder. A build happens in a temporary folder that is moved into place when it is whole.
-
-A new program is one more entry in `recipes.PROGRAMS`.
+Programs land in a cache outside the tree, one folder for each, named by program, version and a hash of its recipe. What
+is there already is not built again. A build happens in a temporary folder that is moved into place when it is whole.
 """
 
 from __future__ import annotations
@@ -18,7 +15,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 
 from .recipes import PROGRAMS, Program
@@ -51,11 +47,7 @@ def installed(name: str) -> Path | None:
 
 
 def build(program: Program, root: Path | None = None, *, say: Callable[[str], None] = print) -> Path:
-    """Builds the program if the cache does not hold it; gives its executable.
-
-    Raises:
-        BuildError: A needed command is missing, a step failed, or the steps left no executable.
-    """
+    """Builds the program if the cache does not hold it; gives its executable."""
     root = root or cache_root()
     target = executable_path(program, root)
     if target.is_file():
@@ -80,7 +72,7 @@ def _run_steps(program: Program, work: Path, *, kept_log: Path, say: Callable[[s
     for number, step in enumerate(program.steps, start=1):
         label = f"{program.name} {program.version}, step {number} of {len(program.steps)}: {step.says}"
         say(f"{label} ...")
-        problem = _run_step(program.command(step), work, log, progress=partial(_progress, say, label))
+        problem = _run_step(program.command(step), work, log, say, label)
         if problem:
             shutil.copyfile(log, kept_log)
             tail = "\n".join(f"  | {line}" for line in log.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:])
@@ -88,11 +80,7 @@ def _run_steps(program: Program, work: Path, *, kept_log: Path, say: Callable[[s
             raise BuildError(f"{label} failed: {problem}; whole log: {kept_log}")
 
 
-def _progress(say: Callable[[str], None], label: str, text: str) -> None:
-    say(f"{label}: {text}")
-
-
-def _run_step(command: Sequence[str], work: Path, log: Path, *, progress: Callable[[str], None]) -> str | None:
+def _run_step(command: Sequence[str], work: Path, log: Path, say: Callable[[str], None], label: str) -> str | None:
     """Runs one command in the build folder, output to the log; gives what went wrong, or None."""
     started = time.monotonic()
     argv = [str(work / command[0]) if "/" in command[0] else command[0], *command[1:]]
@@ -100,22 +88,17 @@ def _run_step(command: Sequence[str], work: Path, log: Path, *, progress: Callab
     with log.open("ab") as output:
         # Its own group: a compiler's children end with it when the step is given up.
         process = subprocess.Popen(
-            argv,
-            cwd=work,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
+            argv, cwd=work, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
             start_new_session=True,
-        )
+        )  # fmt: skip
         try:
             while time.monotonic() - started < STEP_LIMIT_S:
                 try:
                     code = process.wait(timeout=PROGRESS_EVERY_S)
                 except subprocess.TimeoutExpired:
-                    progress(f"still at work after {time.monotonic() - started:.0f} s")
+                    say(f"{label}: still at work after {time.monotonic() - started:.0f} s")
                     continue
-                progress(f"{time.monotonic() - started:.0f} s")
+                say(f"{label}: {time.monotonic() - started:.0f} s")
                 return None if code == 0 else f"exit code {code}"
             return f"not finished after {STEP_LIMIT_S:.0f} s"
         finally:

@@ -1,20 +1,14 @@
-"""A real OpenTelemetry Collector for tests: started on free loopback ports, read through its `file` exporter.
-
-    collector.wait_for(lambda seen: seen.spans(service="mine"), timeout_s=10)
-
-Every reader takes `service`, the `service.name` of the sender: a shared Collector holds what other tests sent.
-"""
+"""A real OpenTelemetry Collector for tests: started on free loopback ports, read through its `file` exporter."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from .faults import LOOPBACK
-from .process import BackendProcess, Ports
+from .process import BackendProcess
 from .received import Log, Metric, Received, Span
 
 R = TypeVar("R", Span, Log, Metric)
@@ -22,23 +16,10 @@ R = TypeVar("R", Span, Log, Metric)
 OPEN_METRICS = "application/openmetrics-text; version=1.0.0"
 
 
-@dataclass(frozen=True)
-class CollectorPorts(Ports):
-    grpc: int
-    http: int
-    health: int
-    prometheus: int
-
-
 class Collector(BackendProcess):
-    """One Collector process, its ports and what it received.
-
-    It can be stopped and started again: the ports and what was received stay, so outages can be tested. What it still
-    held when it was stopped is in the file afterwards.
+    """One Collector process and what it received, which stays when it is stopped and started again.
 
     Args:
-        binary: The built program.
-        folder: An own, empty folder for its configuration, log and output.
         config: A configuration file to run instead of the harness's own. It takes its ports from the environment
             (`collector-config/otel-collector.yaml` shows the names); received values are then read only where it
             writes to the file `$COLLECTOR_FILE_PATH`.
@@ -46,16 +27,10 @@ class Collector(BackendProcess):
     """
 
     title = "the Collector"
-    ports_type = CollectorPorts
-    ports: CollectorPorts
+    port_names = ("grpc", "http", "health", "prometheus")
 
     def __init__(
-        self,
-        binary: Path,
-        folder: Path,
-        *,
-        config: Path | None = None,
-        environment: Mapping[str, str] | None = None,
+        self, binary: Path, folder: Path, *, config: Path | None = None, environment: Mapping[str, str] | None = None
     ) -> None:
         super().__init__(binary, folder)
         self._config = config
@@ -136,7 +111,7 @@ def _of(records: list[R], service: str | None) -> list[R]:
     return [record for record in records if service is None or record.resource.get("service.name") == service]
 
 
-def _configuration(ports: CollectorPorts, output: Path) -> dict[str, Any]:
+def _configuration(ports: Any, output: Path) -> dict[str, Any]:
     """The harness's own configuration (JSON is YAML): no batching, everything at once into the file."""
     exporters = ["file"]
     return {

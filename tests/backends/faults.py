@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import socket
 import threading
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -51,10 +52,7 @@ class BlackHole:
 
 @contextmanager
 def black_hole() -> Iterator[BlackHole]:
-    """A listener that accepts and never answers, until the block ends.
-
-    It needs no thread: the operating system completes each connection from the backlog and buffers what is sent.
-    """
+    """A listener that accepts and never answers, until the block ends."""
     hole = BlackHole(socket.create_server((LOOPBACK, 0), backlog=128))
     try:
         yield hole
@@ -70,50 +68,86 @@ def refused_port() -> Iterator[int]:
         yield holder.getsockname()[1]
 
 
-class Answering:
-    """An HTTP endpoint that answers every POST with one status, after a while.
+class PostHandler(BaseHTTPRequestHandler):
+    """Reads a POST and answers it; writes no log lines."""
 
-    Attributes:
-        status: What it answers; may be changed while it runs.
-        delay_s: How long an answer takes.
-        taken: How many posts it answered, by status.
-    """
+    protocol_version = "HTTP/1.1"
 
-    def __init__(self, status: int, delay_s: float) -> None:
-        self.status = status
-        self.delay_s = delay_s
-        self.taken: dict[int, int] = {}
-        self.server = ThreadingHTTPServer((LOOPBACK, 0), _handler(self))
-        self.server.daemon_threads = True
-        self.endpoint = f"http://{LOOPBACK}:{self.server.server_port}"
+    def body(self) -> bytes:
+        return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+
+    def answer(
+        self, status: int = 200, body: bytes = b"", headers: Mapping[str, str] | None = None, reason: str | None = None
+    ) -> None:
+        self.send_response(status, reason)
+        for name, value in (headers or {}).items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Silent: the test says what came."""
 
 
 @contextmanager
-def answering(status: int, *, delay_s: float = 0.0) -> Iterator[Answering]:
-    """An endpoint that refuses, is slow or takes everything, until the block ends."""
-    made = Answering(status, delay_s)
-    thread = threading.Thread(target=made.server.serve_forever, args=(0.01,), daemon=True)
+def serving(handler: type[BaseHTTPRequestHandler]) -> Iterator[int]:
+    """An HTTP server on loopback, until the block ends; gives its port."""
+    server = ThreadingHTTPServer((LOOPBACK, 0), handler)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     try:
-        yield made
+        yield server.server_port
     finally:
-        made.server.shutdown()
+        server.shutdown()
         thread.join()
-        made.server.server_close()
+        server.server_close()
 
 
-def _handler(endpoint: Answering) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
+class Answering:
+    """An HTTP endpoint that answers every POST with one status.
+
+    Attributes:
+        status: What it answers; may be changed while it runs.
+        taken: How many posts it answered, by status.
+    """
+
+    def __init__(self, status: int) -> None:
+        self.status, self.endpoint = status, ""
+        self.taken: dict[int, int] = {}
+
+
+@contextmanager
+def answering(status: int) -> Iterator[Answering]:
+    """An endpoint that refuses or takes everything, until the block ends."""
+    made = Answering(status)
+
+    class Handler(PostHandler):
         def do_POST(self) -> None:
-            self.rfile.read(int(self.headers["Content-Length"]))
-            time.sleep(endpoint.delay_s)
-            status = endpoint.status
-            self.send_response(status)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-            endpoint.taken[status] = endpoint.taken.get(status, 0) + 1
+            self.body()
+            status = made.status
+            self.answer(status)
+            made.taken[status] = made.taken.get(status, 0) + 1
 
-        def log_message(self, format: str, *args: Any) -> None:
-            """Silent: the test says what came."""
+    with serving(Handler) as port:
+        made.endpoint = f"http://{LOOPBACK}:{port}"
+        yield made
 
-    return Handler
+
+@contextmanager
+def grpc_server(answer: Callable[[str, bytes, Any], bytes]) -> Iterator[int]:
+    """A gRPC server on loopback that answers every method, given its name, request and context; gives its port."""
+    import grpc
+
+    class Every(grpc.GenericRpcHandler):
+        def service(self, call: Any) -> Any:
+            return grpc.unary_unary_rpc_method_handler(partial(answer, call.method))
+
+    server = grpc.server(ThreadPoolExecutor(4), handlers=(Every(),), options=[("grpc.so_reuseport", 0)])
+    port = server.add_insecure_port(f"{LOOPBACK}:0")
+    server.start()
+    try:
+        yield port
+    finally:
+        server.stop(0).wait(5.0)

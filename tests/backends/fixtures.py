@@ -1,8 +1,4 @@
-"""Fixtures around the real programs. A `conftest.py` that imports these names offers them to its folder.
-
-Where a program is not built, tests that ask for it are skipped with the command that builds it; with
-`AGENTEVAL_REQUIRE_BACKENDS=1` (CI) they fail instead.
-"""
+"""Fixtures around the real programs. A `conftest.py` that imports these names offers them to its folder."""
 
 from __future__ import annotations
 

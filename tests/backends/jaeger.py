@@ -1,9 +1,4 @@
-"""A real Jaeger for tests, all in one and in memory: started on free loopback ports, read through its query API.
-
-    jaeger.wait_for(lambda seen: seen.traces("mine", tags={"gen_ai.evaluation.tone.label": "fail"}))
-
-Readers name the service: a shared Jaeger holds what other tests sent.
-"""
+"""A real Jaeger for tests, all in one: started on free loopback ports, read through its query API by service."""
 
 from __future__ import annotations
 
@@ -15,20 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from .faults import LOOPBACK
-from .process import BackendError, BackendProcess, Ports
+from .process import BackendError, BackendProcess
 
 TRACE_LIMIT = 1_500
-
-
-@dataclass(frozen=True)
-class JaegerPorts(Ports):
-    otlp_grpc: int
-    otlp_http: int
-    query_http: int
-    query_grpc: int
-    admin: int
-    collector_http: int
-    collector_grpc: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +20,8 @@ class JaegerSpan:
     """A span as Jaeger shows it.
 
     Attributes:
-        name: Its operation.
         parents: The span ids that it refers to as `CHILD_OF`; empty for a root.
         tags: Its attributes and what Jaeger adds (`span.kind`, `otel.scope.name`, ...), typed.
-        process: The resource's attributes; `service` is apart.
         warnings: What Jaeger holds against it, such as clock skew or a parent that is missing.
     """
 
@@ -47,8 +29,6 @@ class JaegerSpan:
     span_id: str
     parents: tuple[str, ...]
     tags: Mapping[str, Any]
-    service: str
-    process: Mapping[str, Any]
     start_us: int
     duration_us: int
     warnings: tuple[str, ...]
@@ -74,15 +54,12 @@ class Jaeger(BackendProcess):
     """One Jaeger process and its API. Its web pages are not in the build.
 
     Args:
-        binary: The built program.
-        folder: An own, empty folder for its log and data.
         config: A configuration whose traces are on disk below `/badger`, which is a folder of its own here; in memory
             when left out.
     """
 
     title = "Jaeger"
-    ports_type = JaegerPorts
-    ports: JaegerPorts
+    port_names = ("otlp_grpc", "otlp_http", "query_http", "query_grpc", "admin", "collector_http", "collector_grpc")
 
     def __init__(self, binary: Path, folder: Path, *, config: Path | None = None) -> None:
         super().__init__(binary, folder)
@@ -93,27 +70,16 @@ class Jaeger(BackendProcess):
         """Host and port of its OTLP receiver over gRPC, as a Collector's exporter takes them."""
         return f"{LOOPBACK}:{self.ports.otlp_grpc}"
 
-    def services(self) -> list[str]:
-        return self._get_json(self.ports.query_http, "/api/services")["data"] or []
-
     def traces(
         self, service: str, *, tags: Mapping[str, str] | None = None, since_s: float = 3600.0
     ) -> list[JaegerTrace]:
-        """Traces of the service that hold a span with these tags and began since then.
-
-        Raises:
-            BackendError: Jaeger answered with an error.
-        """
+        """Traces of the service that hold a span with these tags and began since then."""
         now_us = int(time.time() * 1e6)
         # Without start, end and lookback it finds nothing and does not say why.
         requests = {
-            "service": service,
-            "start": str(now_us - int(since_s * 1e6)),
-            "end": str(now_us + 60_000_000),
-            "lookback": "custom",
-            "limit": str(TRACE_LIMIT),
-            **({"tags": json.dumps(dict(tags))} if tags else {}),
-        }
+            "service": service, "start": str(now_us - int(since_s * 1e6)), "end": str(now_us + 60_000_000),
+            "lookback": "custom", "limit": str(TRACE_LIMIT), **({"tags": json.dumps(dict(tags))} if tags else {}),
+        }  # fmt: skip
         answer = self._get_json(self.ports.query_http, "/api/traces", requests)
         if answer.get("errors"):
             raise BackendError(f"Jaeger answered {answer['errors']}")
@@ -136,14 +102,11 @@ class Jaeger(BackendProcess):
     def _arguments(self) -> list[str]:
         ports = self.ports
         listeners = {
-            "collector.otlp.grpc.host-port": ports.otlp_grpc,
-            "collector.otlp.http.host-port": ports.otlp_http,
-            "query.http-server.host-port": ports.query_http,
-            "query.grpc-server.host-port": ports.query_grpc,
-            "admin.http.host-port": ports.admin,
-            "collector.http-server.host-port": ports.collector_http,
+            "collector.otlp.grpc.host-port": ports.otlp_grpc, "collector.otlp.http.host-port": ports.otlp_http,
+            "query.http-server.host-port": ports.query_http, "query.grpc-server.host-port": ports.query_grpc,
+            "collector.http-server.host-port": ports.collector_http, "admin.http.host-port": ports.admin,
             "collector.grpc-server.host-port": ports.collector_grpc,
-        }
+        }  # fmt: skip
         arguments = [*(f"--{flag}={LOOPBACK}:{port}" for flag, port in listeners.items()), "--log-level=warn"]
         if self._config is not None:
             own = self._folder / "jaeger.yaml"
@@ -160,19 +123,12 @@ class Jaeger(BackendProcess):
 
 
 def _trace(actual: Mapping[str, Any]) -> JaegerTrace:
-    processes = actual["processes"]
-    return JaegerTrace(actual["traceID"], tuple(_span(span, processes[span["processID"]]) for span in actual["spans"]))
+    return JaegerTrace(actual["traceID"], tuple(map(_span, actual["spans"])))
 
 
-def _span(span: Mapping[str, Any], process: Mapping[str, Any]) -> JaegerSpan:
+def _span(span: Mapping[str, Any]) -> JaegerSpan:
     return JaegerSpan(
-        name=span["operationName"],
-        span_id=span["spanID"],
+        name=span["operationName"], span_id=span["spanID"], start_us=span["startTime"], duration_us=span["duration"],
         parents=tuple(to["spanID"] for to in span["references"] if to["refType"] == "CHILD_OF"),
-        tags={tag["key"]: tag["value"] for tag in span["tags"]},
-        service=process["serviceName"],
-        process={tag["key"]: tag["value"] for tag in process.get("tags") or ()},
-        start_us=span["startTime"],
-        duration_us=span["duration"],
-        warnings=tuple(span["warnings"] or ()),
-    )
+        tags={tag["key"]: tag["value"] for tag in span["tags"]}, warnings=tuple(span["warnings"] or ()),
+    )  # fmt: skip

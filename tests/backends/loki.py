@@ -1,9 +1,4 @@
-"""A real Loki for tests, single binary: the shipped configuration on free loopback ports, read in LogQL.
-
-    loki.wait_for(lambda seen: seen.query('{service_name="mine"} | event_name="gen_ai.evaluation.result"'))
-
-Readers name the service: a shared Loki holds what other tests sent.
-"""
+"""A real Loki for tests, single binary: the shipped configuration on free loopback ports, read in LogQL by service."""
 
 from __future__ import annotations
 
@@ -15,27 +10,15 @@ from pathlib import Path
 import yaml
 
 from .faults import LOOPBACK
-from .process import BackendProcess, Ports
+from .process import BackendProcess
 
 SHIPPED_LOKI = Path(__file__).resolve().parents[2] / "collector-config" / "loki" / "loki.yaml"
 RECORD_LIMIT = 5_000
 
 
-@dataclass(frozen=True)
-class LokiPorts(Ports):
-    http: int
-    grpc: int
-
-
 @dataclass(frozen=True, slots=True)
 class LokiRecord:
-    """A log record as Loki shows it.
-
-    Attributes:
-        line: Its body.
-        labels: Labels of its stream and structured metadata together: what attributes became, `trace_id`, `span_id`.
-        time_unix_nano: When it happened.
-    """
+    """A log record as Loki shows it; its labels are those of its stream and its structured metadata together."""
 
     line: str
     labels: Mapping[str, str]
@@ -43,21 +26,10 @@ class LokiRecord:
 
 
 class Loki(BackendProcess):
-    """One Loki process and its API.
-
-    Args:
-        binary: The built program.
-        folder: An own, empty folder for its configuration, log and data.
-        config: The configuration of which everything but ports and folders is kept.
-    """
+    """One Loki process, with everything of the shipped configuration but ports and folders."""
 
     title = "Loki"
-    ports_type = LokiPorts
-    ports: LokiPorts
-
-    def __init__(self, binary: Path, folder: Path, *, config: Path = SHIPPED_LOKI) -> None:
-        super().__init__(binary, folder)
-        self._config = config
+    port_names = ("http", "grpc")
 
     @property
     def url(self) -> str:
@@ -69,32 +41,17 @@ class Loki(BackendProcess):
         return f"{self.url}/otlp"
 
     def query(self, query: str, *, since_s: float = 3600.0) -> list[LokiRecord]:
-        """The records of a log query, oldest first; of a metric query its values, each as the line of a record.
-
-        Raises:
-            BackendError: Loki refused the query; the message holds its reason.
-        """
+        """The records of a log query, oldest first; of a metric query its values, each as the line of a record."""
         now = time.time_ns()
         requests = {
-            "query": query,
-            "start": str(now - int(since_s * 1e9)),
-            "end": str(now + 60_000_000_000),
-            "limit": str(RECORD_LIMIT),
-            "direction": "forward",
-        }
+            "query": query, "start": str(now - int(since_s * 1e9)), "end": str(now + 60_000_000_000),
+            "limit": str(RECORD_LIMIT), "direction": "forward",
+        }  # fmt: skip
         actual = self._get_json(self.ports.http, "/loki/api/v1/query_range", requests)["data"]
-        if actual["resultType"] == "matrix":
-            records = [
-                LokiRecord(value, series["metric"], int(at * 1e9))
-                for series in actual["result"]
-                for at, value in series["values"]
-            ]
-        else:
-            records = [
-                LokiRecord(line, stream["stream"], int(at))
-                for stream in actual["result"]
-                for at, line in stream["values"]
-            ]
+        labels, unit = ("metric", 10**9) if actual["resultType"] == "matrix" else ("stream", 1)
+        records = [
+            LokiRecord(line, item[labels], int(at) * unit) for item in actual["result"] for at, line in item["values"]
+        ]
         return sorted(records, key=lambda record: record.time_unix_nano)
 
     def labels(self, *, since_s: float = 3600.0) -> list[str]:
@@ -104,13 +61,11 @@ class Loki(BackendProcess):
     def _arguments(self) -> list[str]:
         own = self._folder / "loki.yaml"
         data = str(self._folder / "data")
-        config = yaml.safe_load(self._config.read_text().replace("/loki", data))
+        config = yaml.safe_load(SHIPPED_LOKI.read_text().replace("/loki", data))
         config["server"] |= {
-            "http_listen_address": LOOPBACK,
-            "http_listen_port": self.ports.http,
-            "grpc_listen_address": LOOPBACK,
-            "grpc_listen_port": self.ports.grpc,
-        }
+            "http_listen_address": LOOPBACK, "http_listen_port": self.ports.http,
+            "grpc_listen_address": LOOPBACK, "grpc_listen_port": self.ports.grpc,
+        }  # fmt: skip
         # Ready at once: it waits for nobody to join it and is told where its own parts are.
         config["ingester"] = {"lifecycler": {"min_ready_duration": "0s"}}
         config["frontend_worker"] = {"frontend_address": f"{LOOPBACK}:{self.ports.grpc}"}

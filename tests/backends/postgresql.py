@@ -1,7 +1,6 @@
 """A real PostgreSQL for tests: a cluster of its own on a free loopback port, started, paused, stopped by process id.
 
-It refuses to run as root, so a root user's tests start it as an unprivileged user, from a folder that this user may
-enter.
+It refuses to run as root: then an unprivileged user starts it, from a folder that this user may enter.
 """
 
 from __future__ import annotations
@@ -12,12 +11,11 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .faults import LOOPBACK
-from .process import BackendError, BackendProcess, Ports
+from .process import BackendError, BackendProcess
 
 if TYPE_CHECKING:
     import psycopg
@@ -27,24 +25,11 @@ USER, PASSWORD, DATABASE = "agenteval", "pass/w@rd-canary", "results"
 _UNPRIVILEGED = ("postgres", "nobody")
 
 
-@dataclass(frozen=True)
-class PostgreSQLPorts(Ports):
-    """Where a PostgreSQL listens on 127.0.0.1."""
-
-    sql: int
-
-
 class PostgreSQL(BackendProcess):
-    """One PostgreSQL server with an empty database and a user with a password.
-
-    Args:
-        binary: The program `postgres`; `initdb` stands beside it.
-        folder: An own, empty folder for its log.
-    """
+    """One PostgreSQL server with an empty database and a user with a password."""
 
     title = "PostgreSQL"
-    ports_type = PostgreSQLPorts
-    ports: PostgreSQLPorts
+    port_names = ("sql",)
 
     def __init__(self, binary: Path, folder: Path) -> None:
         super().__init__(binary, folder)

@@ -1,7 +1,4 @@
-"""What the harnesses of the real programs share: started on free loopback ports, waited for, stopped by process id.
-
-A harness says what is its own: its ports, its command line, where its health is asked for.
-"""
+"""What the harnesses of the real programs share: started on free loopback ports, waited for, stopped by process id."""
 
 from __future__ import annotations
 
@@ -13,15 +10,16 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import closing
-from dataclasses import dataclass, fields
 from pathlib import Path
 from threading import Event
+from types import SimpleNamespace
 from typing import Any, ClassVar, Self, TypeVar
 from urllib.parse import urlencode
 
 from .faults import LOOPBACK, free_ports
 
 T = TypeVar("T")
+_Texts = Mapping[str, str]
 
 POLL_EVERY_S = 0.05
 START_LIMIT_S = 60.0
@@ -34,30 +32,15 @@ class BackendError(Exception):
     """A program did not start, ended by itself, or answered with an error; the message ends with its log."""
 
 
-@dataclass(frozen=True)
-class Ports:
-    """Where a program listens on 127.0.0.1: each field of a subclass is one port."""
-
-    @classmethod
-    def free(cls) -> Self:
-        return cls(*free_ports(len(fields(cls))))
-
-
 class BackendProcess(ABC):
-    """One process of a real program.
-
-    It can be stopped and started again on the same ports, so outages can be tested.
-
-    Args:
-        binary: The built program.
-        folder: An own, empty folder for its configuration, log and data.
-    """
+    """One process of a real program in a folder of its own, which can be stopped and started on the same ports."""
 
     title: ClassVar[str]
-    ports_type: ClassVar[type[Ports]]
+    port_names: ClassVar[tuple[str, ...]]
+    """Each is an attribute of `ports`, where it listens on loopback."""
 
     def __init__(self, binary: Path, folder: Path) -> None:
-        self.ports: Any = self.ports_type.free()
+        self.ports: Any = self._free_ports()
         self._binary = binary
         self._folder = folder
         self._log = folder / f"{type(self).__name__.lower()}.log"
@@ -75,6 +58,9 @@ class BackendProcess(ABC):
     def _health(self) -> tuple[int, str]:
         """Port and path that answer 200 once the program can be used."""
 
+    def _free_ports(self) -> SimpleNamespace:
+        return SimpleNamespace(**dict(zip(self.port_names, free_ports(len(self.port_names)), strict=True)))
+
     def _environment(self) -> dict[str, str]:
         return {}
 
@@ -90,11 +76,7 @@ class BackendProcess(ABC):
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> Self:
-        """Starts the process and returns when it is healthy; other ports are tried when one was snatched.
-
-        Raises:
-            BackendError: It ended or was not healthy in time.
-        """
+        """Starts the process and returns when it is healthy; other ports are tried when one was snatched."""
         for attempt in range(1, START_TRIES + 1):
             try:
                 self._start_once()
@@ -102,7 +84,7 @@ class BackendProcess(ABC):
             except BackendError as error:
                 if "address already in use" not in str(error) or attempt == START_TRIES:
                     raise
-                self.ports = self.ports_type.free()
+                self.ports = self._free_ports()
         raise AssertionError("unreachable")
 
     def stop(self) -> None:
@@ -117,12 +99,7 @@ class BackendProcess(ABC):
             process.wait()
 
     def wait_for(self, predicate: Callable[[Self], T], timeout_s: float = 10.0) -> T:
-        """Asks again and again until the predicate gives something true; gives that.
-
-        Raises:
-            TimeoutError: It did not within the time; the message shows the state.
-            BackendError: The process has ended and the predicate does not hold.
-        """
+        """What the predicate gives as soon as that is true; raises when the time or the process is over before."""
         deadline = time.monotonic() + timeout_s
         never = Event()
         while True:
@@ -140,14 +117,9 @@ class BackendProcess(ABC):
         log_start = self._log.stat().st_size if self._log.exists() else 0
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                command,
-                cwd=self._folder,
-                env={**os.environ, **self._environment()},
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                **self._as_user(),
-            )
+                command, cwd=self._folder, env={**os.environ, **self._environment()}, stdin=subprocess.DEVNULL,
+                stdout=log, stderr=subprocess.STDOUT, **self._as_user(),
+            )  # fmt: skip
         deadline = time.monotonic() + START_LIMIT_S
         never = Event()
         while not self._healthy():
@@ -172,18 +144,8 @@ class BackendProcess(ABC):
         text = self._log.read_bytes()[start:].decode(errors="replace") if self._log.exists() else ""
         return f"end of its log:\n{text[-LOG_TAIL_CHARACTERS:]}"
 
-    def _get(
-        self,
-        port: int,
-        path: str,
-        parameters: Mapping[str, str] | None = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> str:
-        """The body that the program gives for a GET.
-
-        Raises:
-            BackendError: The status is not 200.
-        """
+    def _get(self, port: int, path: str, parameters: _Texts | None = None, headers: _Texts | None = None) -> str:
+        """The body that the program gives for a GET; raises where the status is not 200."""
         requests = f"{path}?{urlencode(parameters)}" if parameters else path
         status, body = http_get(port, requests, headers)
         if status != http.client.OK:

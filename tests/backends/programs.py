@@ -19,14 +19,9 @@ ARRIVAL_LIMIT_S = 30.0
 def started(*arguments: str, **environment: str) -> subprocess.Popen[str]:
     """A Python program of its own, in the project's folder."""
     return subprocess.Popen(
-        [sys.executable, *arguments],
-        cwd=ROOT,
-        env=bare_environment(**environment),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+        [sys.executable, *arguments], cwd=ROOT, env=bare_environment(**environment), stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
 
 
 def finish(*programs: subprocess.Popen[str]) -> list[str]:

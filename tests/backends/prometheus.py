@@ -12,15 +12,9 @@ from typing import Any
 import yaml
 
 from .faults import LOOPBACK
-from .process import BackendProcess, Ports
-from .received import Exemplar
+from .process import BackendProcess
 
 _UNITS = {"s": "seconds", "By": "bytes", "1": ""}
-
-
-@dataclass(frozen=True)
-class PrometheusPorts(Ports):
-    web: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,18 +25,21 @@ class Sample:
     value: float
 
 
+@dataclass(frozen=True, slots=True)
+class Exemplar:
+    value: float
+    trace_id: str
+
+
 class Prometheus(BackendProcess):
     """One Prometheus process with exemplar storage and its OTLP receiver open.
 
     Args:
-        binary: The built program.
-        folder: An own, empty folder for its configuration, log and data.
         config: What it scrapes and which rules it has, see `scraping`; nothing when left out.
     """
 
     title = "Prometheus"
-    ports_type = PrometheusPorts
-    ports: PrometheusPorts
+    port_names = ("web",)
 
     def __init__(self, binary: Path, folder: Path, *, config: Mapping[str, Any] | None = None) -> None:
         super().__init__(binary, folder)
@@ -58,11 +55,7 @@ class Prometheus(BackendProcess):
         return f"{self.url}/api/v1/otlp/v1/metrics"
 
     def query(self, expression: str, *, at: float | None = None) -> list[Sample]:
-        """The instant vector of a PromQL expression, now or at a time in seconds since the epoch.
-
-        Raises:
-            BackendError: Prometheus refused the expression; the message holds its reason.
-        """
+        """The instant vector of a PromQL expression, now or at a time in seconds since the epoch."""
         requests = {"query": expression} | ({} if at is None else {"time": f"{at:.3f}"})
         answer = self._get_json(self.ports.web, "/api/v1/query", requests)
         return [Sample(actual["metric"], float(actual["value"][1])) for actual in answer["data"]["result"]]
@@ -78,22 +71,19 @@ class Prometheus(BackendProcess):
         requests = {"query": expression, "start": f"{now - since_s:.3f}", "end": f"{now + 60:.3f}"}
         answer = self._get_json(self.ports.web, "/api/v1/query_exemplars", requests)
         return [
-            (series["seriesLabels"], _exemplar(exemplar))
+            (series["seriesLabels"], Exemplar(float(item["value"]), item["labels"].get("trace_id", "")))
             for series in answer["data"]
-            for exemplar in series["exemplars"]
+            for item in series["exemplars"]
         ]
 
     def _arguments(self) -> list[str]:
         config = self._folder / "prometheus.json"
         config.write_text(json.dumps(self._config, indent=2))
         return [
-            f"--config.file={config}",
-            f"--web.listen-address={LOOPBACK}:{self.ports.web}",
-            f"--storage.tsdb.path={self._folder / 'data'}",
-            "--enable-feature=exemplar-storage",
-            "--web.enable-otlp-receiver",
-            "--log.level=warn",
-        ]
+            f"--config.file={config}", f"--web.listen-address={LOOPBACK}:{self.ports.web}",
+            f"--storage.tsdb.path={self._folder / 'data'}", "--enable-feature=exemplar-storage",
+            "--web.enable-otlp-receiver", "--log.level=warn",
+        ]  # fmt: skip
 
     def _health(self) -> tuple[int, str]:
         return self.ports.web, "/-/ready"
@@ -126,11 +116,8 @@ def scraping(
     """A shipped Prometheus configuration with nothing changed but where it finds the others, and how often it looks.
 
     Args:
-        shipped: The configuration.
         port: Of the Collector's `prometheus` exporter on loopback.
-        every_s: How often it scrapes.
         rules: The folder of the rule files; without one there are no rules.
-        alertmanager: `Alertmanager.address`; without one alerts are sent to nobody.
     """
     config: dict[str, Any] = yaml.safe_load(shipped.read_text())
     config["rule_files"] = [str(rules / Path(pattern).name) for pattern in config["rule_files"] if rules]
@@ -139,8 +126,3 @@ def scraping(
         job["static_configs"] = [{"targets": [f"{LOOPBACK}:{port}"]}]
         job["scrape_interval"] = job["scrape_timeout"] = f"{round(every_s * 1000)}ms"
     return config
-
-
-def _exemplar(actual: Mapping[str, Any]) -> Exemplar:
-    labels = actual["labels"]
-    return Exemplar(float(actual["value"]), labels.get("trace_id", ""), labels.get("span_id", ""))

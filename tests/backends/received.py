@@ -31,29 +31,17 @@ class Log:
     event_name: str
     trace_id: str
     span_id: str
-    severity_number: int
-    body: Any
     attributes: Attributes
-    time_unix_nano: int
     resource: Attributes
 
 
 @dataclass(frozen=True, slots=True)
-class Exemplar:
-    value: float
-    trace_id: str
-    span_id: str
-
-
-@dataclass(frozen=True, slots=True)
 class Point:
-    """One data point: `value` for gauges and sums; `count` and `bounds` for histograms."""
+    """One data point: `value` for gauges and sums; `count` for histograms."""
 
     attributes: Attributes
     value: float | None
     count: int
-    bounds: tuple[float, ...]
-    exemplars: tuple[Exemplar, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +49,8 @@ class Metric:
     """One metric of one export."""
 
     name: str
-    unit: str
     points: tuple[Point, ...]
     resource: Attributes
-
-    def point(self, attributes: Attributes) -> Point | None:
-        """The first point that carries at least these attributes."""
-        wanted = attributes.items()
-        return next((point for point in self.points if all(pair in point.attributes.items() for pair in wanted)), None)
 
 
 @dataclass(slots=True)
@@ -94,53 +76,28 @@ def _each(batch: _Json, resources: str, scopes: str, items: str, decode: Callabl
 
 def _span(item: _Json, resource: Attributes) -> Span:
     return Span(
-        name=item.get("name", ""),
-        trace_id=item["traceId"],
-        span_id=item["spanId"],
-        parent_span_id=item.get("parentSpanId", ""),
-        attributes=_attributes(item),
-        resource=resource,
-    )
+        name=item.get("name", ""), trace_id=item["traceId"], span_id=item["spanId"],
+        parent_span_id=item.get("parentSpanId", ""), attributes=_attributes(item), resource=resource,
+    )  # fmt: skip
 
 
 def _log(item: _Json, resource: Attributes) -> Log:
     return Log(
-        event_name=item.get("eventName", ""),
-        trace_id=item.get("traceId", ""),
-        span_id=item.get("spanId", ""),
-        severity_number=int(item.get("severityNumber", 0)),
-        body=_value(item.get("body", {})),
-        attributes=_attributes(item),
-        time_unix_nano=int(item.get("timeUnixNano", 0)),
-        resource=resource,
-    )
+        event_name=item.get("eventName", ""), trace_id=item.get("traceId", ""), span_id=item.get("spanId", ""),
+        attributes=_attributes(item), resource=resource,
+    )  # fmt: skip
 
 
 def _metric(item: _Json, resource: Attributes) -> Metric:
     kinds = ("gauge", "sum", "histogram", "exponentialHistogram", "summary")
     data = next((item[kind] for kind in kinds if kind in item), {})
     points = tuple(_point(point) for point in data.get("dataPoints", ()))
-    return Metric(item["name"], item.get("unit", ""), points, resource)
+    return Metric(item["name"], points, resource)
 
 
 def _point(item: _Json) -> Point:
-    return Point(
-        attributes=_attributes(item),
-        value=_number(item),
-        count=int(item.get("count", 0)),
-        bounds=tuple(float(bound) for bound in item.get("explicitBounds", ())),
-        exemplars=tuple(
-            Exemplar(_number(actual) or 0.0, actual.get("traceId", ""), actual.get("spanId", ""))
-            for actual in item.get("exemplars", ())
-        ),
-    )
-
-
-def _number(item: _Json) -> float | None:
-    """The value of a point or an exemplar; integers travel as text."""
-    if "asDouble" in item:
-        return float(item["asDouble"])
-    return int(item["asInt"]) if "asInt" in item else None
+    number = item.get("asDouble", item.get("asInt"))  # integers travel as text
+    return Point(_attributes(item), None if number is None else float(number), int(item.get("count", 0)))
 
 
 def _attributes(item: _Json) -> Attributes:

@@ -21,17 +21,11 @@ class Step:
 
 @dataclass(frozen=True)
 class Program:
-    """How one real program is built.
+    """How one real program is built: the commands that it needs, its steps, the file that these read.
 
     Attributes:
-        name: What tests ask for.
-        version: The pinned version; part of the cache key.
         executable: Where the build leaves the program, relative to the build folder.
-        needs: Commands that must be on the PATH.
-        steps: The commands, in order. `go install` leaves its programs in `bin/`.
-        recipe: A file the steps read; its content is part of the cache key.
-        keeps: The folder that is kept whole, for a program that needs what is around it; the executable alone when
-            left out.
+        keeps: The folder that is kept whole, for a program that needs what is around it; else the executable alone.
     """
 
     name: str
@@ -57,18 +51,13 @@ class Program:
 def go_program(name: str, *, version: str, package: str, tags: str = "") -> Program:
     """A program that is one main package of a public Go module: required by an empty module, then built there."""
     build = ("go", "build", "-ldflags=-s -w", *([f"-tags={tags}"] if tags else []), "-o", name, package)
-    return Program(
-        name=name,
-        version=version,
-        executable=name,
-        needs=("go",),
-        steps=(
-            Step("an empty module", ("go", "mod", "init", "backend")),
-            # As a tool: the module graph of the program's own release, its checksums verified.
-            Step(f"the modules of {name}", ("go", "get", "-tool", f"{package}@v{{version}}")),
-            Step(name, build),
-        ),
+    steps = (
+        Step("an empty module", ("go", "mod", "init", "backend")),
+        # As a tool: the module graph of the program's own release, its checksums verified.
+        Step(f"the modules of {name}", ("go", "get", "-tool", f"{package}@v{{version}}")),
+        Step(name, build),
     )
+    return Program(name, version, executable=name, needs=("go",), steps=steps)
 
 
 def python_program(name: str, *, version: str) -> Program:
@@ -76,22 +65,14 @@ def python_program(name: str, *, version: str) -> Program:
     environment = ("uv", "venv", "--no-project", "--python", ">=3.11,<3.15", "whole")
     packages = ("uv", "pip", "install", "--compile-bytecode", "--no-deps", "--python", "whole", "-r", "{recipe}")
     return Program(
-        name=name,
-        version=version,
-        executable="whole/bin/python",
-        needs=("uv",),
+        name, version, executable="whole/bin/python", needs=("uv",), recipe=HERE / f"{name}.txt", keeps="whole",
         steps=(Step("an environment", environment), Step("its packages", packages)),
-        recipe=HERE / f"{name}.txt",
-        keeps="whole",
-    )
+    )  # fmt: skip
 
 
 PROGRAMS: tuple[Program, ...] = (
     Program(
-        name="collector",
-        version="0.158.0",
-        executable="_build/otelcol-agenteval",
-        needs=("go",),
+        "collector", "0.158.0", executable="_build/otelcol-agenteval", needs=("go",),
         steps=(
             Step("the Collector's builder", ("go", "install", "go.opentelemetry.io/collector/cmd/builder@v{version}")),
             Step("the Collector", ("bin/builder", "--config", "{recipe}")),
@@ -108,12 +89,8 @@ PROGRAMS: tuple[Program, ...] = (
     go_program("alertmanager", version="0.31.0", package=f"{ALERTMANAGER}/alertmanager"),
     go_program("amtool", version="0.31.0", package=f"{ALERTMANAGER}/amtool"),
     Program(
-        name="loki",
-        version="3.7.8",
-        executable="loki",
-        needs=("go", "sh"),
+        "loki", "3.7.8", executable="loki", needs=("go", "sh"), recipe=HERE / "loki.sh",
         steps=(Step("Loki", ("sh", "{recipe}", "{version}")),),
-        recipe=HERE / "loki.sh",
     ),
     # What Docker Compose reads its files with, against the specification's schema; it starts nothing.
     go_program("compose", version="2.9.0", package="github.com/compose-spec/compose-go/v2/cmd"),
@@ -123,12 +100,7 @@ PROGRAMS: tuple[Program, ...] = (
     python_program("kubernetes-validate", version="1.37.0"),
     # The last one: only Debian and its relatives have the packages.
     Program(
-        name="postgresql",
-        version="debian",
-        executable="whole/bin/postgres",
-        needs=("sh",),
-        steps=(Step("PostgreSQL", ("sh", "{recipe}")),),
-        recipe=HERE / "postgresql.sh",
-        keeps="whole",
+        "postgresql", "debian", executable="whole/bin/postgres", needs=("sh",), recipe=HERE / "postgresql.sh",
+        steps=(Step("PostgreSQL", ("sh", "{recipe}")),), keeps="whole",
     ),
-)
+)  # fmt: skip

@@ -1,7 +1,4 @@
-"""What a program with `@monitor` shows: the agent span in Jaeger has its scores, and storage ends no telemetry.
-
-The application is `watched.py`: forty answers, every fourth one too long, and no flush before it ends.
-"""
+"""What a program with `@monitor` shows: the agent span in Jaeger has its scores, and storage ends no telemetry."""
 
 from __future__ import annotations
 
@@ -10,22 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from agenteval_otel.semconv import (
-    EVENT_RESULT,
-    LABEL_FAIL,
-    LABEL_PASS,
-    OPERATION_INVOKE_AGENT,
-    OPERATION_NAME,
-    criterion_label,
-    criterion_score,
-)
+from agenteval_otel import semconv
 
+from .applications import WATCHED_ANSWERS as ANSWERS
 from .collector import Collector
 from .fixtures import running
 from .jaeger import Jaeger, JaegerSpan
 from .programs import finish, started
 from .sdk import SHIPPED
-from .watched import ANSWERS
 
 pytestmark = pytest.mark.backend
 
@@ -37,7 +26,7 @@ CRITERION = "short_enough"
 def run_watched(collector: Collector, service: str, *arguments: str) -> None:
     """The application, from its start to its end; it says nothing on the way."""
     environment = {"OTEL_SERVICE_NAME": service, "OTEL_EXPORTER_OTLP_ENDPOINT": collector.grpc_endpoint}
-    assert finish(started("-m", "tests.backends.watched", *arguments, **environment)) == [""]
+    assert finish(started("-m", "tests.backends.applications", "watched", *arguments, **environment)) == [""]
 
 
 @pytest.mark.parametrize("providers", ["host", "none"])
@@ -51,8 +40,8 @@ def test_the_agent_span_in_jaeger_carries_its_scores(
     )
     with running(shipped) as collector:
         run_watched(collector, service, providers)
-        for label, count, score in ((LABEL_FAIL, TOO_LONG, 0.0), (LABEL_PASS, ANSWERS - TOO_LONG, 1.0)):
-            tags = {OPERATION_NAME: OPERATION_INVOKE_AGENT, criterion_label(CRITERION): label}
+        for label, count, score in ((semconv.LABEL_FAIL, TOO_LONG, 0.0), (semconv.LABEL_PASS, ANSWERS - TOO_LONG, 1.0)):
+            tags = {semconv.OPERATION_NAME: semconv.OPERATION_INVOKE_AGENT, semconv.criterion_label(CRITERION): label}
             traces = jaeger.wait_for(
                 lambda seen, tags=tags, count=count: (
                     len(actual := seen.traces(service, tags=tags)) >= count
@@ -67,7 +56,7 @@ def test_the_agent_span_in_jaeger_carries_its_scores(
                 assert (agent.name, agent.parents) == ("invoke_agent watched", ())
                 assert (run.name, run.parents) == ("evaluation watched", (agent.span_id,))
                 assert scores_of(agent) == scores_of(run)
-                assert scores_of(agent)[criterion_score(CRITERION)] == score
+                assert scores_of(agent)[semconv.criterion_score(CRITERION)] == score
                 assert agent.start_us + agent.duration_us <= run.start_us
                 assert trace.warnings() == []
 
@@ -86,16 +75,16 @@ def test_storage_in_a_file_ends_no_telemetry(collector: Collector, tmp_path: Pat
     events = collector.wait_for(
         lambda seen: len(actual := seen.logs(service)) >= ANSWERS * len(criteria) and actual, ARRIVAL_LIMIT_S
     )
-    assert {event.event_name for event in events} == {EVENT_RESULT}
+    assert {event.event_name for event in events} == {semconv.EVENT_RESULT}
     assert len(events) == ANSWERS * len(criteria)
     spans = collector.wait_for(
         lambda seen: len(actual := seen.spans(service)) >= 2 * ANSWERS and actual, ARRIVAL_LIMIT_S
     )
-    agents = {span.span_id: span for span in spans if span.attributes[OPERATION_NAME] == OPERATION_INVOKE_AGENT}
+    agents = {span.span_id: span for span in spans if span.name == "invoke_agent watched"}
     assert (len(agents), len(spans)) == (ANSWERS, 2 * ANSWERS)
     assert {event.span_id for event in events} == agents.keys()
-    labels = [span.attributes[criterion_label(CRITERION)] for span in agents.values()]
-    assert labels.count(LABEL_FAIL) == TOO_LONG
+    labels = [span.attributes[semconv.criterion_label(CRITERION)] for span in agents.values()]
+    assert labels.count(semconv.LABEL_FAIL) == TOO_LONG
     scores = collector.wait_for(lambda seen: seen.metric("gen_ai.evaluation.score", service), ARRIVAL_LIMIT_S)
     assert sum(point.count for point in scores.points) == ANSWERS * len(criteria)
 

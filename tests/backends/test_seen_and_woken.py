@@ -1,9 +1,4 @@
-"""See it and be woken by it, for real: the shipped files with loopback ports and shrunken windows, the demo's traffic.
-
-Two demos run side by side for the same time, one of which gets worse half-way; beside them an application whose answers
-a model judges, one whose evaluators break, and a small shop. Everything goes through the shipped Collector to Jaeger,
-Prometheus, Loki and Alertmanager, and alerts to a webhook.
-"""
+"""See it and be woken by it, for real: the shipped files with loopback ports, shrunken windows, the demo's traffic."""
 
 from __future__ import annotations
 
@@ -29,7 +24,7 @@ from .loki import Loki
 from .programs import finish, started, wait_for_what_was_sent
 from .prometheus import Prometheus, scraping
 from .sdk import SHIPPED
-from .webhook import Webhook
+from .webhook import Webhook, webhook
 
 pytestmark = [pytest.mark.backend, pytest.mark.live]
 
@@ -48,12 +43,7 @@ CRITERION = "gen_ai_evaluation_name"
 
 @dataclass(frozen=True)
 class Stack:
-    """What the operator has open, once the traffic is over.
-
-    Attributes:
-        fell_at: When the worse prompt was released, in seconds since the epoch.
-        ended_at: When the traffic was over.
-    """
+    """What the operator has open, once the traffic is over; when the worse prompt was released, and the end."""
 
     jaeger: Jaeger
     prometheus: Prometheus
@@ -65,30 +55,22 @@ class Stack:
 
 @pytest.fixture(scope="module", name="stack")
 def stack_fixture(
-    jaeger: Jaeger,
-    loki: Loki,
-    collector_binary: Path,
-    prometheus_binary: Path,
-    alertmanager_binary: Path,
+    jaeger: Jaeger, loki: Loki, collector_binary: Path, prometheus_binary: Path, alertmanager_binary: Path,
     tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Stack]:
+) -> Iterator[Stack]:  # fmt: skip
     """Everything started and provisioned, the traffic run to its end, its last metrics arrived."""
     folder = tmp_path_factory.mktemp
-    shipped = {
-        "config": SHIPPED,
-        "environment": {
-            "COLLECTOR_TRACES_ENDPOINT": jaeger.otlp_endpoint,
-            "COLLECTOR_LOGS_ENDPOINT": loki.otlp_endpoint,
-        },
-    }
+    shipped = {"COLLECTOR_TRACES_ENDPOINT": jaeger.otlp_endpoint, "COLLECTOR_LOGS_ENDPOINT": loki.otlp_endpoint}
     with ExitStack() as stack:
-        webhook = stack.enter_context(Webhook())
-        rules = _provisioned(folder("provisioned"), webhook)
-        woken = Alertmanager(
-            alertmanager_binary, folder("alertmanager"), config=rules / "alertmanager/alertmanager.yml"
+        hook = stack.enter_context(webhook())
+        rules = _provisioned(folder("provisioned"), hook)
+        routes = rules / "alertmanager/alertmanager.yml"
+        alertmanager = stack.enter_context(
+            running(Alertmanager(alertmanager_binary, folder("alertmanager"), config=routes))
         )
-        alertmanager = stack.enter_context(running(woken))
-        collector = stack.enter_context(running(Collector(collector_binary, folder("shipped"), **shipped)))
+        collector = stack.enter_context(
+            running(Collector(collector_binary, folder("shipped"), config=SHIPPED, environment=shipped))
+        )
         config = scraping(
             SHIPPED_PROMETHEUS, port=collector.ports.prometheus, every_s=EVERY_S, rules=rules / "prometheus/rules",
             alertmanager=alertmanager.address,
@@ -99,38 +81,33 @@ def stack_fixture(
         finish(*_traffic(collector.grpc_endpoint))
         ended = time.time()
         wait_for_what_was_sent(collector, prometheus)
-        yield Stack(jaeger, prometheus, loki, webhook, began + SECONDS / 2, ended)
+        yield Stack(jaeger, prometheus, loki, hook, began + SECONDS / 2, ended)
 
 
-def _provisioned(folder: Path, webhook: Webhook) -> Path:
+def _provisioned(folder: Path, hook: Webhook) -> Path:
     """The rules and routes of the shipped settings, by the command, with shrunken windows and our webhook."""
     requests = ["--settings", str(SETTINGS), "--output", str(folder), "--time-scale", str(TIME_SCALE)]
     assert main(["provision", "prometheus", *requests]) == 0
-    assert main(["provision", "alertmanager", *requests, "--webhook", webhook.url]) == 0
+    assert main(["provision", "alertmanager", *requests, "--webhook", hook.url]) == 0
     return folder
 
 
 def _traffic(endpoint: str) -> list[Any]:
     """The applications, each a process of its own; metrics every half second, as fits the shrunken windows."""
     demo = ("-m", "agenteval_otel", "demo", f"--seconds={SECONDS}", f"--calls={SECONDS * 20}", "--no-live")
+    own = ("-m", "tests.backends.applications")
     programs = {
-        FALLING: demo,
-        HEALTHY: (*demo, "--no-drop"),
-        REVIEWED: ("-m", "tests.backends.reviewed", str(SECONDS)),
-        OTHERS: ("-m", "tests.backends.others", str(SECONDS)),
-        SHOP: ("-m", "tests.backends.shop"),
-    }
+        FALLING: demo, HEALTHY: (*demo, "--no-drop"), REVIEWED: (*own, "reviewed", str(SECONDS)),
+        OTHERS: (*own, "others", str(SECONDS)), SHOP: (*own, "shop"),
+    }  # fmt: skip
     return [
         started(
-            *arguments,
-            OTEL_SERVICE_NAME=service,
+            *arguments, OTEL_SERVICE_NAME=service, OTEL_EXPORTER_OTLP_ENDPOINT=endpoint,
             OTEL_RESOURCE_ATTRIBUTES=f"service.version={2 if service == FALLING else 1}.0",
-            OTEL_EXPORTER_OTLP_ENDPOINT=endpoint,
-            OTEL_METRIC_EXPORT_INTERVAL="500",
-            **({"AGENTEVAL_TELEMETRY__DETAIL": "result"} if service == SHOP else {}),
+            OTEL_METRIC_EXPORT_INTERVAL="500", **({"AGENTEVAL_TELEMETRY__DETAIL": "result"} if service == SHOP else {}),
         )
         for service, arguments in programs.items()
-    ]
+    ]  # fmt: skip
 
 
 def test_a_quality_drop_wakes_somebody(stack: Stack) -> None:

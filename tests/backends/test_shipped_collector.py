@@ -1,16 +1,11 @@
-"""The shipped Collector, run as it stands: what reaches Jaeger, Prometheus and Loki, and what does not leave.
-
-Ports and addresses come from the environment, as in production. Outages are in test_shipped_collector_outages.py.
-"""
+"""The shipped Collector, run as it stands: what reaches Jaeger, Prometheus and Loki, and what does not leave."""
 
 from __future__ import annotations
 
-import secrets
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -18,7 +13,6 @@ from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter
 from opentelemetry.sdk._logs import LoggerProvider
 from opentelemetry.sdk._logs.export import SimpleLogRecordProcessor
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, set_span_in_context
 
 from .collector import Collector
 from .fixtures import running
@@ -31,28 +25,16 @@ pytestmark = pytest.mark.backend
 LIMIT_S = 30.0
 EVENTS = '{{service_name="{service}"}} | event_name="gen_ai.evaluation.result"'
 VALIDATED = [
-    "otel-collector.yaml",
-    "collector/tail-sampling.yaml",
-    "collector/gateway.yaml",
-    "collector/gateway-agent.yaml",
-]
+    "otel-collector.yaml", "collector/tail-sampling.yaml", "collector/gateway.yaml", "collector/gateway-agent.yaml",
+]  # fmt: skip
 AZURE = "collector/azure-monitor.yaml"
 SECRET = "my card is 4111"
-CONTENT = {
-    "gen_ai.input.messages": SECRET,
-    "gen_ai.output.messages": SECRET,
-    "gen_ai.system_instructions": SECRET,
-    "gen_ai.tool.call.arguments": SECRET,
-    "gen_ai.tool.call.result": SECRET,
-    "gen_ai.tool.definitions": SECRET,
-    "gen_ai.prompt.0.content": SECRET,
-    "gen_ai.evaluation.explanation": SECRET,
-    "gen_ai.evaluation.user_prompt": SECRET,
-    "gen_ai.full_nl_response": SECRET,
-    "input.value": SECRET,
-    "traceloop.entity.output": SECRET,
-    "llm.input_messages.0.message.content": SECRET,
-}
+CONTENT = dict.fromkeys((
+    "gen_ai.input.messages", "gen_ai.output.messages", "gen_ai.system_instructions", "gen_ai.tool.call.arguments",
+    "gen_ai.tool.call.result", "gen_ai.tool.definitions", "gen_ai.prompt.0.content", "gen_ai.evaluation.explanation",
+    "gen_ai.evaluation.user_prompt", "gen_ai.full_nl_response", "input.value", "traceloop.entity.output",
+    "llm.input_messages.0.message.content",
+), SECRET)  # fmt: skip
 KEPT = {"gen_ai.evaluation.tone.label": "fail", "gen_ai.response.id": "r1", "input.value.kind": "text"}
 
 
@@ -60,27 +42,6 @@ def shipped_to(binary: Path, folder: Path, *, config: Path = SHIPPED, **environm
     """A Collector of a shipped configuration, in a folder of its own, not yet started."""
     folder.mkdir(parents=True, exist_ok=True)
     return Collector(binary, folder, config=config, environment=environment)
-
-
-def send_logs(
-    endpoint: str,
-    *,
-    service: str,
-    when_ns: int | None = None,
-    attributes: Mapping[str, Any] | None = None,
-    resource: Mapping[str, str] | None = None,
-) -> str:
-    """One log record over HTTP, in a trace of its own; gives the trace's id."""
-    trace_id = secrets.randbits(128)
-    provider = LoggerProvider(resource=Resource({"service.name": service, **(resource or {})}))
-    provider.add_log_record_processor(SimpleLogRecordProcessor(OTLPLogExporter(f"{endpoint}/v1/logs")))
-    context = SpanContext(trace_id, secrets.randbits(64), is_remote=True, trace_flags=TraceFlags(1))
-    provider.get_logger("test").emit(
-        body="relevance 0.75", timestamp=when_ns or time.time_ns(), attributes=dict(attributes or {}),
-        context=set_span_in_context(NonRecordingSpan(context)),
-    )  # fmt: skip
-    provider.shutdown()
-    return f"{trace_id:032x}"
 
 
 def validated(binary: Path, config: Path) -> str:
@@ -205,7 +166,10 @@ def test_what_leaves_can_be_had_as_a_file(shipped: Collector) -> None:
 
 def test_an_instance_makes_no_stream_of_loki(loki: Loki) -> None:
     """Processes come and go: their ids are with the records and not among the labels of streams."""
-    send_logs(loki.otlp_endpoint, service="one-of-many", resource={"service.instance.id": "4711"})
+    provider = LoggerProvider(resource=Resource({"service.name": "one-of-many", "service.instance.id": "4711"}))
+    provider.add_log_record_processor(SimpleLogRecordProcessor(OTLPLogExporter(f"{loki.otlp_endpoint}/v1/logs")))
+    provider.get_logger("test").emit(body="relevance 0.75", timestamp=time.time_ns())
+    provider.shutdown()
     (actual,) = loki.wait_for(
         lambda seen: seen.query('{service_name="one-of-many"} | service_instance_id="4711"'), LIMIT_S
     )

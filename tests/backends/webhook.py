@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import json
-import threading
 import time
-from collections.abc import Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from .faults import LOOPBACK
+from .faults import LOOPBACK, PostHandler, serving
 
 
 class PostedAlert(NamedTuple):
-    """One alert of one post.
-
-    Attributes:
-        status: ``firing`` or ``resolved``.
-        at: When the post came, in seconds since the epoch.
-    """
+    """One alert of one post; its status is ``firing`` or ``resolved``."""
 
     name: str
     status: str
@@ -29,25 +22,11 @@ class PostedAlert(NamedTuple):
 
 
 class Webhook:
-    """Keeps every alert that is posted to it; a context manager."""
+    """Keeps every alert that is posted to it."""
 
     def __init__(self) -> None:
         self.alerts: list[PostedAlert] = []
-        self._server = ThreadingHTTPServer((LOOPBACK, 0), _handler(self))
-        self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
-        self.url = f"http://{LOOPBACK}:{self._server.server_port}/alerts"
-
-    def __enter__(self) -> Webhook:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join(5.0)
+        self.url = ""
 
     def take(self, post: Mapping[str, Any]) -> None:
         """Keep the alerts of a post, as Alertmanager's webhook format has them."""
@@ -63,15 +42,16 @@ class Webhook:
         ]
 
 
-def _handler(webhook: Webhook) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
+@contextmanager
+def webhook() -> Iterator[Webhook]:
+    """A receiver of alerts, until the block ends."""
+    made = Webhook()
+
+    class Handler(PostHandler):
         def do_POST(self) -> None:
-            webhook.take(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-            self.send_response(200)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
+            made.take(json.loads(self.body()))
+            self.answer()
 
-        def log_message(self, format: str, *args: Any) -> None:
-            """Silent: the test says what came."""
-
-    return Handler
+    with serving(Handler) as port:
+        made.url = f"http://{LOOPBACK}:{port}/alerts"
+        yield made

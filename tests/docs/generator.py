@@ -6,14 +6,7 @@ import importlib.util
 from pathlib import Path
 from typing import Any
 
-__all__ = ["DOCS", "load_generator", "load_script"]
-
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-
-
-def load_generator() -> Any:
-    """`docs/generate.py`, made anew."""
-    return load_script("generate")
 
 
 def load_script(name: str) -> Any:

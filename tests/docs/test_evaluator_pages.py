@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from agenteval_otel import Suite
@@ -68,18 +69,17 @@ def written(default: object) -> str:
     return f"`{default.type if isinstance(default, Component) else default}`"
 
 
-def row_of(name: str) -> str:
-    """The line of the index's table that links the page."""
-    start = f"| [{name}]({page_of(name).name}) "
-    (row,) = [line for line in (FOLDER / "README.md").read_text().splitlines() if line.startswith(start)]
-    return row
+def options_of(section: str) -> list[tuple[str, str]]:
+    """Each option of a section's table, and its default as it is written there."""
+    return [(option, row[1]) for row in first_table(section) for option in _NAMED.findall(row[0])]
 
 
-def test_names_become_files() -> None:
-    """A page is called as its evaluator is, with hyphens."""
-    assert page_of("NLPAccuracy").name == "nlp-accuracy.md"
-    assert page_of("ToolUse").name == "tool-use.md"
-    assert {"RuleBased", "Func", "Toxicity"} <= set(BUILT_IN)
+def assert_defaults(options: list[tuple[str, str]], fields: dict[str, FieldInfo]) -> None:
+    """The table writes out the defaults of these fields; or says them in words."""
+    for option, reported in options:
+        if option in fields:
+            default = fields[option].get_default(call_default_factory=True, validated_data={})
+            assert reported == written(default) or not _LITERAL.fullmatch(reported), f"{option}: {default!r}"
 
 
 @pages
@@ -97,17 +97,11 @@ def test_a_page_has_its_sections_in_order(name: str) -> None:
 @pages
 def test_a_page_names_all_options_and_no_others(name: str) -> None:
     """The table of options has each field of the evaluator with its default, and nothing that is refused at load."""
-    fields = BUILT_IN[name].model_fields
-    rows = [(option, row[1]) for row in first_table(sections_of(name)["Options"]) for option in _NAMED.findall(row[0])]
-    named = {option for option, _ in rows if "[" not in option}
-    assert {option.split("[")[0] for option, _ in rows} <= set(fields)
-    assert set(fields) - named <= EVERYBODYS
-    for option, reported in rows:
-        if option in set(fields) - EVERYBODYS:
-            default = fields[option].get_default(call_default_factory=True, validated_data={})
-            assert reported == written(default) or not _LITERAL.fullmatch(reported), (
-                f"{option}: {reported}, but it is {default!r}"
-            )
+    fields, options = BUILT_IN[name].model_fields, options_of(sections_of(name)["Options"])
+    own = {field: info for field, info in fields.items() if field not in EVERYBODYS}
+    assert {option.split("[")[0] for option, _ in options} <= set(fields)
+    assert {option for option, _ in options} >= set(own)
+    assert_defaults(options, own)
 
 
 @pages
@@ -118,9 +112,7 @@ def test_the_settings_of_a_page_load(name: str, tmp_path: Path, monkeypatch: pyt
     if "plugins" in settings:
         return
     monkeypatch.chdir(tmp_path)
-    for file in re.findall(
-        r"_file: ([^\s}]+)", block
-    ):  # what the reader has, here with what fits both: a term, a schema
+    for file in re.findall(r"_file: ([^\s}]+)", block):  # what the reader has: here it fits both a term and a schema
         Path(file).parent.mkdir(exist_ok=True)
         Path(file).write_text("{}")
     kinds = [resolve(Evaluator, entry).type for entry in settings["evaluators"]]
@@ -130,7 +122,9 @@ def test_the_settings_of_a_page_load(name: str, tmp_path: Path, monkeypatch: pyt
 @pages
 def test_the_index_has_a_row_for_it(name: str) -> None:
     """The index links the page from its table, with a word in every column, and the times that the page tells."""
-    cells = [cell.strip() for cell in row_of(name)[1:-1].split("|")]
+    start = f"| [{name}]({page_of(name).name}) "
+    (row,) = [line for line in (FOLDER / "README.md").read_text().splitlines() if line.startswith(start)]
+    cells = [cell.strip() for cell in row[1:-1].split("|")]
     assert all(cells)
     times = _NUMBER.findall(cells[5] + " " + cells[6])
     assert set(times) <= set(_NUMBER.findall(sections_of(name)["Cost"])), "the index tells other times than the page"
@@ -155,14 +149,9 @@ def test_the_catalogue_has_a_row_for_each_of_its_types(name: str) -> None:
 def test_the_catalogue_names_the_options_of_its_types() -> None:
     """Each field that settings may say, with its default, and none that is refused."""
     section = CATALOGUE_PAGE.split("## Options\n")[1].split("\n## ")[0]
-    fields = Coherence.model_fields
-    named = [(option, row[1]) for row in first_table(section) for option in _NAMED.findall(row[0])]
-    assert {option for option, _ in named} == set(fields)
-    for option, reported in named:
-        default = fields[option].get_default(call_default_factory=True, validated_data={})
-        assert reported == written(default) or not _LITERAL.fullmatch(reported), (
-            f"{option}: {reported}, but it is {default!r}"
-        )
+    options = options_of(section)
+    assert {option for option, _ in options} == set(Coherence.model_fields)
+    assert_defaults(options, Coherence.model_fields)
 
 
 def test_the_settings_of_the_catalogue_load() -> None:

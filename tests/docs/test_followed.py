@@ -7,6 +7,7 @@ import math
 import re
 import subprocess
 import sys
+import textwrap
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -34,11 +35,11 @@ UNEVEN = """
     from agenteval_otel.sampling import FunctionSampler
     from agenteval_otel.storage import JsonFileStorageProvider, OtlpStorageProvider
 
-    def is_good(given: EvaluationInput) -> bool:
-        return "good" in given.response_text
+    def is_good(value: EvaluationInput) -> bool:
+        return "good" in value.response_text
 
     configure(
-        sampler=FunctionSampler(function=lambda given: 1.0 if "bad" in given.response_text else 0.3),
+        sampler=FunctionSampler(function=lambda value: 1.0 if "bad" in value.response_text else 0.3),
         evaluators=[is_good], storage=[OtlpStorageProvider(), JsonFileStorageProvider(path=sys.argv[1])],
     )
 
@@ -95,8 +96,7 @@ def followed(
         assert variables.keys() == {"OTEL_SERVICE_NAME", "OTEL_EXPORTER_OTLP_ENDPOINT"}
         variables["OTEL_EXPORTER_OTLP_ENDPOINT"] = collector.grpc_endpoint
         assert run(reader, "app.py", **variables) == "{'evaluated': 3}\n"
-        (reader / "uneven.py").write_text("\n".join(line[4:] for line in UNEVEN.splitlines()))
-        run(reader, "uneven.py", "uneven.jsonl", **variables | {"OTEL_SERVICE_NAME": "uneven"})
+        run(reader, "-c", textwrap.dedent(UNEVEN), "uneven.jsonl", **variables | {"OTEL_SERVICE_NAME": "uneven"})
         for service in ("my-agent", "uneven"):
             prometheus.wait_for(
                 lambda seen, job=service: seen.query(f'agenteval_responses_total{{job="{job}"}}'), ARRIVAL_LIMIT_S

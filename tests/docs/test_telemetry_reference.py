@@ -29,7 +29,7 @@ from tests.telemetry.support import Watch
 ATTRIBUTES = load_generator().ATTRIBUTES
 
 
-async def mood(evaluation_input: EvaluationInput) -> Score:
+async def mood(_: EvaluationInput) -> Score:
     return Score(value="calm", label="calm", reasoning="no exclamation mark", reason_code="calm")
 
 
@@ -146,11 +146,11 @@ def test_metrics_have_the_attributes_of_the_table(watch: Watch) -> None:
 
 def test_every_attribute_of_the_table_is_somewhere() -> None:
     """What stands in the table is on some carrier or some metric."""
+    names = {item.name for item in ATTRIBUTES}
     on_metrics = {name for item in INSTRUMENTS for name in item.attributes}
     carried = {name for item in ("event", "crossing", "run_span", "evaluated_span") for name in there(item)}
-    assert {item.name for item in ATTRIBUTES} - carried <= on_metrics
-    assert on_metrics <= {item.name for item in ATTRIBUTES}
-    assert len({item.name for item in ATTRIBUTES}) == len(ATTRIBUTES)
+    assert names - carried <= on_metrics <= names
+    assert len(names) == len(ATTRIBUTES)
 
 
 def test_names_in_prometheus() -> None:
@@ -163,10 +163,7 @@ def test_names_in_prometheus() -> None:
 
 
 def test_the_data_files_name_what_semconv_names() -> None:
-    """No attribute, outcome or reason of `semconv` is missing in the reference or the explanations, none is left over.
-
-    Names of criteria are placeholders there.
-    """
+    """No attribute, outcome or reason of `semconv` is missing in the reference or the explanations or left over."""
     values = {name: value for name, value in vars(semconv).items() if isinstance(value, str) and name.isupper()}
     attributes = {
         value for name, value in values.items()

@@ -8,10 +8,13 @@ from typing import Any
 
 import pytest
 
+from agenteval_otel.runtime.log import log
 from agenteval_otel.testing import RecordedTelemetry
+from tests.backends.faults import BlackHole, black_hole
 from tests.backends.fixtures import postgresql_binary_fixture, postgresql_fixture, postgresql_server_fixture
 from tests.promises import figures
 from tests.promises.bench import Bench
+from tests.promises.programs import pythons
 from tests.promises.receiver import Receiver
 from tests.promises.table import BY_CODE, code_of
 
@@ -36,10 +39,30 @@ def promise(request: pytest.FixtureRequest) -> figures.Recorder:
     return record
 
 
+@pytest.fixture(params=pythons().values(), ids=list(pythons()))
+def python(request: pytest.FixtureRequest) -> str:
+    """Each Python that has the package, one after the other."""
+    executable: str = request.param
+    return executable
+
+
+@pytest.fixture
+def fresh_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Our log as it is before its first line: no cause waits for its minute."""
+    monkeypatch.setattr(log, "_last", {})
+
+
 @pytest.fixture
 def receiver() -> Iterator[Receiver]:
     with Receiver() as well:
         yield well
+
+
+@pytest.fixture
+def hole() -> Iterator[BlackHole]:
+    """A receiver that takes connections and never answers."""
+    with black_hole() as made:
+        yield made
 
 
 @pytest.fixture

@@ -1,8 +1,4 @@
-"""What the promise tests measured: one small JSON file per test, written whole or not at all.
-
-A test's file is replaced by its next run, so that the folder holds the last run of each. Processes that run beside each
-other write files of their own and lose nothing of one another. `docs/promises.py` makes the table of it.
-"""
+"""What the promise tests measured: a small JSON file per test, of its last run; `docs/promises.py` makes the table."""
 
 from __future__ import annotations
 
@@ -29,7 +25,7 @@ class Recorder(Protocol):
 
 
 class Entry(NamedTuple):
-    """One test's last run: what it proves, in which form, how it ended and what it said that it measured."""
+    """One test's last run: what it proves, in which form, how it ended and what it measured."""
 
     code: str
     test: str

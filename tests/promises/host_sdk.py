@@ -21,11 +21,7 @@ AGENT_SPAN = "invoke_agent "
 
 
 class Keeper(SpanExporter):
-    """Keeps what is exported.
-
-    Args:
-        takes_s: Seconds of a request.
-    """
+    """Keeps what is exported; a request takes so long."""
 
     def __init__(self, takes_s: float = 0.0) -> None:
         self.spans: list[ReadableSpan] = []
@@ -45,22 +41,11 @@ class Keeper(SpanExporter):
 
 
 class HostSdk:
-    """Providers of all three signals and the pipelines that emit with them.
+    """Providers of all three signals and the pipelines that emit with them; the processor is made of the exporter."""
 
-    Args:
-        exporter: Takes the spans.
-        processor: Makes the span processor; the SDK's batch processor with its defaults when left out.
-        sampler: Of the tracer provider; the SDK's default when left out.
-    """
-
-    def __init__(
-        self,
-        exporter: Keeper | None = None,
-        processor: Callable[[Any], Any] = BatchSpanProcessor,
-        sampler: Any = None,
-    ) -> None:
+    def __init__(self, exporter: Keeper | None = None, processor: Callable[[Any], Any] = BatchSpanProcessor) -> None:
         self.exporter = exporter or Keeper()
-        self.tracer_provider = TracerProvider(sampler=sampler, shutdown_on_exit=False)
+        self.tracer_provider = TracerProvider(shutdown_on_exit=False)
         self.tracer_provider.add_span_processor(processor(self.exporter))
         self._logs = InMemoryLogRecordExporter()  # type: ignore[no-untyped-call]
         self.logger_provider = LoggerProvider(shutdown_on_exit=False)

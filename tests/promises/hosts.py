@@ -1,8 +1,4 @@
-"""Handlers in every shape, with an outcome chosen by the test, and how to drive them without an event loop.
-
-Generators, async generators and coroutines are taken through random steps, with every answer written down. The same
-steps are taken with the handler and with its monitored form; what is written down must be the same.
-"""
+"""Handlers in every shape, with an outcome chosen by the test, and how to drive them without an event loop."""
 
 from __future__ import annotations
 
@@ -40,13 +36,6 @@ class Ended(NamedTuple):
     error: BaseException | None
 
 
-def _function(script: Script) -> Callable[..., Any]:
-    def handler(question: Any = None) -> Any:
-        return script.end()
-
-    return handler
-
-
 def _coroutine(script: Script) -> Callable[..., Any]:
     async def handler(question: Any = None) -> Any:
         return script.end()
@@ -70,15 +59,6 @@ def _async_generator(script: Script) -> Callable[..., Any]:
     return handler
 
 
-def _returns_generator(script: Script) -> Callable[..., Any]:
-    inner = _generator(script)
-
-    def handler(question: Any = None) -> Any:
-        return inner(question)
-
-    return handler
-
-
 class _Callable:
     def __init__(self, script: Script) -> None:
         self._script = script
@@ -88,8 +68,9 @@ class _Callable:
 
 
 SHAPES: dict[str, Callable[[Script], Callable[..., Any]]] = {
-    "function": _function, "coroutine": _coroutine, "generator": _generator, "async generator": _async_generator,
-    "returned generator": _returns_generator, "callable object": _Callable,
+    "function": lambda script: lambda question=None: script.end(), "coroutine": _coroutine, "generator": _generator,
+    "returned generator": lambda script: lambda question=None: _generator(script)(question),
+    "async generator": _async_generator, "callable object": _Callable,
 }  # fmt: skip
 
 

@@ -1,13 +1,11 @@
-"""Four writers of one place, killed at random moments: what they were told is saved, and how often they were killed.
+"""Four writers of one place, killed at random moments: what was reported as saved, and how often they were killed.
 
-The writers are forked from a program that has everything loaded, so a hundred of them take seconds. Each tells the
-number of a result after its save came back; what it had told before it was killed is read to the end.
+They are forked from a program that has everything loaded. Each reports the number of a result after its save came back.
 """
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import NamedTuple
 
 from tests.promises.programs import run_program
@@ -23,43 +21,43 @@ _PROGRAM = """
         from agenteval_otel.storage import sql_database
     chance = random.Random(seed)
 
-    def write(tells, number, seed):
+    def write(reports, number, seed):
         own, storage = random.Random(seed), resolve(EvaluationStorageProvider, options)
 
-        async def one(count):
+        async def save(count):
             name = f"{number}-{count}"
             text = "x" * int(200 * (longest / 200) ** own.random())
             result = EvaluationResult(criterion_name="c", score=0.5, evaluator_type="T", reasoning=text)
-            given = AggregatedEvaluationResult(response_id=name, results=(result, result), agent="agent")
+            aggregated = AggregatedEvaluationResult(response_id=name, results=(result, result), agent="agent")
             try:
-                await storage.save_result(given)
+                await storage.save_result(aggregated)
             except StorageError:
-                return  # counted by a pipeline; here it is not told
-            os.write(tells, (name + "\\n").encode())
+                return  # counted by a pipeline; here it is not reported
+            os.write(reports, (name + "\\n").encode())
 
         async def work():
             count = 0
             while True:
-                await asyncio.gather(*(one(count + at) for at in range(3)))
+                await asyncio.gather(*(save(count + at) for at in range(3)))
                 count += 3
 
         asyncio.run(work())
 
-    started, told, writers, killed = 0, [], {}, 0
+    started, saved, writers, killed = 0, [], {}, 0
     selector = selectors.DefaultSelector()
 
     def start():
         global started
         started += 1
-        reads, tells = os.pipe()
+        reads, reports = os.pipe()
         pid = os.fork()
         if pid == 0:
             try:
                 os.close(reads)
-                write(tells, started, seed * 100_000 + started)
+                write(reports, started, seed * 100_000 + started)
             finally:
                 os._exit(1)
-        os.close(tells)
+        os.close(reports)
         selector.register(reads, selectors.EVENT_READ, pid)
         writers[pid] = (reads, [])
 
@@ -78,7 +76,7 @@ _PROGRAM = """
         os.close(reads)
         status = os.waitpid(pid, 0)[1]
         assert os.WTERMSIG(status) == signal.SIGKILL, status
-        told.extend(b"".join(parts).decode().split())
+        saved.extend(b"".join(parts).decode().split())
 
     for _ in range(4):
         start()
@@ -93,22 +91,18 @@ _PROGRAM = """
     for pid in list(writers):
         kill(pid)
         killed += 1
-    print("report", json.dumps({"told": told, "killed": killed}))
+    print("report", json.dumps([saved, killed]))
 """
 
 
 class Killed(NamedTuple):
-    told: list[str]
+    """Names of the results that were reported as saved, and the number of kills."""
+
+    saved: list[str]
     killed: int
-    stderr: str
 
 
-def killed_writers(options: dict[str, object], *, kills: int, longest: int, folder: Path, seed: int = 1) -> Killed:
+def killed_writers(options: dict[str, object], *, kills: int, longest: int) -> Killed:
     """Run the writers with a storage provider of these options until so many were killed."""
-    assert folder.is_dir()
-    finished = run_program(
-        _PROGRAM, json.dumps(options), str(kills), str(longest), str(seed), timeout_s=60.0 + kills * 2.0
-    )
-    assert finished.code == 0, finished.stderr
-    report = json.loads(finished.lines("report")[0])
-    return Killed(report["told"], report["killed"], finished.stderr)
+    arguments = (json.dumps(options), str(kills), str(longest), "1")
+    return Killed(*run_program(_PROGRAM, *arguments, timeout_s=60.0 + kills * 2.0).report())

@@ -1,7 +1,4 @@
-"""An OTLP receiver on loopback that breaks and heals while clients talk to it: HTTP with every refusal, and gRPC.
-
-It listens on one port for all of its life, unless it refuses connections: then the port is held and nobody listens.
-"""
+"""An OTLP receiver on loopback that breaks and heals while clients talk to it: HTTP with every refusal, and gRPC."""
 
 from __future__ import annotations
 
@@ -12,12 +9,13 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent import futures
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
+from http.server import ThreadingHTTPServer
 from typing import Any
 
 import grpc
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest, ExportLogsServiceResponse
+
+from tests.backends.faults import PostHandler, free_ports
 
 HTTP_FAULTS = ("refuse", "reset", "half-open", "trickle", "429", "503", "413", "400", "large answer")
 GRPC_FAULTS = ("refuse", "half-open", "UNAVAILABLE", "INVALID_ARGUMENT")
@@ -28,7 +26,7 @@ _ID = "gen_ai.response.id"
 
 
 class OtlpReceiver:
-    """Counts the response ids of the events that it takes; a context manager.
+    """Counts the response ids of the events that it takes; a context manager that keeps its port.
 
     Attributes:
         fault: What it does instead of taking: one of the faults, or None while it is well.
@@ -47,8 +45,7 @@ class OtlpReceiver:
         self.answered_bytes = 0
         self._closed, self._lock = threading.Event(), threading.Lock()
         self._holder: socket.socket | None = None
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port: int = free.getsockname()[1]
+        (self.port,) = free_ports(1)
         self.endpoint = f"http://127.0.0.1:{self.port}"
         self._server: Any = None
         self._listen()
@@ -56,9 +53,7 @@ class OtlpReceiver:
     def __enter__(self) -> OtlpReceiver:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._closed.set()
         self._deafen()
 
@@ -128,12 +123,8 @@ class _Http(ThreadingHTTPServer):
         """A client that went away is none of ours to print."""
 
 
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
+class _Handler(PostHandler):
     server: _Http
-
-    def log_message(self, format: str, *arguments: Any) -> None:
-        """Say nothing."""
 
     def do_POST(self) -> None:
         receiver, fault = self.server.receiver, self.server.receiver.fault
@@ -144,19 +135,15 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             self.connection.close()
             return
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        body = self.body()
         count = receiver.take(body) if self.path.endswith("/logs") else 0
         status = {"429": 429, "503": 503, "400": 400}.get(fault or "", 200)
         if fault == "413" and count > MOST_RECORDS:
             status = 413
         if fault in ("large answer", "trickle"):
             self._answer_slowly(fault)
-            return
-        self.send_response(status)
-        if status in (429, 503):
-            self.send_header("Retry-After", "1")
-        self.send_header("Content-Length", "0")
-        self.end_headers()
+        else:
+            self.answer(status, headers={"Retry-After": "1"} if status in (429, 503) else None)
 
     def _answer_slowly(self, fault: str) -> None:
         receiver, sent = self.server.receiver, 0
@@ -186,13 +173,13 @@ def _grpc_server(receiver: OtlpReceiver) -> Any:
             context.abort(getattr(grpc.StatusCode, receiver.fault), "refused")
         return ExportLogsServiceResponse().SerializeToString()
 
-    class Any_(grpc.GenericRpcHandler):
+    class Every(grpc.GenericRpcHandler):
         def service(self, call: Any) -> Any:
             handler: Callable[[bytes, Any], bytes] = export if "logs" in call.method else (lambda body, context: b"")
             return grpc.unary_unary_rpc_method_handler(handler)
 
     server = grpc.server(futures.ThreadPoolExecutor(4), options=[("grpc.so_reuseport", 0)])
-    server.add_generic_rpc_handlers((Any_(),))
+    server.add_generic_rpc_handlers((Every(),))
     server.add_insecure_port(f"127.0.0.1:{receiver.port}")
     server.start()
     return server

@@ -1,8 +1,7 @@
-"""What judge models may write instead of an answer, and a reader of one's own that says what may come of it.
+"""What judge models may write instead of an answer, and a plain reader that says what may come of it.
 
-The generator knows nothing of how answers are read. The reader is the slowest and plainest that there is: all of the
-text is one JSON object (a fence around it aside), without a name twice, with what the form asks for, and its score is a
-number of the scale. Whatever else becomes a score was invented.
+To the reader all of the text is one JSON object (a fence around it left out), without a name twice, with what the form
+asks for, and its score is a number of the scale. Whatever else becomes a score was invented.
 """
 
 from __future__ import annotations

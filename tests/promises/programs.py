@@ -1,11 +1,9 @@
-"""Small programs run as processes of their own, by every Python at hand that has the package.
-
-The running Python is always one of them. Others are named in `AGENTEVAL_PYTHONS` (separated as in `PATH`).
-"""
+"""Small programs run as processes of their own, by the running Python and those that `AGENTEVAL_PYTHONS` names."""
 
 from __future__ import annotations
 
 import functools
+import json
 import os
 import platform
 import subprocess
@@ -13,10 +11,12 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from tests.backends.process import bare_environment
 
 PROJECT = Path(__file__).resolve().parents[2]
 VARIABLE = "AGENTEVAL_PYTHONS"
@@ -46,10 +46,11 @@ class Finished(NamedTuple):
         """What stands behind the word in the output lines that begin with it."""
         return [line.split(" ", 1)[1] for line in self.stdout.splitlines() if line.startswith(f"{word} ")]
 
-
-def environment(**env: str) -> dict[str, str]:
-    """The environment without settings of ours and of OpenTelemetry, and these variables."""
-    return {name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "AGENTEVAL_"))} | env
+    def report(self) -> Any:
+        """What a program that ended well printed as JSON behind `report`."""
+        assert self.code == 0, self.stderr[-4000:]
+        assert "Traceback" not in self.stderr, self.stderr[-4000:]
+        return json.loads(self.lines("report")[0])
 
 
 @contextmanager
@@ -68,7 +69,7 @@ def started_program(
         before: A program that runs it, with its arguments, such as ``strace``.
     """
     process = subprocess.Popen(
-        [*before, python, *flags, "-c", textwrap.dedent(source), *arguments], cwd=PROJECT, env=environment(**env),
+        [*before, python, *flags, "-c", textwrap.dedent(source), *arguments], cwd=PROJECT, env=bare_environment(**env),
         text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.PIPE,
     )  # fmt: skip
     watchdog = threading.Timer(timeout_s, process.kill)
@@ -93,6 +94,25 @@ def run_program(source: str, *arguments: str, timeout_s: float = 60.0, stdin: st
     finished = Finished(process.returncode, stdout, stderr, None)
     printed = finished.lines("main_ended")
     return finished._replace(exit_s=ended - float(printed[-1])) if printed else finished
+
+
+def together(works: Iterable[Callable[[], object]], timeout_s: float = 60.0) -> None:
+    """Run each in a thread of its own, to its end. None raises, and one that does not come back is a deadlock."""
+    raised: list[BaseException] = []
+
+    def run(work: Callable[[], object]) -> None:
+        try:
+            work()
+        except BaseException as error:
+            raised.append(error)
+
+    threads = [threading.Thread(target=run, args=(work,), daemon=True) for work in works]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout_s)
+    assert not any(thread.is_alive() for thread in threads), "deadlock"
+    assert raised == []
 
 
 def children() -> set[int]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import gzip
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from tests.backends.faults import PostHandler, serving
 
 
 class Reply(NamedTuple):
@@ -27,46 +28,32 @@ class Receiver:
     """
 
     def __init__(self) -> None:
-        self.reply, self.location = Reply(), ""
+        self.reply, self.endpoint, self.location = Reply(), "", ""
         self.paths: list[str] = []
         self.bodies: dict[str, list[bytes]] = {"/v1/traces": [], "/v1/logs": [], "/v1/metrics": []}
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Receiver:
         receiver = self
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
+        class Handler(PostHandler):
             def do_POST(self) -> None:
-                body, reply = self.rfile.read(int(self.headers.get("content-length") or 0)), receiver.reply
+                body, reply = self.body(), receiver.reply
                 receiver.paths.append(self.path)
                 packed = self.headers.get("content-encoding") == "gzip"
                 receiver.bodies[self.path].append(gzip.decompress(body) if packed else body)
-                self.send_response(reply.status)
-                if reply.content_type:
-                    self.send_header("content-type", reply.content_type)
+                headers = {"content-type": reply.content_type} if reply.content_type else {}
                 if 300 <= reply.status < 400:
-                    self.send_header("location", f"{receiver.location}{self.path}")
-                self.send_header("content-length", str(len(reply.body)))
-                self.end_headers()
-                self.wfile.write(reply.body)
+                    headers["location"] = f"{receiver.location}{self.path}"
+                self.answer(reply.status, reply.body, headers)
 
             do_GET = do_POST
 
-            def log_message(self, *_: Any) -> None:
-                """Nothing on stderr."""
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01})
-        self._thread.start()
-        self.endpoint = f"http://127.0.0.1:{self._server.server_port}"
-
-    def __enter__(self) -> Receiver:
+        self.endpoint = f"http://127.0.0.1:{self._stack.enter_context(serving(Handler))}"
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
+        self._stack.close()
 
     def resources(self, signal: str) -> list[Any]:
         """The resources of all requests of a signal, in their order."""

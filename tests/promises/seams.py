@@ -1,8 +1,4 @@
-"""Fault injection: the places inside us where something may break, by name, and how one of them is made to raise.
-
-Every seam is replaced once by a function that calls the original unless it is armed. So a handler that is decorated
-inside `injected_faults` has the seams built in, and a case costs no more than setting two names.
-"""
+"""Fault injection: the places inside us where something may break, by name, and how one of them is made to raise."""
 
 from __future__ import annotations
 
@@ -73,7 +69,7 @@ class AskedRatio(RatioSampler):
 
 
 class KeptResults(EvaluationStorageProvider, type="kept_results"):
-    """A place for results beside telemetry, which keeps none."""
+    """A place for results beside telemetry, which does not keep them."""
 
     async def save_result(self, aggregated: AggregatedEvaluationResult) -> None:
         assert aggregated.results
@@ -170,7 +166,7 @@ class Faults:
 
 @contextmanager
 def injected_faults() -> Iterator[Faults]:
-    """Replace every seam for the length of the block; decorate handlers inside of it."""
+    """Replace every seam once, by a function that calls the original unless it is armed; decorate handlers inside."""
     faults = Faults()
     undo: list[tuple[Any, str, Any, bool]] = []
     try:

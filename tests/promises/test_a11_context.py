@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import threading
 import weakref
 from collections.abc import Iterator
 from contextvars import ContextVar, copy_context
+from functools import partial
 from typing import Any
 
 import pytest
@@ -17,10 +17,10 @@ from opentelemetry import context as otel_context
 from agenteval_otel import monitor
 from agenteval_otel.evaluators import Func, ResponseHealth
 from agenteval_otel.pipeline import Pipeline, PoolDispatcher
-from agenteval_otel.pipeline.load_shedding import LoadSheddingSettings
-from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.testing import RecordedTelemetry
+from tests.promises.bench import pipeline_of
 from tests.promises.figures import Recorder
+from tests.promises.programs import together
 
 REQUESTS = 10_000
 BATCH = 500
@@ -62,12 +62,12 @@ class Requests:
         self.trace_of[f"{span.get_span_context().span_id:016x}"] = span.get_span_context().trace_id
         return span
 
-    def one(self, number: int) -> None:
+    def serve(self, number: int) -> None:
         span = self.enter(number)
         assert self.sync(number) if number % 2 else list(self.stream(number))
         span.end()
 
-    async def one_of_a_loop(self, number: int) -> None:
+    async def serve_in_a_loop(self, number: int) -> None:
         span = self.enter(number)
         assert await self.coroutine(number)
         span.end()
@@ -75,17 +75,21 @@ class Requests:
 
 @pytest.fixture
 def pooled(telemetry: RecordedTelemetry) -> Iterator[Pipeline]:
-    made = Pipeline(
-        sampler=RatioSampler(), evaluators=(ResponseHealth(), Func.of(lambda value: True, criterion_name="slow")),
+    made = pipeline_of(
+        ResponseHealth(), Func.of(lambda value: True, criterion_name="slow"), sheds=False,
         storage=(telemetry.storage(detail="result"),), dispatcher=PoolDispatcher(max_items=2 * BATCH),
-        load_shedding=LoadSheddingSettings(enabled=False),
     )  # fmt: skip
     yield made
     assert made.shutdown(10.0)
 
 
 async def _gathered(requests: Requests, numbers: range) -> None:
-    await asyncio.gather(*(requests.one_of_a_loop(number) for number in numbers))
+    await asyncio.gather(*(requests.serve_in_a_loop(number) for number in numbers))
+
+
+def _some(requests: Requests, numbers: range) -> None:
+    for number in numbers:
+        copy_context().run(requests.serve, number)
 
 
 def test_no_value_outlives_its_request(telemetry: RecordedTelemetry, pooled: Pipeline, promise: Recorder) -> None:
@@ -96,11 +100,7 @@ def test_no_value_outlives_its_request(telemetry: RecordedTelemetry, pooled: Pip
         if start // BATCH % 2:
             asyncio.run(_gathered(requests, numbers))
         else:
-            threads = [threading.Thread(target=_some, args=(requests, numbers[half::2])) for half in (0, 1)]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
+            together([partial(_some, requests, numbers[half::2]) for half in (0, 1)])
         assert pooled.flush(30.0)
     gc.collect()
     kept = sum(reference() is not None for reference in requests.alive)
@@ -122,8 +122,3 @@ def assert_own_traces(telemetry: RecordedTelemetry, requests: Requests) -> None:
     events = telemetry.events()
     assert len(events) == 2 * REQUESTS
     assert all(requests.trace_of[f"{event.span_id:016x}"] == event.trace_id for event in events)
-
-
-def _some(requests: Requests, numbers: range) -> None:
-    for number in numbers:
-        copy_context().run(requests.one, number)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.promises.figures import Recorder
-from tests.promises.programs import Finished, pythons, run_program
+from tests.promises.programs import Finished, run_program
 
 CALLS = 20
 SMOKE = """
@@ -29,12 +29,12 @@ SMOKE = """
         async def save_result(self, aggregated):
             saved.append([result.status for result in aggregated.results])
 
-    async def judge(given):
+    async def judge(value):
         await asyncio.sleep(0.01)
         return True
 
-    def last(given):
-        return given.response.endswith("answer")
+    def last(value):
+        return value.response.endswith("answer")
 
     # One evaluator of every execution: inline, a thread, a worker process, an awaiting one.
     words = [f"word{{number}}" for number in range(200)] + ["answer"]
@@ -64,10 +64,10 @@ SMOKE = """
         {also}
         return right
 
-    given = {run}
+    right = {run}
     flush(20.0 if not hopeless else 3.0) or shutdown(2.0)
     counted = accounting()
-    print("report", json.dumps({{"given": given, "saved": saved, "counted": counted}}), flush=True)
+    print("report", json.dumps({{"right": right, "saved": saved, "counted": counted}}), flush=True)
 """
 
 
@@ -103,8 +103,8 @@ NO_PROCESSES = """
         assert libc.capset(header, wanted) == 0
     resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
 """
-GEVENT_CALLS = f"sum(one.value for one in gevent.joinall([gevent.spawn(calls, {CALLS // 2 - 2}) for _ in range(2)]))"
-EVENTLET_CALLS = f"sum(one.wait() for one in [eventlet.spawn(calls, {CALLS // 2 - 2}) for _ in range(2)])"
+GEVENT_CALLS = f"sum(item.value for item in gevent.joinall([gevent.spawn(calls, {CALLS // 2 - 2}) for _ in range(2)]))"
+EVENTLET_CALLS = f"sum(item.wait() for item in [eventlet.spawn(calls, {CALLS // 2 - 2}) for _ in range(2)])"
 RUNTIMES = {
     "gevent before": Odd("from gevent import monkey; monkey.patch_all(); import gevent", also=_GREEN,
                          run=GEVENT_CALLS, needs="gevent"),
@@ -146,7 +146,7 @@ def assert_whole(finished: Finished, promise: Recorder) -> None:
     """The calls were right, each is counted once, and what was evaluated was evaluated by every evaluator."""
     assert finished.code == 0, finished.stderr[-3000:]
     report = json.loads(finished.lines("report")[0])
-    assert report["given"] == CALLS, finished.stderr[-3000:]
+    assert report["right"] == CALLS, finished.stderr[-3000:]
     assert sum(report["counted"].values()) == CALLS, report
     evaluated = report["counted"]["evaluated"]
     assert report["saved"] == [report["saved"][0]] * evaluated if evaluated else report["saved"] == [], report
@@ -159,14 +159,13 @@ def assert_whole(finished: Finished, promise: Recorder) -> None:
     assert "/agenteval_otel/" not in finished.stderr, finished.stderr[-3000:]
 
 
-@pytest.mark.parametrize("version", pythons())
 @pytest.mark.parametrize("kind", RUNTIMES)
-def test_the_call_is_right_and_counted(kind: str, version: str, promise: Recorder) -> None:
+def test_the_call_is_right_and_counted(kind: str, python: str, promise: Recorder) -> None:
     """The same calls in every runtime: right answers, an outcome each, at most one warning, all evaluated or none."""
     odd = RUNTIMES[kind]
     if odd.needs is not None and importlib.util.find_spec(odd.needs) is None:
         pytest.skip(f"needs {odd.needs}")
-    assert_whole(run_program(program_of(odd), python=pythons()[version], timeout_s=90), promise)
+    assert_whole(run_program(program_of(odd), python=python, timeout_s=90), promise)
 
 
 SUB_INTERPRETER = """
@@ -187,12 +186,11 @@ SUB_INTERPRETER = """
 """
 
 
-@pytest.mark.parametrize("version", pythons())
 @pytest.mark.parametrize("kind", ["legacy", "isolated"])
-def test_a_sub_interpreter_evaluates_or_refuses_the_import(kind: str, version: str, promise: Recorder) -> None:
+def test_a_sub_interpreter_evaluates_or_refuses_the_import(kind: str, python: str, promise: Recorder) -> None:
     """One that shares the lock works; an isolated one may refuse the import of what we stand on, loudly."""
     program = program_of(Odd("import sys; sys.path.insert(0, '')"))
-    result = run_program(SUB_INTERPRETER, kind, python=pythons()[version], stdin=program, timeout_s=90)
+    result = run_program(SUB_INTERPRETER, kind, python=python, stdin=program, timeout_s=90)
     if result.lines("refused"):
         assert "ImportError" in result.lines("refused")[0]
         promise("A14", figure="isolated sub-interpreter: the import is refused before any call")

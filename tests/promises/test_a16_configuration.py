@@ -1,9 +1,4 @@
-"""A16: wrong settings fail at the start, never at run time; a wrong reload keeps the settings from before.
-
-Hundreds of files, each a right one with something done to it: dropped, renamed, moved, of another type, far too large,
-null, strange text, nested junk. Each either loads, and then calls are evaluated without an exception, or is refused
-with a `ConfigurationError` that says where.
-"""
+"""A16: wrong settings fail at the start, never at run time; a wrong reload keeps the settings from before."""
 
 from __future__ import annotations
 
@@ -11,7 +6,6 @@ import asyncio
 import copy
 import itertools
 import json
-import os
 import threading
 from collections.abc import AsyncIterator, Callable
 from functools import partial
@@ -29,6 +23,7 @@ from agenteval_otel.pipeline import InlineDispatcher, Pipeline
 from agenteval_otel.storage import OtlpStorageProvider
 from tests.config.support import said
 from tests.promises.figures import Recorder
+from tests.promises.programs import together
 from tests.testing.doubles import Free, Keeping
 
 RIGHT: dict[str, Any] = {
@@ -204,11 +199,7 @@ def says_where(error: SettingsError, file: Path) -> None:
 )  # fmt: skip
 @given(document=mutated(), profile=st.sampled_from([None, None, None, "chosen"]), as_json=st.booleans())
 def test_mutated_settings_fail_at_the_start_or_not_at_all(
-    document: dict[str, Any],
-    profile: str | None,
-    as_json: bool,
-    promise: Recorder,
-    tmp_path: Path,
+    document: dict[str, Any], profile: str | None, as_json: bool, promise: Recorder, tmp_path: Path
 ) -> None:
     """Each file is refused where it is loaded, with the setting and the file, or every call with it just works."""
     file = tmp_path / ("settings.json" if as_json else "settings.yaml")
@@ -273,56 +264,35 @@ def test_reloading_under_load_from_many_threads(tmp_path: Path) -> None:
     file = said(tmp_path, "sample_rate: 1.0")
     configure(file, storage=[Keeping()], evaluators=[Free()], redactors=[])
     handlers = [monitor(agent=name)(str.upper) for name in ("a", "b")]
-    raised: list[BaseException] = []
+    reloads, calls, pause = itertools.count(), itertools.count(), threading.Event()
     done = threading.Event()
-    calls = [0] * CALLERS
 
-    def call(number: int) -> None:
+    def call(handler: Callable[[str], str]) -> None:
         while not done.is_set():
-            assert handlers[number % 2]("x") == "X"
-            calls[number] += 1
+            assert handler("x") == "X"
+            next(calls)
 
-    def reload_often(_: int) -> None:
+    def reload_often() -> None:
         for _ in range(ROUNDS):
             reload()
+            if next(reloads) == RELOADERS * ROUNDS - 1:
+                done.set()
 
-    callers, reloaders = start(call, CALLERS, raised), start(reload_often, RELOADERS, raised)
-    for text in itertools.cycle(TEXTS_IN_TURN):
-        rewrite(file, text)
-        alive = [thread for thread in reloaders if thread.is_alive()]
-        if not alive:
-            break
-        alive[0].join(0.005)
-    done.set()
-    for thread in callers:
-        thread.join(60)
-    assert raised == []
+    def rewrite() -> None:
+        for text in itertools.cycle(TEXTS_IN_TURN):
+            if text is None:
+                file.unlink(missing_ok=True)
+            else:
+                file.with_name("next.yaml").write_text(text)
+                file.with_name("next.yaml").replace(file)
+            if done.is_set():
+                return
+            pause.wait(0.005)
+
+    callers = [partial(call, handlers[number % 2]) for number in range(CALLERS)]
+    together([*callers, *[reload_often] * RELOADERS, rewrite])
     said(tmp_path, "sample_rate: 1.0")
     assert reload()
     handlers[0]("x")
     assert flush(60)
-    assert sum(accounting().values()) == sum(calls) + 1
-
-
-def start(work: Callable[[int], None], count: int, raised: list[BaseException]) -> list[threading.Thread]:
-    """Threads that do the work, each with its number; what one raises is kept."""
-
-    def run(number: int) -> None:
-        try:
-            work(number)
-        except BaseException as error:
-            raised.append(error)
-
-    threads = [threading.Thread(target=run, args=(number,)) for number in range(count)]
-    for thread in threads:
-        thread.start()
-    return threads
-
-
-def rewrite(file: Path, text: str | None) -> None:
-    if text is None:
-        file.unlink(missing_ok=True)
-        return
-    scratch = file.with_name("next.yaml")
-    scratch.write_text(text)
-    os.replace(scratch, file)
+    assert sum(accounting().values()) == next(calls) + 1

@@ -8,7 +8,7 @@ import random
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import nullcontext
 from contextvars import Context
 
 import pytest
@@ -91,23 +91,12 @@ class Rig:
         if self.situation == "span ends late":
             self.pipeline.providers[0].tracer_provider.shutdown()
 
-    @contextmanager
-    def scene(self) -> Iterator[None]:
-        if self.situation != "in a trace":
-            yield
-            return
-        with self.telemetry.tracer().start_as_current_span("host", record_exception=False):
-            yield
-
     def run(
-        self,
-        faults: Faults,
-        shape: str,
-        error: type[BaseException] | None,
-        seam: tuple[Seam, type[Exception]],
+        self, faults: Faults, shape: str, error: type[BaseException] | None, seam: tuple[Seam, type[Exception]]
     ) -> str | None:
         self.script.answer, self.script.error = (answer := [object()]), (raised := error() if error else None)
-        with self.scene():
+        start_span = self.telemetry.tracer().start_as_current_span
+        with start_span("host", record_exception=False) if self.situation == "in a trace" else nullcontext():
             faults.arm(*seam)
             try:
                 ended = self.outer(self._drive, shape) if "in a handler" in self.situation else self._drive(shape)
@@ -131,11 +120,7 @@ def faults() -> Iterator[Faults]:
 
 @pytest.mark.parametrize("situation", SITUATIONS)
 def test_no_failing_seam_reaches_the_caller(
-    faults: Faults,
-    telemetry: RecordedTelemetry,
-    situation: str,
-    promise: Recorder,
-    request: pytest.FixtureRequest,
+    faults: Faults, telemetry: RecordedTelemetry, situation: str, promise: Recorder, request: pytest.FixtureRequest
 ) -> None:
     """Whatever seam raises whatever error, each shape of handler ends as it would alone, and is counted once."""
     rig = Rig(telemetry, situation)
@@ -172,10 +157,7 @@ def test_protocols_are_those_of_the_handler(
     promise: Recorder,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Step by step, sends, throws and closes give the same values and the same exceptions with the same contexts.
-
-    What Python ignores, where a handler raises or goes on after its last close, is the same too.
-    """
+    """Step by step, sends, throws and closes give the same values and the same exceptions with the same contexts."""
     rig, dice = Rig(telemetry, situation), random.Random(f"{shape} {situation}")
     plain, monitored = PROTOCOLS[shape], monitor(pipeline=rig.pipeline)(PROTOCOLS[shape])
     ignored: list[str] = []

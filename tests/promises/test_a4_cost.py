@@ -1,8 +1,4 @@
-"""A4: what a call pays does not depend on how large its answer and prompt are, nor on what hangs behind it.
-
-Ratios of medians measured in one run, alternately; the bounds are generous because machines are noisy, and far below
-what one copy, one serialisation or one wait would cost.
-"""
+"""A4: what a call pays does not depend on how large its answer and prompt are, nor on what hangs behind it."""
 
 from __future__ import annotations
 
@@ -17,9 +13,8 @@ import pytest
 from agenteval_otel import monitor
 from agenteval_otel.evaluators import Func
 from agenteval_otel.pipeline import Pipeline, PoolDispatcher
-from agenteval_otel.pipeline.load_shedding import LoadSheddingSettings
-from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.testing import RecordedTelemetry
+from tests.promises.bench import pipeline_of
 from tests.promises.figures import Recorder
 
 ROUNDS, CALLS = 30, 15
@@ -42,18 +37,20 @@ async def hangs(value: Any) -> bool:
     return True
 
 
-def stuck_pipeline(telemetry: RecordedTelemetry, **dispatcher: Any) -> Pipeline:
-    """A pipeline whose judge never answers."""
-    return Pipeline(
-        sampler=RatioSampler(), evaluators=(Func.of(hangs),), storage=(telemetry.storage(),),
-        dispatcher=PoolDispatcher(**dispatcher), load_shedding=LoadSheddingSettings(enabled=False),
-    )  # fmt: skip
+async def answers(value: Any) -> bool:
+    return True
+
+
+def judged_by(judge: Any, telemetry: RecordedTelemetry, **dispatcher: Any) -> Pipeline:
+    return pipeline_of(
+        Func.of(judge), storage=(telemetry.storage(),), dispatcher=PoolDispatcher(**dispatcher), sheds=False
+    )
 
 
 @pytest.fixture
 def hung(telemetry: RecordedTelemetry) -> Iterator[Pipeline]:
     """One with room for every call of a test."""
-    made = stuck_pipeline(telemetry, max_items=1_000_000, max_bytes=1 << 50, concurrency=4)
+    made = judged_by(hangs, telemetry, max_items=1_000_000, max_bytes=1 << 50, concurrency=4)
     warm = monitor(pipeline=made)(lambda: TEXT)
     for _ in range(8):
         warm()
@@ -65,7 +62,7 @@ def hung(telemetry: RecordedTelemetry) -> Iterator[Pipeline]:
 @pytest.fixture
 def full(telemetry: RecordedTelemetry) -> Iterator[Pipeline]:
     """One whose queue is full."""
-    made = stuck_pipeline(telemetry, max_items=1)
+    made = judged_by(hangs, telemetry, max_items=1)
     monitor(pipeline=made)(lambda: "fills it")()
     yield made
     made.shutdown(0.1)
@@ -115,15 +112,8 @@ def test_a_full_queue_costs_no_more_than_one_with_room(hung: Pipeline, full: Pip
 
 def test_a_hung_judge_costs_the_caller_nothing(hung: Pipeline, telemetry: RecordedTelemetry, promise: Recorder) -> None:
     """Calls are as cheap behind a judge that hangs as behind one that answers."""
-    quick = Pipeline(
-        sampler=RatioSampler(), evaluators=(Func.of(answers),), storage=(telemetry.storage(),),
-        dispatcher=PoolDispatcher(max_items=1_000_000),
-    )  # fmt: skip
+    quick = judged_by(answers, telemetry, max_items=1_000_000)
     free, stuck = medians(monitor(pipeline=quick)(lambda: TEXT), monitor(pipeline=hung)(lambda: TEXT))
     quick.shutdown(10.0)
     promise("A4", figure=f"judge hung: p50 {stuck * 1e6:.1f} us, answering {free * 1e6:.1f} us")
     assert stuck <= 3 * free
-
-
-async def answers(value: Any) -> bool:
-    return True

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from agenteval_otel.pipeline import EXIT_TIMEOUT_S
-from tests.backends.collector import Collector
-from tests.backends.faults import BlackHole, black_hole
+from tests.backends.faults import BlackHole
 from tests.promises.figures import Recorder
-from tests.promises.programs import Finished, pythons, run_program
+from tests.promises.programs import Finished, run_program
 
-MARGIN_S = 0.5
+MARGIN_S, REPEATS = 0.5, 4
 INTERPRETER_S = 0.5
 """What the interpreter may take longer to end than without any call: it only bounds a hang there."""
-REPEATS = 4
 PROGRAM = """
     import asyncio, atexit, sys, threading, time
     fault, end, target, calls = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])
@@ -31,17 +28,17 @@ PROGRAM = """
     if end == "at exit":
         atexit.register(lambda: [answer("at exit") for _ in range(calls)])
 
-    async def hangs(given):
+    async def hangs(value):
         while True:
             try:
                 await asyncio.Event().wait()
             except asyncio.CancelledError:
                 pass
 
-    def blocks(given):
+    def blocks(value):
         never.wait()
 
-    def fine(given):
+    def fine(value):
         return True
 
     evaluators = {"async judge": [hangs, fine], "sync judge": [blocks, fine]}.get(fault, ["ResponseHealth"])
@@ -86,12 +83,6 @@ FEWER_ENDS = {"http": ("warm", "error", "exit"), "full disk": ("normal", "error"
 CODES = {"normal": 0, "warm": 0, "error": 1, "exit": 3, "at exit": 0, "asyncio": 0}
 
 
-@pytest.fixture
-def hole() -> Iterator[BlackHole]:
-    with black_hole() as made:
-        yield made
-
-
 def assert_own_end(finished: Finished, end: str) -> None:
     """The exit code and the output are those of the program."""
     assert finished.code == CODES[end], finished.stderr
@@ -99,32 +90,29 @@ def assert_own_end(finished: Finished, end: str) -> None:
     assert not any(word in finished.stderr for word in ("/agenteval_otel/", "Task was destroyed", "Fatal Python error"))
 
 
-def run_all(fault: str, target: str, version: str, calls: int = 2048, *more: str) -> dict[str, Finished]:
+def run_all(fault: str, target: str, python: str, calls: int = 2048, *more: str) -> dict[str, Finished]:
     """The program in every way of ending, two at a time: most of their time is waiting."""
 
     def run(end: str) -> Finished:
-        return run_program(
-            SDK_LOADED + PROGRAM, fault, end, target, str(calls), *more, python=pythons()[version]
-        )  # fmt: skip
+        return run_program(SDK_LOADED + PROGRAM, fault, end, target, str(calls), *more, python=python)
 
     ends = FEWER_ENDS.get(fault, tuple(CODES))
     with ThreadPoolExecutor(max_workers=2) as pool:
         return dict(zip(ends, pool.map(run, ends), strict=True))
 
 
-def bare_exit_s(fault: str, target: str, version: str) -> float:
+def bare_exit_s(fault: str, target: str, python: str) -> float:
     """How long these programs take to end with the monitoring switched off, at worst: as much is loaded, and as busy
     is the machine."""
-    return max(finished.exit_s or 0.0 for finished in run_all(fault, target, version, 10, "off").values())
+    return max(finished.exit_s or 0.0 for finished in run_all(fault, target, python, 10, "off").values())
 
 
-@pytest.mark.parametrize("version", pythons())
 @pytest.mark.parametrize("fault", ["async judge", "sync judge", "grpc", "http", "full disk"])
-def test_exit_is_bounded_and_keeps_its_code(version: str, hole: BlackHole, fault: str, promise: Recorder) -> None:
+def test_exit_is_bounded_and_keeps_its_code(python: str, hole: BlackHole, fault: str, promise: Recorder) -> None:
     """With 2,048 responses queued and a part that hangs the process ends in time, with its own code and output."""
     ours: dict[str, float] = {}
     whole: dict[str, float] = {}
-    for end, finished in run_all(fault, hole.endpoint, version).items():
+    for end, finished in run_all(fault, hole.endpoint, python).items():
         assert_own_end(finished, end)
         whole[end] = round(finished.exit_s, 2)
         (began,), (ended,) = finished.lines("main_ended"), finished.lines("ours_ended")
@@ -133,41 +121,22 @@ def test_exit_is_bounded_and_keeps_its_code(version: str, hole: BlackHole, fault
         assert hole.wait_for_connection(0.1), "an exporter that never connected proves nothing"
     promise("A6", figure=f"{fault}: exit after {max(ours.values()):.2f} s at worst of {len(ours)} ends")
     assert max(ours.values()) <= EXIT_TIMEOUT_S + MARGIN_S, ours
-    bare_s = bare_exit_s(fault, hole.endpoint, version)
+    bare_s = bare_exit_s(fault, hole.endpoint, python)
     assert max(whole.values()) <= EXIT_TIMEOUT_S + MARGIN_S + bare_s + INTERPRETER_S, (whole, bare_s)
 
 
-@pytest.mark.parametrize("version", pythons())
 @pytest.mark.parametrize(("end", "calls"), [("asyncio", 200), ("normal", 1), ("exit", 1), ("error", 1), ("asyncio", 1)])
 def test_what_was_taken_is_delivered_before_the_end(
-    version: str, tmp_path: Path, end: str, calls: int, promise: Recorder
+    python: str, tmp_path: Path, end: str, calls: int, promise: Recorder
 ) -> None:
     """A program that ends right after its answers leaves every result behind, the first and only one too."""
 
     def run(number: int) -> int:
         target = tmp_path / f"{number}.jsonl"
-        assert_own_end(run_program(PROGRAM, "file", end, str(target), str(calls), python=pythons()[version]), end)
+        assert_own_end(run_program(PROGRAM, "file", end, str(target), str(calls), python=python), end)
         return len([json.loads(line) for line in target.read_text().splitlines()]) if target.exists() else 0
 
     with ThreadPoolExecutor(max_workers=2) as pool:
         delivered = list(pool.map(run, range(REPEATS)))
     assert delivered == [calls] * REPEATS
     promise("A6", figure=f"pending at the end: {sum(delivered)} of {calls * REPEATS} delivered")
-
-
-@pytest.mark.backend
-@pytest.mark.parametrize("version", pythons())
-@pytest.mark.parametrize(("fault", "calls"), [("grpc", 1), ("http", 1), ("grpc", 200)])
-def test_what_was_taken_is_exported_before_the_end(collector: Collector, version: str, fault: str, calls: int) -> None:
-    """A program that has the SDK loaded and ends right after its first answer exports what that gave."""
-    if version.startswith("3.12."):
-        pytest.skip("early 3.12 starts no thread at exit, and the SDK's processors need one")
-    service = f"exit-{version}-{fault}-{calls}"
-    target = collector.grpc_endpoint if fault == "grpc" else collector.http_endpoint
-    finished = run_program(
-        SDK_LOADED + PROGRAM, fault, "normal", target, str(calls), python=pythons()[version], OTEL_SERVICE_NAME=service
-    )
-    assert_own_end(finished, "normal")
-    assert finished.stderr == ""
-    assert len(collector.wait_for(lambda seen: seen.logs(service), timeout_s=5)) == calls
-    assert len([span for span in collector.spans(service) if span.name.startswith("evaluation")]) == calls

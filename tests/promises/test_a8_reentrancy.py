@@ -1,9 +1,4 @@
-"""A8: a call may come at any moment, from anywhere: nothing deadlocks, and every call has its outcome.
-
-Each program makes monitored calls from where one meets another half done: from a signal handler, from destructors in
-the middle of a collection, from a log handler, from an evaluator. They run as processes of their own, which a watchdog
-ends with a dump of what hangs.
-"""
+"""A8: a call may come at any moment, from anywhere: nothing deadlocks, and every call has its outcome."""
 
 from __future__ import annotations
 
@@ -16,12 +11,13 @@ SECONDS = sized(2, 10)
 START_S, FLUSH_S = 60, 60
 
 SETTING = """
-    import contextvars, faulthandler, gc, itertools, logging, signal, sys, threading, time
+    import contextvars, faulthandler, gc, itertools, json, logging, signal, sys, threading, time
     from agenteval_otel import monitor
-    from agenteval_otel.evaluators import Func, ResponseHealth
-    from agenteval_otel.pipeline import Pipeline, PoolDispatcher
-    from agenteval_otel.pipeline.load_shedding import LoadSheddingSettings
+    from agenteval_otel.evaluators import Func
+    from agenteval_otel.pipeline import PoolDispatcher
     from agenteval_otel.sampling import RatioSampler
+    from tests.promises import bench
+    from tests.promises.programs import together
 
     SECONDS = float(sys.argv[1])
     faulthandler.dump_traceback_later(float(sys.argv[2]), exit=True)
@@ -33,10 +29,8 @@ SETTING = """
         return "the answer to " + question
 
     def pipeline_of(*evaluators):
-        return Pipeline(
-            sampler=RatioSampler(ratio=0.9), evaluators=evaluators or (ResponseHealth(),), storage=(),
-            dispatcher=PoolDispatcher(max_items=256), load_shedding=LoadSheddingSettings(enabled=False),
-        )
+        dispatcher = PoolDispatcher(max_items=256)
+        return bench.pipeline_of(*evaluators, sampler=RatioSampler(ratio=0.9), dispatcher=dispatcher, sheds=False)
 
     def calls_for(seconds, call):
         end = time.monotonic() + seconds
@@ -46,15 +40,10 @@ SETTING = """
     def report(pipeline, **more):
         flushed = pipeline.flush(60.0)
         outcomes = pipeline.accounting.outcomes()
-        print("calls", next(made))
-        print("outcomes", sum(outcomes.values()))
-        print("evaluated", outcomes["evaluated"])
-        print("left", pipeline.dispatcher.state()["size"])
-        print("flushed", flushed)
-        print("failed", outcomes["pipeline_failed"] + outcomes["capture_failed"])
-        for name, count in more.items():
-            print(name, count)
-        sys.stdout.flush()
+        print("report", json.dumps({
+            "calls": next(made), "outcomes": outcomes, "left": pipeline.dispatcher.state()["size"], "flushed": flushed,
+            **more,
+        }), flush=True)
         pipeline.shutdown(10.0)
 """
 
@@ -93,12 +82,7 @@ DESTRUCTORS = """
         handler("the main thread")
 
     gc.set_threshold(1, 1, 1)
-    threads = [threading.Thread(target=calls_for, args=(SECONDS, call)) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    calls_for(SECONDS, call)
-    for thread in threads:
-        thread.join()
+    together([lambda: calls_for(SECONDS, call)] * 3)
     gc.set_threshold(0)
     report(pipeline, met=next(gone))
 """
@@ -114,7 +98,7 @@ LOGS = """
             pass
 
     pipeline = pipeline_of()
-    said = itertools.count()
+    emitted = itertools.count()
     guard = contextvars.ContextVar("guard", default=False)
 
     @monitor(pipeline=pipeline, storage=[Failing()])
@@ -128,26 +112,22 @@ LOGS = """
                 return
             token = guard.set(True)
             try:
-                next(said)
+                next(emitted)
                 handler("a log record")
             finally:
                 guard.reset(token)
 
     logging.getLogger().handlers[:] = [Monitored()]
     logging.getLogger().setLevel(logging.DEBUG)
-    threads = [threading.Thread(target=calls_for, args=(SECONDS, lambda: handler("a thread"))) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    report(pipeline, met=next(said))
+    together([lambda: calls_for(SECONDS, lambda: handler("a thread"))] * 2)
+    report(pipeline, met=next(emitted))
 """
 
 EVALUATORS = """
     nested, waited = itertools.count(), []
     inner = monitor(pipeline=pipeline_of(), agent="inner")(lambda question: "from inside")
 
-    def asks(given):
+    def asks(value):
         next(nested)
         handler("an evaluator")
         inner("an evaluator")
@@ -155,8 +135,8 @@ EVALUATORS = """
             waited.append(pipeline.flush(0.2))
         return True
 
-    async def asks_at_once(given):
-        return asks(given)
+    async def asks_at_once(value):
+        return asks(value)
 
     pipeline = pipeline_of(Func.of(asks), Func.of(asks_at_once))
 
@@ -183,15 +163,11 @@ EVALUATORS = """
 def test_a_call_in_the_middle_of_a_call(source: str, where: str, promise: Recorder) -> None:
     """Calls that interrupt others neither hang nor break, and calls and outcomes add up exactly."""
     watchdog_s = START_S + SECONDS + FLUSH_S
-    finished = run_program(SETTING + source, str(SECONDS), str(watchdog_s), timeout_s=watchdog_s + 30)
-    assert finished.code == 0, finished.stderr[-4000:]
-    messages = {word: finished.lines(word)[-1] for word in ("calls", "outcomes", "evaluated", "left", "flushed", "met")}
-    promise(
-        "A8", figure=f"from {where}: {messages['met']} among {messages['calls']} calls, {messages['outcomes']} outcomes"
-    )
-    assert int(messages["met"]) >= 20, "it was never met"
-    assert messages["outcomes"] == messages["calls"]
-    assert int(messages["evaluated"]) > 0
-    assert messages["left"] == "0"
-    assert messages["flushed"] == str(source is not LOGS), "there the storage fails"
-    assert finished.lines("failed") == ["0"]
+    report = run_program(SETTING + source, str(SECONDS), str(watchdog_s), timeout_s=watchdog_s + 30).report()
+    met, calls, outcomes = report["met"], report["calls"], report["outcomes"]
+    promise("A8", figure=f"from {where}: {met} among {calls} calls, {sum(outcomes.values())} outcomes")
+    assert met >= 20, "it was never met"
+    assert sum(outcomes.values()) == calls
+    assert outcomes["evaluated"] > 0
+    assert (outcomes["pipeline_failed"], outcomes["capture_failed"], report["left"]) == (0, 0, 0)
+    assert report["flushed"] is (source is not LOGS), "there the storage fails"

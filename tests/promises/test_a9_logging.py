@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import sys
 import threading
@@ -22,14 +23,16 @@ from opentelemetry.sdk._logs.export import BatchLogRecordProcessor, SimpleLogRec
 from agenteval_otel import annotate, monitor
 from agenteval_otel.evaluators import Func, ResponseHealth
 from agenteval_otel.pipeline import Pipeline, PoolDispatcher
-from agenteval_otel.runtime.log import _EVERY_S, _Log, log
+from agenteval_otel.runtime.log import _EVERY_S, _Log
 from agenteval_otel.sampling import RatioSampler, SamplingContext, SamplingDecision
 from agenteval_otel.storage import OtlpStorageProvider
 from tests.backends.faults import black_hole, refused_port
+from tests.promises.bench import pipeline_of
 from tests.promises.figures import FULL, Recorder
-from tests.promises.programs import pythons, run_program
+from tests.promises.programs import run_program, together
 from tests.testing.doubles import Keeping
 
+pytestmark = pytest.mark.usefixtures("fresh_log")
 SECONDS = 75.0 if FULL else 4.0
 """The long form is longer than the minute in which a cause is written once."""
 OURS = "agenteval_otel"
@@ -60,12 +63,6 @@ class Kept(logging.Handler):
     def of_exporters(self, port: int) -> list[str]:
         """Lines that the SDK's exporters wrote about our endpoint."""
         return [line for name, line in self.lines if name.startswith("opentelemetry") and f"port={port}" in line]
-
-
-@pytest.fixture(autouse=True)
-def _unsaid(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A log that has said nothing yet, and structlog as it came."""
-    monkeypatch.setattr(log, "_last", {})
 
 
 @contextmanager
@@ -115,43 +112,37 @@ def warned_from_everywhere(endpoint: str, protocol: Any) -> Pipeline:
     def broken(value: Any) -> Any:
         raise ValueError("evaluator")
 
-    return Pipeline(
-        sampler=Fussy(), evaluators=(ResponseHealth(), Func.of(broken, criterion_name="broken")),
+    return pipeline_of(
+        ResponseHealth(), Func.of(broken, criterion_name="broken"), sampler=Fussy(),
         storage=(Broken(), OtlpStorageProvider(endpoint=endpoint, protocol=protocol)),
         dispatcher=PoolDispatcher(max_items=20_000),
     )  # fmt: skip
 
 
-def handler_of(pipeline: Pipeline) -> Callable[[], Any]:
+def handler_of(pipeline: Pipeline) -> Callable[[], str]:
     """A monitored function that also says a fact that is none."""
 
+    @monitor(pipeline=pipeline, agent="agent")
     def answer() -> str:
         annotate(no_such_fact=1, ground_truth=object())
         return "an answer"
 
-    monitored: Callable[[], Any] = monitor(pipeline=pipeline, agent="agent")(answer)
-    return monitored
+    return answer
 
 
-def call_for(seconds: float, handlers: list[Callable[[], Any]]) -> int:
+def call_for(seconds: float, handler: Callable[[], Any]) -> int:
     """Call from two threads at once; gives the number of calls. A thread that does not come back is a deadlock."""
-    over, counts, pause = time.monotonic() + seconds, [0, 0], threading.Event()
+    over, calls, pause = time.monotonic() + seconds, itertools.count(), threading.Event()
 
-    def work(index: int) -> None:
+    def work() -> None:
         while time.monotonic() < over:
-            for handler in handlers:
-                handler()
-            counts[index] += len(handlers)
+            handler()
+            next(calls)
             logging.getLogger("host").info("the host says something")
             pause.wait(0.002)
 
-    threads = [threading.Thread(target=work, args=(index,), daemon=True) for index in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(seconds + 20.0)
-    assert not any(thread.is_alive() for thread in threads), "deadlock"
-    return sum(counts)
+    together([work] * 2, seconds + 20.0)
+    return next(calls)
 
 
 @pytest.mark.parametrize("protocol", ["http/protobuf", "grpc"])
@@ -171,7 +162,7 @@ def test_one_line_a_minute_of_each_cause(
         with exporting_handler(logs) as handler, root_handlers(handler, kept):
             # The first exporter of the process is ours already when the handler's speaks.
             pipeline = warned_from_everywhere(target, protocol)
-            calls = call_for(SECONDS, [handler_of(pipeline)])
+            calls = call_for(SECONDS, handler_of(pipeline))
             assert not pipeline.flush(1.0)
             pipeline.shutdown(1.0)
     most = 1 + int(SECONDS // _EVERY_S)
@@ -197,7 +188,7 @@ def test_the_hosts_exporter_still_says_what_it_says(monkeypatch: pytest.MonkeyPa
             root_handlers(handler, kept),
         ):
             pipeline = warned_from_everywhere(f"http://127.0.0.1:{ours}", "http/protobuf")
-            call_for(2.0, [handler_of(pipeline)])
+            call_for(2.0, handler_of(pipeline))
             pipeline.shutdown(2.0)
     assert kept.of_exporters(theirs)
     assert kept.of_exporters(ours) == []
@@ -222,21 +213,6 @@ def test_a_handler_that_exports_at_once_does_not_recurse(monkeypatch: pytest.Mon
     assert max(kept.ours().values()) == 1
 
 
-def test_a_handler_that_is_monitored_itself_comes_to_an_end() -> None:
-    """A log handler whose own work is monitored, and breaks, does not go round in circles."""
-    pipeline = warned_from_everywhere("http://127.0.0.1:1", "http/protobuf")
-    handle = handler_of(pipeline)
-    lines: list[str] = []
-    handler = logging.Handler()
-    handler.emit = lambda record: (lines.append(record.name), handle())
-    with root_handlers(handler):
-        for _ in range(200):
-            handle()
-        assert pipeline.dispatcher.flush(10.0)
-        pipeline.shutdown(1.0)
-    assert 1 <= len(lines) < 200
-
-
 def test_a_handler_that_raises_costs_no_result() -> None:
     """What a handler or a filter of the host's raises stays in the log line: everything else is saved and counted."""
 
@@ -245,9 +221,7 @@ def test_a_handler_that_raises_costs_no_result() -> None:
 
     kept, handler = Keeping(), logging.Handler()
     handler.handle = raises
-    pipeline = Pipeline(
-        sampler=RatioSampler(), evaluators=(ResponseHealth(),), storage=(Broken(), kept), dispatcher=PoolDispatcher()
-    )
+    pipeline = pipeline_of(storage=(Broken(), kept))
     with root_handlers(handler):
         logging.getLogger().setLevel(logging.INFO)
         handle = handler_of(pipeline)
@@ -286,11 +260,7 @@ def test_threads_that_warn_at_once_write_one_line(caplog: pytest.LogCaptureFixtu
                     for _ in range(5):
                         ours.warning("meets", part=str(number))
 
-                threads = [threading.Thread(target=warn) for _ in range(4)]
-                for thread in threads:
-                    thread.start()
-                for thread in threads:
-                    thread.join(20)
+                together([warn] * 4)
                 reported = int(caplog.messages[-1].partition("left_out=")[2] or 0)
                 assert reported + ours._last[f"meets:{number}"].left_out == 19
     finally:
@@ -304,13 +274,9 @@ def _raises(*_: Any) -> Any:
 
 ODD: dict[str, dict[str, Any]] = {
     "raising processor": {"processors": [_raises]},
-    "dropping processor": {"processors": [lambda *_: (_ for _ in ()).throw(structlog.DropEvent)]},
-    "stdlib": {
-        "logger_factory": structlog.stdlib.LoggerFactory(), "wrapper_class": structlog.stdlib.BoundLogger,
-        "cache_logger_on_first_use": True,
-    },
+    "stdlib": {"logger_factory": structlog.stdlib.LoggerFactory(), "wrapper_class": structlog.stdlib.BoundLogger},
     "raising factory": {"logger_factory": _raises, "wrapper_class": _raises, "context_class": _raises},
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", ODD)
@@ -355,11 +321,10 @@ FORKED = """
 """
 
 
-@pytest.mark.parametrize("version", pythons())
 @pytest.mark.sized
-def test_a_forked_child_can_warn(version: str) -> None:
+def test_a_forked_child_can_warn(python: str) -> None:
     """A child that is forked while other threads write our warnings writes its own, and does not hang."""
-    finished = run_program(FORKED, "20" if FULL else "2", python=pythons()[version])
+    finished = run_program(FORKED, "20" if FULL else "2", python=python)
     assert finished.code == 0, finished.stderr
     (children,) = finished.lines("children")
     assert finished.stdout.count("event='child'") == int(children) > 10

@@ -1,8 +1,4 @@
-"""B11: oversized and deeply nested settings files are refused before they cost anything: at most 50 ms and 20 MB.
-
-The time is the processor's own, because machines are noisy, with the slack of a slow one; the memory is what Python
-allocates at its peak.
-"""
+"""B11: oversized and deeply nested settings files are refused before they cost anything: at most 50 ms and 20 MB."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""B12: redirects carry no keys, and no text names a file.
-
-Redirects: the real clients, the `anthropic` SDK among them, ask a server on loopback that sends them elsewhere. Paths:
-no text of an answer becomes a path, and only the owner can read what is written.
-"""
+"""B12: redirects carry no keys, no text names a file, and only the owner can read what is written."""
 
 from __future__ import annotations
 
@@ -18,13 +14,12 @@ from agenteval_otel import monitor
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import LLMJudge, ResponseHealth
 from agenteval_otel.judges import AnthropicJudge, CacheSettings, Judge, OpenAICompatibleJudge, SpendLimits
-from agenteval_otel.pipeline import Pipeline
-from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.storage import JsonFileStorageProvider, SqlStorageProvider
 from agenteval_otel.testing import InlineDispatcher, ModelReply, ModelServer, ScriptedJudge
 from tests.embedders.asking import failure as embedder_failure
 from tests.embedders.asking import hosted as hosted_embedder
 from tests.judges.asking import CANARY, GOOD, QUESTION, failure, hosted
+from tests.promises.bench import pipeline_of
 from tests.promises.figures import Recorder
 
 BOTH = pytest.mark.parametrize("kind", [AnthropicJudge, OpenAICompatibleJudge])
@@ -62,12 +57,8 @@ HOSTILE = (
 """Text that would be somewhere else if it named a file."""
 
 
-def _files(folder: Path) -> list[Path]:
-    return [path for path in folder.rglob("*")]
-
-
 def _assert_private(folder: Path) -> None:
-    for path in (folder, *_files(folder)):
+    for path in (folder, *list(folder.rglob("*"))):
         mode = stat.S_IMODE(path.stat().st_mode)
         assert mode == (0o700 if path.is_dir() else 0o600), f"{path}: {mode:o}"
 
@@ -86,17 +77,15 @@ def test_no_text_names_a_file(tmp_path: Path, promise: Recorder, monkeypatch: py
         )
         lines = JsonFileStorageProvider(path=root / "lines" / "results.jsonl", max_bytes=20_000)
         rows = SqlStorageProvider(path=root / "rows" / "results.db")
-        pipeline = Pipeline(
-            sampler=RatioSampler(), evaluators=(ResponseHealth(), LLMJudge(judge=judge, criterion_name="fine")),
-            storage=(lines, rows), dispatcher=InlineDispatcher(),
-        )  # fmt: skip
+        evaluators = (ResponseHealth(), LLMJudge(judge=judge, criterion_name="fine"))
+        pipeline = pipeline_of(*evaluators, storage=(lines, rows), dispatcher=InlineDispatcher())
         for text in HOSTILE:
             monitor(pipeline=pipeline, agent="agent")(lambda text=text: f"An answer: {text}")()  # type: ignore[misc]
         assert pipeline.shutdown(10.0)
         judge.guarded().cache.store.close()
-        written = _files(root)
+        written = list(root.rglob("*"))
         assert {path.parent.name for path in written if path.is_file()} == {"judges", "lines", "rows"}
-        assert [path for path in _files(tmp_path) if root not in (path, *path.parents)] == []
+        assert [path for path in list(tmp_path.rglob("*")) if root not in (path, *path.parents)] == []
         _assert_private(root)
     finally:
         os.umask(old)
@@ -110,12 +99,10 @@ def test_a_path_that_is_none_costs_results_and_nothing_else(text: str, tmp_path:
     """NUL and names that no system takes: refused at load or counted as not saved, never raised into the call."""
     with contextlib.suppress(ConfigurationError):
         storage = JsonFileStorageProvider(path=tmp_path / text)
-        pipeline = Pipeline(
-            sampler=RatioSampler(), evaluators=(ResponseHealth(),), storage=(storage,), dispatcher=InlineDispatcher()
-        )
+        pipeline = pipeline_of(storage=(storage,), dispatcher=InlineDispatcher())
         assert monitor(pipeline=pipeline, agent="agent")(lambda: "An answer.")() == "An answer."
         pipeline.shutdown(5.0)
-    assert _files(tmp_path) == []
+    assert list(tmp_path.rglob("*")) == []
 
 
 def test_the_books_of_judges_at_odd_places(tmp_path: Path) -> None:

@@ -1,9 +1,7 @@
 """B13: what is judged cannot leave its place in the judge's prompt, whatever it says.
 
 The built prompt is taken apart again: one block of JSON between two lines with a mark, everything around it word for
-word what it is for a harmless case. That holds for the default wording, for templates with the texts placed as data,
-and for every rubric that the package brings. Whether a model is talked round all the same is another question, and
-nothing is promised of it.
+word what it is for a harmless case. Whether a model is talked round all the same is not promised.
 """
 
 from __future__ import annotations
@@ -27,15 +25,8 @@ EACH = sized(7, 1)
 """For rubrics and templates every seventh payload, all of them in the long form."""
 
 NAMES = (
-    "{{response}}",
-    '"score": 5',
-    "}\n{",
-    "DATA-" + "0" * 32,
-    "evidence",
-    "__proto__",
-    "\u202escore",
-    "criterion_1",
-)
+    "{{response}}", '"score": 5', "}\n{", "DATA-" + "0" * 32, "evidence", "__proto__", "\u202escore", "criterion_1",
+)  # fmt: skip
 """Names of criteria, which settings give, that look like something else."""
 
 TEMPLATES = {
@@ -121,15 +112,11 @@ def test_no_payload_leaves_the_data(name: str, promise: Recorder) -> None:
 def test_no_payload_leaves_the_data_of_any_rubric_of_the_package(promise: Recorder) -> None:
     """The catalogue's rubrics, each with all that it needs and takes."""
     rubrics = _catalogue()
-    if not rubrics:
-        pytest.skip("no rubrics of the package's own")
-    for name, judge in rubrics.items():
-        try:
-            expected = _around(judge.question_for(HARMLESS)[0])
-        except ValueError as error:
-            pytest.fail(f"{name}: {error}")
+    for judge in rubrics.values():
+        expected = _around(judge.question_for(HARMLESS)[0])
         for payload in PAYLOADS[::EACH]:
             _assert_contained(judge, payload, expected)
+    assert rubrics
     promise("B13", figure=f"{len(rubrics)} rubrics x {len(PAYLOADS[::EACH])} payloads: 0 breakouts")
 
 

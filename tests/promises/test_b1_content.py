@@ -16,9 +16,9 @@ from opentelemetry import context as otel_context
 from agenteval_otel import annotate, monitor
 from agenteval_otel.errors import EvaluationError, EvaluationSkipped
 from agenteval_otel.models import EvaluationInput, Score
-from agenteval_otel.pipeline import InlineDispatcher, Pipeline
-from agenteval_otel.sampling import RatioSampler
+from agenteval_otel.pipeline import InlineDispatcher
 from agenteval_otel.storage import ConsoleStorageProvider, JsonFileStorageProvider, OtlpStorageProvider
+from tests.promises.bench import pipeline_of
 from tests.promises.figures import Recorder
 from tests.promises.receiver import Receiver
 from tests.testing.doubles import Fixed, Free, Thinking
@@ -74,13 +74,9 @@ def facts() -> dict[str, Any]:
 
 def run(endpoint: str, path: Path, **storage: Any) -> None:
     """Answer, raise and break once each, with a canary in every place, and deliver everything."""
-    pipeline = Pipeline(
-        sampler=RatioSampler(), evaluators=evaluators(), dispatcher=InlineDispatcher(),
-        storage=(
-            OtlpStorageProvider(endpoint=endpoint, protocol="http/protobuf", detail="result", **storage),
-            JsonFileStorageProvider(path=path), ConsoleStorageProvider(), Failing(),
-        ),
-    )  # fmt: skip
+    otlp = OtlpStorageProvider(endpoint=endpoint, protocol="http/protobuf", detail="result", **storage)
+    providers = (otlp, JsonFileStorageProvider(path=path), ConsoleStorageProvider(), Failing())
+    pipeline = pipeline_of(*evaluators(), storage=providers, dispatcher=InlineDispatcher())
 
     @monitor(pipeline=pipeline, agent="support")
     def handler(messages: list[dict[str, str]]) -> str:
@@ -91,11 +87,7 @@ def run(endpoint: str, path: Path, **storage: Any) -> None:
     def breaking(messages: list[dict[str, str]]) -> str:
         raise RuntimeError(CANARY["handler error"])
 
-    @monitor(
-        pipeline=pipeline,
-        agent="support",
-        capture=lambda arguments, answer: raising(ValueError(CANARY["capture"]))(None),
-    )
+    @monitor(pipeline=pipeline, agent="support", capture=raising(ValueError(CANARY["capture"])))
     def uncaptured(messages: list[dict[str, str]]) -> str:
         return "fine"
 
@@ -122,7 +114,7 @@ def forms_of(text: str) -> list[bytes]:
     return [*forms, *(form.translate(bytes.maketrans(b"+/", b"-_")) for form in forms[3:])]
 
 
-def found_in(data: bytes) -> set[str]:
+def canaries_in(data: bytes) -> set[str]:
     return {place for place, text in CANARY.items() if any(form in data for form in forms_of(text))}
 
 
@@ -139,12 +131,8 @@ def out(receiver: Receiver, tmp_path: Path, capfd: Any, caplog: Any) -> Any:
         ways = {name.rpartition("/")[2]: b"\n".join(bodies) for name, bodies in receiver.bodies.items()}
         assert all(ways.values()), "each signal arrived"
         assert path.read_bytes().count(b"\n") == 2
-        return {
-            name: found_in(data)
-            for name, data in {
-                **ways, "file": path.read_bytes(), "console": (shown.out + shown.err).encode(), "log": logged.encode(),
-            }.items()
-        }  # fmt: skip
+        ways |= {"file": path.read_bytes(), "console": (shown.out + shown.err).encode(), "log": logged.encode()}
+        return {name: canaries_in(data) for name, data in ways.items()}
 
     return leaks
 
@@ -154,8 +142,8 @@ def test_the_search_finds_every_form() -> None:
     text = CANARY["prompt"]
     packed = [base64.b64encode(b"x" * shift + text.encode() + b"tail") for shift in range(7)]
     for data in (text.encode(), json.dumps({"a": text}).encode(), json.dumps(json.dumps([text])).encode(), *packed):
-        assert found_in(data) == {"prompt"}
-    assert found_in(b"nothing") == set()
+        assert canaries_in(data) == {"prompt"}
+    assert canaries_in(b"nothing") == set()
 
 
 def test_nothing_leaks_by_default(out: Any, promise: Recorder) -> None:
@@ -177,13 +165,7 @@ SAVED = set(PLACES) - {
 )
 @pytest.mark.parametrize("by_variable", [False, True])
 def test_each_opt_in_releases_its_own(
-    out: Any,
-    monkeypatch: pytest.MonkeyPatch,
-    content: str,
-    traces: set[str],
-    logs: set[str],
-    by_variable: bool,
-    promise: Recorder,
+    out: Any, monkeypatch: Any, content: str, traces: set[str], logs: set[str], by_variable: bool, promise: Recorder
 ) -> None:
     """Spans get prompt and answer, events the explanation; what is stored is whole; logs and metrics get no text."""
     if by_variable:

@@ -20,9 +20,9 @@ from agenteval_otel.capture.text import cap
 from agenteval_otel.models import EvaluationInput, Score
 from agenteval_otel.pipeline import InlineDispatcher, Pipeline
 from agenteval_otel.redaction import PatternRedactor, Redactor
-from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.testing import RecordedTelemetry
 from tests.capture.support import read_chunks
+from tests.promises.bench import pipeline_of
 from tests.promises.figures import Recorder
 from tests.testing.doubles import Fixed, Free, Keeping, Thinking
 
@@ -36,7 +36,7 @@ WORDS = PROSE.split()
 Make = Callable[[random.Random], str]
 
 
-def some(source: random.Random, letters: str, least: int, most: int = 0) -> str:
+def text_of(source: random.Random, letters: str, least: int, most: int = 0) -> str:
     return "".join(source.choices(letters, k=source.randint(least, most or least)))
 
 
@@ -44,7 +44,7 @@ def luhn(source: random.Random) -> str:
     """A card number of a usual issuer and length, in one piece or in groups."""
     prefix, length = source.choice((("4", 16), ("4", 13), ("4", 19), ("51", 16), ("2221", 16), ("34", 15), ("37", 15),
                                     ("6011", 16), ("36", 14), ("3530", 16), ("62", 17)))  # fmt: skip
-    digits = prefix + some(source, string.digits, length - len(prefix) - 1)
+    digits = prefix + text_of(source, string.digits, length - len(prefix) - 1)
     total = sum(sum(divmod(int(digit) * (2 - index % 2), 10)) for index, digit in enumerate(reversed(digits)))
     number = digits + str(-total % 10)
     gap = source.choice(("", "", " ", "-"))
@@ -53,19 +53,17 @@ def luhn(source: random.Random) -> str:
 
 def iban(source: random.Random) -> str:
     country, bank, digits = source.choice((("DE", 0, 18), ("GB", 4, 14), ("NL", 4, 10), ("FR", 0, 23), ("PL", 0, 24)))
-    account = some(source, string.ascii_uppercase, bank) if bank else ""
-    account += some(source, string.digits, digits)
+    account = text_of(source, string.ascii_uppercase, bank) if bank else ""
+    account += text_of(source, string.digits, digits)
     check = 98 - int("".join(str(int(char, 36)) for char in f"{account}{country}00")) % 97
     whole = f"{country}{check:02d}{account}"
     return " ".join(whole[at : at + 4] for at in range(0, len(whole), 4)) if source.random() < 0.5 else whole
 
 
 def pem(source: random.Random) -> str:
-    kind = source.choice(("RSA ", "EC ", "OPENSSH ", "ENCRYPTED ", ""))
-    body = "\n".join(some(source, ALNUM + "+/", 64) for _ in range(source.randint(3, 30)))
-    return (
-        f"-----BEGIN {kind}PRIVATE " + f"KEY-----\n{body}\n{some(source, ALNUM, 10)}==\n-----END {kind}PRIVATE KEY-----"
-    )
+    label = source.choice(("RSA ", "EC ", "OPENSSH ", "ENCRYPTED ", "")) + "PRIVATE KEY-----"
+    body = "\n".join(text_of(source, ALNUM + "+/", 64) for _ in range(source.randint(3, 30)))
+    return f"-----BEGIN {label}\n{body}\n{text_of(source, ALNUM, 10)}==\n-----END {label}"
 
 
 def phone(source: random.Random) -> str:
@@ -79,29 +77,29 @@ def phone(source: random.Random) -> str:
 
 
 SECRETS: dict[str, Make] = {
-    "aws id": lambda s: "AKIA" + some(s, UPPER, 16),
-    "aws temporary": lambda s: "ASIA" + some(s, UPPER, 16),
-    "aws key": lambda s: f"aws_secret_access_key={some(s, ALNUM + '/+', 40)}",
-    "jwt": lambda s: "eyJ" + ".".join(some(s, ALNUM + "-_", *size) for size in ((20, 60), (40, 300), (43,))),
+    "aws id": lambda s: "AKIA" + text_of(s, UPPER, 16),
+    "aws temporary": lambda s: "ASIA" + text_of(s, UPPER, 16),
+    "aws key": lambda s: f"aws_secret_access_key={text_of(s, ALNUM + '/+', 40)}",
+    "jwt": lambda s: "eyJ" + ".".join(text_of(s, ALNUM + "-_", *size) for size in ((20, 60), (40, 300), (43,))),
     "pem": pem,
-    "openai": lambda s: "sk-" + some(s, ALNUM, 48),
-    "openai project": lambda s: "sk-" + f"proj-{some(s, ALNUM + '-_', 60)}",
-    "anthropic": lambda s: "sk-" + f"ant-api03-{some(s, ALNUM + '-_', 80)}",
-    "github": lambda s: s.choice(("ghp", "gho", "ghs", "ghu", "ghr")) + "_" + some(s, ALNUM, 36),
-    "github fine": lambda s: "github_" + f"pat_{some(s, ALNUM, 22)}_{some(s, ALNUM, 59)}",
-    "gitlab": lambda s: "glpat-" + some(s, ALNUM, 20),
-    "slack": lambda s: f"xox{s.choice('bp')}-{some(s, string.digits, 12)}-{some(s, ALNUM, 24)}",
-    "stripe": lambda s: s.choice(("sk_live_", "rk_live_", "sk_test_")) + some(s, ALNUM, 24, 60),
-    "google": lambda s: "AIza" + some(s, ALNUM + "-_", 35),
-    "hugging face": lambda s: "hf_" + some(s, string.ascii_letters, 34),
-    "npm": lambda s: "npm_" + some(s, ALNUM, 36),
+    "openai": lambda s: "sk-" + text_of(s, ALNUM, 48),
+    "openai project": lambda s: "sk-" + f"proj-{text_of(s, ALNUM + '-_', 60)}",
+    "anthropic": lambda s: "sk-" + f"ant-api03-{text_of(s, ALNUM + '-_', 80)}",
+    "github": lambda s: s.choice(("ghp", "gho", "ghs", "ghu", "ghr")) + "_" + text_of(s, ALNUM, 36),
+    "github fine": lambda s: "github_" + f"pat_{text_of(s, ALNUM, 22)}_{text_of(s, ALNUM, 59)}",
+    "gitlab": lambda s: "glpat-" + text_of(s, ALNUM, 20),
+    "slack": lambda s: f"xox{s.choice('bp')}-{text_of(s, string.digits, 12)}-{text_of(s, ALNUM, 24)}",
+    "stripe": lambda s: s.choice(("sk_live_", "rk_live_", "sk_test_")) + text_of(s, ALNUM, 24, 60),
+    "google": lambda s: "AIza" + text_of(s, ALNUM + "-_", 35),
+    "hugging face": lambda s: "hf_" + text_of(s, string.ascii_letters, 34),
+    "npm": lambda s: "npm_" + text_of(s, ALNUM, 36),
     "card": luhn,
     "iban": iban,
 }
 CONTACTS: dict[str, Make] = {
     "email": lambda s: (
-        f"{some(s, ALNUM, 1)}{some(s, ALNUM + '._+-', 2, 20)}{some(s, ALNUM, 1)}@"
-        f"{some(s, string.ascii_lowercase, 3, 12)}.{s.choice(('com', 'org', 'co.uk', 'de', 'io', 'museum'))}"
+        f"{text_of(s, ALNUM, 1)}{text_of(s, ALNUM + '._+-', 2, 20)}{text_of(s, ALNUM, 1)}@"
+        f"{text_of(s, string.ascii_lowercase, 3, 12)}.{s.choice(('com', 'org', 'co.uk', 'de', 'io', 'museum'))}"
     ),
     "phone": phone,
 }
@@ -112,7 +110,7 @@ def prose(source: random.Random, least: int, most: int) -> str:
     return " ".join(source.choices(WORDS, k=source.randint(least, most)))
 
 
-def placed(source: random.Random, secret: str) -> str:
+def in_prose(source: random.Random, secret: str) -> str:
     before, after = source.choice(AROUND)
     return f"{prose(source, 3, 40)}{before}{secret}{after}{prose(source, 3, 40)}"
 
@@ -132,12 +130,12 @@ def test_five_thousand_secrets_in_streams_are_found(promise: Recorder) -> None:
     for number in range(5_000):
         kind = list(kinds)[number % len(kinds)]
         secret = kinds[kind](source)
-        text = placed(source, secret)
+        text = in_prose(source, secret)
         edges = sorted(source.sample(range(1, len(text)), k=min(12, len(text) - 1)))
         chunks = [text[start:end] for start, end in zip([0, *edges], [*edges, len(text)], strict=True)]
         redacted = REDACTOR.redact(read_chunks(chunks).text)
         missed[kind] += core(kind, secret) in redacted
-    fixed, contacts = (sum(missed[kind] for kind in some) for some in (SECRETS, CONTACTS))
+    fixed, contacts = (sum(missed[kind] for kind in kinds_of) for kinds_of in (SECRETS, CONTACTS))
     promise("B3", figure=f"5000 secrets in streams: missed {fixed} of fixed formats, {contacts} contacts")
     assert not {kind: count for kind, count in missed.items() if count and kind in SECRETS}
     assert all(missed[kind] <= 0.02 * 5_000 / len(kinds) for kind in CONTACTS)
@@ -189,10 +187,7 @@ KEY, MAIL = "sk-" + "a1B2" * 10, "jane.doe@mail.example"
 
 
 def piped(*storage: Any, redactors: Any = None) -> Pipeline:
-    return Pipeline(
-        sampler=RatioSampler(), evaluators=EVALUATORS, storage=storage, dispatcher=InlineDispatcher(),
-        redactors=redactors,
-    )  # fmt: skip
+    return pipeline_of(*EVALUATORS, storage=storage, dispatcher=InlineDispatcher(), redactors=redactors)
 
 
 def outputs(kept: Keeping, telemetry: RecordedTelemetry) -> tuple[str, str, str]:

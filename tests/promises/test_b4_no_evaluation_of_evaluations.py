@@ -1,8 +1,4 @@
-"""B4: an evaluation is never evaluated: what evaluators call is theirs, in whatever task, thread or context they do it.
-
-Every judged call costs one call of the model, and the model is asked through a client that is itself monitored and
-traced. A second generation would show as a further request at the model server.
-"""
+"""B4: an evaluation is never evaluated: what evaluators call is theirs, in whatever task, thread or context."""
 
 from __future__ import annotations
 
@@ -21,9 +17,8 @@ from opentelemetry import context as otel_context
 
 from agenteval_otel import EvaluationInput, EvaluationRunConfig, monitor, run_evaluation_sync
 from agenteval_otel.evaluators import Func
-from agenteval_otel.pipeline import Pipeline, PoolDispatcher
-from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.testing import ModelServer, RecordedTelemetry
+from tests.promises.bench import pipeline_of
 from tests.promises.figures import sized
 from tests.promises.importable import Asking
 
@@ -33,13 +28,11 @@ Ask = Callable[[], str]
 
 
 class Judging:
-    """A host, its judge, and the monitored model client that the judge asks."""
+    """A host, its judge, and the monitored model client that the judge asks: one request for each judged call."""
 
-    def __init__(self, telemetry: RecordedTelemetry, dispatcher: Any) -> None:
+    def __init__(self, telemetry: RecordedTelemetry) -> None:
         self.server = ModelServer(["1"])
-        self.pipeline = Pipeline(
-            sampler=RatioSampler(), evaluators=(), storage=(telemetry.storage(),), dispatcher=dispatcher
-        )
+        self.pipeline = pipeline_of(storage=(telemetry.storage(),))
         tracer = telemetry.tracer_provider.get_tracer("instrumented client")
         client = anthropic.Anthropic(base_url=self.server.url, api_key="test", max_retries=0)
         judge = self.judge
@@ -54,7 +47,6 @@ class Judging:
 
         self.ask: Ask = ask
         self.way: Callable[[Ask], Any] = WAYS["directly"]
-        self.threads: list[threading.Thread] = []
         self.answer = monitor(pipeline=self.pipeline, agent="host", evaluators=[judge])(lambda: "an answer")
         self.close = client.close
 
@@ -128,27 +120,18 @@ WAYS: dict[str, Callable[[Ask], Any]] = {
 
 
 @pytest.fixture
-def judging_with(telemetry: RecordedTelemetry) -> Iterator[Callable[[Any], Judging]]:
-    made: list[Judging] = []
-
-    def make(dispatcher: Any) -> Judging:
-        made.append(Judging(telemetry, dispatcher))
-        return made[-1]
-
-    yield make
-    for judging in made:
-        judging.pipeline.shutdown(5.0)
-        judging.close()
-        judging.server.close()
+def judging(telemetry: RecordedTelemetry) -> Iterator[Judging]:
+    made = Judging(telemetry)
+    yield made
+    made.pipeline.shutdown(5.0)
+    made.close()
+    made.server.close()
 
 
 @pytest.mark.sized
 @pytest.mark.parametrize("way", WAYS)
-def test_one_model_call_for_each_judged_call(
-    way: str, judging_with: Callable[[Any], Judging], promise: Callable[..., None]
-) -> None:
+def test_one_model_call_for_each_judged_call(way: str, judging: Judging, promise: Callable[..., None]) -> None:
     """The judge asks a monitored client, by every way around the marker: the model hears from it once for each call."""
-    judging = judging_with(PoolDispatcher())
     judging.way = WAYS[way]
     outcome = judging.run(CALLS)
     outcomes = judging.pipeline.accounting.by_agent()
@@ -158,10 +141,8 @@ def test_one_model_call_for_each_judged_call(
     assert sum(outcomes["model client"].values()) == 0, "the judge's own calls are nobody's answers"
 
 
-def test_blocking_evaluators(judging_with: Callable[[Any], Judging], telemetry: RecordedTelemetry) -> None:
+def test_blocking_evaluators(judging: Judging) -> None:
     """Blocking evaluators are known too: on their thread, in an empty context and in a thread of theirs."""
-    judging = judging_with(PoolDispatcher())
-
     ways = (judging.ask, partial(contextvars.Context().run, judging.ask), partial(joined, judging.ask))
     for number, way in enumerate(ways, 1):
 
@@ -175,9 +156,8 @@ def test_blocking_evaluators(judging_with: Callable[[Any], Judging], telemetry: 
     assert sum(judging.pipeline.accounting.by_agent()["model client"].values()) == 0
 
 
-def test_the_child_process(judging_with: Callable[[Any], Judging]) -> None:
+def test_the_child_process(judging: Judging) -> None:
     """An evaluator that runs in the child process asks a client that is monitored there too."""
-    judging = judging_with(PoolDispatcher())
     answer = monitor(pipeline=judging.pipeline, agent="host", evaluators=[Asking(timeout_s=20.0)])(lambda prompt: "x")
     for number in range(1, 4):
         answer(judging.server.url)
@@ -186,18 +166,16 @@ def test_the_child_process(judging_with: Callable[[Any], Judging]) -> None:
     assert judging.pipeline.accounting.results["scored"] == 3
 
 
-def test_offline_evaluations(judging_with: Callable[[Any], Judging]) -> None:
+def test_offline_evaluations(judging: Judging) -> None:
     """What evaluators call in an offline run is not evaluated either, and the host's own calls after it are."""
-    judging = judging_with(PoolDispatcher())
     run_evaluation_sync(EvaluationInput(response="x"), EvaluationRunConfig(evaluators=[judging.judge]))
     assert judging.pipeline.flush(20.0)
     assert len(judging.server.requests) == 1
     assert judging.run(2) == 3
 
 
-def test_streams_of_evaluators(telemetry: RecordedTelemetry, judging_with: Callable[[Any], Judging]) -> None:
+def test_streams_of_evaluators(judging: Judging) -> None:
     """A monitored stream that an evaluator reads is not evaluated."""
-    judging = judging_with(PoolDispatcher())
 
     @monitor(pipeline=judging.pipeline, agent="stream", evaluators=[judging.judge])
     async def stream() -> AsyncIterator[str]:
@@ -213,9 +191,8 @@ def test_streams_of_evaluators(telemetry: RecordedTelemetry, judging_with: Calla
     assert sum(judging.pipeline.accounting.by_agent()["stream"].values()) == 0
 
 
-def test_the_hosts_own_calls_are_evaluated(judging_with: Callable[[Any], Judging]) -> None:
+def test_the_hosts_own_calls_are_evaluated(judging: Judging) -> None:
     """A thread of the host's that an evaluator happened to start belongs to the host again when that one is over."""
-    judging = judging_with(PoolDispatcher())
     with ThreadPoolExecutor(1) as shared:
 
         async def borrows(ask: Ask) -> None:

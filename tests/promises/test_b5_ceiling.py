@@ -1,22 +1,16 @@
-"""B5: what judges may cost has a hard ceiling: past a limit by the calls that are in flight, and by no more.
-
-What was spent is counted where it is spent: by the judge that is asked, or by the provider on loopback. The books are
-those that settings name: this process's, or a SQLite file's that processes share.
-"""
+"""B5: what judges may cost has a hard ceiling: past a limit by the calls that are in flight, and by no more."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import gc
-import json
 import os
 import random
-import signal
 import sqlite3
-import subprocess
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +33,7 @@ from agenteval_otel.testing import ModelReply, ModelServer
 from tests.judges.asking import GOOD, QUESTION, hosted
 from tests.judges.doubles import CountingJudge, asked, verdict
 from tests.promises.figures import Recorder, sized
-from tests.promises.programs import started_program
+from tests.promises.programs import run_program, started_program
 
 AT_ONCE, DAY_S, NOON = 64, 86_400.0, 20_000 * 86_400.0 + 43_200.0
 PRICES = {"small-*": {"input": 1.0, "output": 5.0}}
@@ -217,7 +211,7 @@ def test_a_clock_that_steps_gives_no_second_day(in_file: bool, step: str, tmp_pa
     budget, clock = budget_of(tmp_path, in_file, usd_per_day=0.01)
     spent: dict[int, int] = {}
 
-    async def one() -> None:
+    async def spend() -> None:
         day = int(clock[0] // DAY_S)
         spender = Spender(dice, (100, 100))
         await spender.ask(budget)
@@ -225,7 +219,7 @@ def test_a_clock_that_steps_gives_no_second_day(in_file: bool, step: str, tmp_pa
 
     async def work() -> None:
         for _ in range(60):
-            await asyncio.gather(*(one() for _ in range(AT_ONCE // 4)))
+            await asyncio.gather(*(spend() for _ in range(AT_ONCE // 4)))
             clock[0] += STEPS[step](dice)
 
     asyncio.run(work())
@@ -282,13 +276,13 @@ def test_the_real_clients_at_64_at_once(kind: type[Judge], promise: Recorder) ->
         limits = SpendLimits(prices={"judge-*": PRICES["small-*"]}, usd_per_day=most, account=f"real {kind.__name__}")
         guarded = hosted(kind, server, spend=limits).guarded()
 
-        async def one() -> None:
+        async def ask() -> None:
             with contextlib.suppress(EvaluationSkipped):
                 while True:
                     await guarded.judge(QUESTION)
 
         async def work() -> None:
-            await asyncio.gather(*(one() for _ in range(AT_ONCE)))
+            await asyncio.gather(*(ask() for _ in range(AT_ONCE)))
 
         asyncio.run(work())
         spent = len(server.requests) * cost
@@ -302,86 +296,63 @@ from agenteval_otel.errors import EvaluationSkipped
 from agenteval_otel.judges import JudgeRequest
 from agenteval_otel.testing import ScriptedJudge
 
-path, most, at_once, told, largest = sys.argv[1], float(sys.argv[2]), int(sys.argv[3]), sys.argv[4], int(sys.argv[5])
+path, most, at_once, calls, largest = sys.argv[1], float(sys.argv[2]), int(sys.argv[3]), sys.argv[4], int(sys.argv[5])
 if largest:
     resource.setrlimit(resource.RLIMIT_FSIZE, (largest, largest))
 judge = ScriptedJudge.load({
     "model": "small-1", "fallback": {"score": True}, "input_tokens": 130, "output_tokens": 90, "delay_s": 0.002,
     "spend": {"prices": {"small-*": {"input": 1, "output": 5}}, "usd_per_day": most, "path": path, "patience_s": 10},
 })
-calls = os.open(told, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+calls = os.open(calls, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
-async def one():
+async def ask():
     with contextlib.suppress(EvaluationSkipped):
         while True:
             await judge.guarded().judge(JudgeRequest(prompt="a" * 300, max_tokens=100))
             if not largest: os.write(calls, b".")
 
 async def work():
-    await asyncio.gather(*(one() for _ in range(at_once)))
+    await asyncio.gather(*(ask() for _ in range(at_once)))
     ledger = judge.guarded().budget._ledger
-    print(json.dumps({"calls": judge.calls, "failures": ledger.store.failures, "flushed": ledger.store.close(10)}))
+    report = {"calls": judge.calls, "failures": ledger.store.failures, "flushed": ledger.store.close(10)}
+    print("report", json.dumps(report))
 
 asyncio.run(work())
 """
 _COST = _cost(130, 90)
 
 
-@pytest.fixture
-def start() -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """Starts the program; what still runs at the end of the test is killed."""
-    with contextlib.ExitStack() as stack:
-
-        def made(path: Path, most: float, reported: Path, *, at_once: int = AT_ONCE, largest: int = 0) -> Any:
-            arguments = (str(path), str(most), str(at_once), str(reported), str(largest))
-            return stack.enter_context(started_program(_PROGRAM, *arguments))
-
-        yield made
-
-
-def _ended(process: subprocess.Popen[str]) -> dict[str, Any]:
-    out, errors = process.communicate(timeout=120)
-    assert process.returncode == 0, errors
-    report: dict[str, Any] = json.loads(out)
-    return report
+def _arguments(folder: Path, most: float, at_once: int = AT_ONCE, largest: int = 0) -> list[str]:
+    return [_PROGRAM, str(folder / "spend.db"), str(most), str(at_once), str(folder / "calls"), str(largest)]
 
 
 @pytest.mark.sized
-def test_two_processes_kills_and_restarts_on_one_file(
-    start: Callable[..., subprocess.Popen[str]], tmp_path: Path, promise: Recorder
-) -> None:
+def test_two_processes_kills_and_restarts_on_one_file(tmp_path: Path, promise: Recorder) -> None:
     """Two processes with sixty-four calls each, killed and started again: one limit, over by what was in flight."""
-    path, reported, most, kills = tmp_path / "spend.db", tmp_path / "calls", 0.4, sized(2, 6)
-    pause = threading.Event()
+    reported, most, kills, pause = tmp_path / "calls", 0.4, sized(2, 6), threading.Event()
+    program = _arguments(tmp_path, most)
+    reported.touch()
     for number in range(kills):
-        pair = [start(path, most, reported) for _ in range(2)]
         goal = (number + 1) * most * NANO / _COST / (kills + 2)
-        while (reported.stat().st_size if reported.exists() else 0) < goal and all(
-            item.poll() is None for item in pair
-        ):
-            pause.wait(0.002)
-        for item in pair:
-            item.send_signal(signal.SIGKILL)
-            item.communicate()
-    pair = [start(path, most, reported) for _ in range(2)]
-    ended = [_ended(item) for item in pair]
+        with started_program(*program) as first, started_program(*program) as second:  # both are killed at its end
+            while reported.stat().st_size < goal and first.poll() is None and second.poll() is None:
+                pause.wait(0.002)
+    with ThreadPoolExecutor(2) as pool:
+        ended = [finished.report() for finished in pool.map(lambda _: run_program(*program, timeout_s=120.0), range(2))]
     assert [(item["failures"], item["flushed"]) for item in ended] == [(0, True)] * 2
     spent = reported.stat().st_size * _COST
     in_flight = (kills + 1) * 2 * AT_ONCE
     assert 0.5 * most * NANO <= spent <= most * NANO + in_flight * _COST
-    again = _ended(start(path, most, reported))
-    assert again["calls"] <= AT_ONCE // 2, "a restart finds what was spent"
-    with contextlib.closing(sqlite3.connect(path)) as connection:
+    assert run_program(*program, timeout_s=120.0).report()["calls"] <= AT_ONCE // 2, "a restart finds what was spent"
+    with contextlib.closing(sqlite3.connect(tmp_path / "spend.db")) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
     promise("B5", figure=f"2 processes, {2 * kills} kills, restarts: {spent / (most * NANO):.2f} of the limit spent")
 
 
-def test_a_disk_that_is_full_neither_stops_nor_frees(
-    start: Callable[..., subprocess.Popen[str]], tmp_path: Path, promise: Recorder
-) -> None:
+def test_a_disk_that_is_full_neither_stops_nor_frees(tmp_path: Path, promise: Recorder) -> None:
     """Where the file can no longer grow, a tenth of the limit may be spent, as long as that lasts."""
-    path, reported, most = tmp_path / "spend.db", tmp_path / "calls", 0.2
-    ended = _ended(start(path, most, reported, at_once=16, largest=8_192))
+    most = 0.2
+    ended = run_program(*_arguments(tmp_path, most, at_once=16, largest=8_192), timeout_s=120.0).report()
     assert ended["failures"] > 0
     assert 0 < ended["calls"] * _COST <= 0.1 * most * NANO + 16 * 2 * _COST
     promise("B5", figure=f"no room on the disk: {ended['calls'] * _COST / (most * NANO):.2f} of the limit spent")

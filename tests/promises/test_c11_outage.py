@@ -1,8 +1,4 @@
-"""C11: an outage of the receiver is survived: nothing waits for it, losses are counted, and delivery resumes.
-
-The receiver refuses, resets, hangs, trickles, throttles, refuses for good or answers with megabytes, and is well again;
-meanwhile a host answers at a steady pace.
-"""
+"""C11: an outage of the receiver is survived: nothing waits for it, losses are counted, and delivery resumes."""
 
 from __future__ import annotations
 
@@ -21,11 +17,10 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcess
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from agenteval_otel import annotate, monitor
-from agenteval_otel.evaluators import ResponseHealth
-from agenteval_otel.pipeline import InlineDispatcher, Pipeline, PoolDispatcher
+from agenteval_otel.pipeline import InlineDispatcher, Pipeline
 from agenteval_otel.runtime.memory import MEMORY
-from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.storage import OtlpStorageProvider
+from tests.promises.bench import pipeline_of
 from tests.promises.figures import Recorder
 from tests.promises.outages import GRPC_FAULTS, HTTP_FAULTS, OtlpReceiver
 from tests.promises.programs import rss
@@ -44,10 +39,8 @@ class Host:
 
     def __init__(self, receiver: OtlpReceiver, pace_s: float) -> None:
         self.receiver, self.calls, self._pace_s = receiver, 0, pace_s
-        self.pipeline = Pipeline(
-            sampler=RatioSampler(), evaluators=(ResponseHealth(),), dispatcher=PoolDispatcher(),
-            storage=(OtlpStorageProvider(endpoint=receiver.endpoint, protocol=receiver.protocol),),
-        )  # fmt: skip
+        storage = OtlpStorageProvider(endpoint=receiver.endpoint, protocol=receiver.protocol)
+        self.pipeline = pipeline_of(storage=(storage,))
         self._answer = monitor(pipeline=self.pipeline, agent="host")(_answer)
 
     def answer(self, seconds: float) -> float:
@@ -154,15 +147,10 @@ def test_minutes_without_an_answer(protocol: str, promise: Callable[..., None]) 
     outlive(protocol, "half-open", promise, seconds=SILENT_S)
 
 
-# --- batches that wait ------------------------------------------------------------------------------------------------
-
-
 def _host(receiver: OtlpReceiver) -> tuple[Pipeline, Any, Callable[[int], str]]:
     """A pipeline that sends events to the receiver, its storage and a handler on it."""
     storage = OtlpStorageProvider(endpoint=receiver.endpoint, protocol=receiver.protocol, signals={"events"})
-    pipeline = Pipeline(
-        sampler=RatioSampler(), evaluators=(ResponseHealth(),), dispatcher=PoolDispatcher(), storage=(storage,)
-    )
+    pipeline = pipeline_of(storage=(storage,))
     return pipeline, storage, monitor(pipeline=pipeline, agent="host")(_answer)
 
 
@@ -179,17 +167,10 @@ def _burst(handler: Callable[[int], str], numbers: range, pace_s: float) -> None
         pause.wait(pace_s)
 
 
-@pytest.fixture
-def small_bound(monkeypatch: pytest.MonkeyPatch) -> int:
-    """A bound of encoded batches that some hundred events exceed."""
-    monkeypatch.setattr(MEMORY.encoded_batches, "max_bytes", 8_192)
-    return 8_192
-
-
 @pytest.mark.parametrize("protocol", ["http/protobuf", "grpc"])
-def test_nothing_is_lost_within_the_bound(protocol: str, monkeypatch: pytest.MonkeyPatch, promise: Recorder) -> None:
+@pytest.mark.usefixtures("impatient")
+def test_nothing_is_lost_within_the_bound(protocol: str, promise: Recorder) -> None:
     """A receiver that refuses for longer than an exporter's timeout gets every event once it is back, each once."""
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "0.5")  # an outage of minutes, in seconds
     with OtlpReceiver(protocol) as receiver:
         pipeline, _, handler = _host(receiver)
         receiver.breaks("refuse")
@@ -206,18 +187,17 @@ def test_nothing_is_lost_within_the_bound(protocol: str, monkeypatch: pytest.Mon
         pipeline.shutdown(5)
 
 
-def test_the_oldest_is_dropped_beyond_the_bound(
-    monkeypatch: pytest.MonkeyPatch, small_bound: int, promise: Recorder
-) -> None:
+@pytest.mark.usefixtures("impatient")
+def test_the_oldest_is_dropped_beyond_the_bound(monkeypatch: pytest.MonkeyPatch, promise: Recorder) -> None:
     """Beyond the bound the oldest batches go, every lost event is counted by signal and reason, the newest arrive."""
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "0.5")
+    monkeypatch.setattr(MEMORY.encoded_batches, "max_bytes", 8_192)  # some hundred events exceed it
     with OtlpReceiver("http/protobuf") as receiver:
         pipeline, storage, handler = _host(receiver)
         receiver.breaks("503")
         for start in range(0, 3_000, 500):
             _burst(handler, range(start, start + 500), 0.0)
             pipeline.flush(5.0)
-            assert MEMORY.encoded_batches.used_bytes <= small_bound
+            assert MEMORY.encoded_batches.used_bytes <= 8_192
         receiver.heals()
         _flushed_within(pipeline, 30)
         lost = 3_000 - len(receiver.taken)
@@ -229,9 +209,9 @@ def test_the_oldest_is_dropped_beyond_the_bound(
         pipeline.shutdown(5)
 
 
-def test_what_the_end_of_the_process_leaves_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("impatient")
+def test_what_the_end_of_the_process_leaves_is_counted() -> None:
     """Events that still wait when the pipeline ends are counted as lost by the shutdown."""
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "0.5")
     with OtlpReceiver("http/protobuf") as receiver:
         pipeline, storage, handler = _host(receiver)
         receiver.breaks("refuse")
@@ -267,9 +247,7 @@ def test_a_host_provider_that_was_shut_down(kind: str, caplog: pytest.LogCapture
         else {"tracer_provider": provider, "signals": {"traces"}}
     )  # fmt: skip
     storage = OtlpStorageProvider(**options)
-    pipeline = Pipeline(
-        sampler=RatioSampler(), evaluators=(ResponseHealth(),), storage=(storage,), dispatcher=InlineDispatcher()
-    )
+    pipeline = pipeline_of(storage=(storage,), dispatcher=InlineDispatcher())
     handler = monitor(pipeline=pipeline, agent="host")(_answer)
     handler(1)
     assert pipeline.flush(10) is (kind != "none")
@@ -290,9 +268,7 @@ def test_a_signal_that_is_switched_off(
     """With ``OTEL_<SIGNAL>_EXPORTER=none`` our own exporter sends the other signals and not that one."""
     monkeypatch.setenv(f"OTEL_{off}_EXPORTER", "none")
     storage = OtlpStorageProvider(endpoint=receiver.endpoint, protocol="http/protobuf")
-    pipeline = Pipeline(
-        sampler=RatioSampler(), evaluators=(ResponseHealth(),), storage=(storage,), dispatcher=InlineDispatcher()
-    )
+    pipeline = pipeline_of(storage=(storage,), dispatcher=InlineDispatcher())
     monitor(pipeline=pipeline, agent="host")(_answer)(1)
     assert pipeline.flush(10) is True
     pipeline.shutdown(5)

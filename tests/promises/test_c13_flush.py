@@ -1,8 +1,4 @@
-"""C13: a flush tells the truth: it ends in time, and says yes only when everything before it was delivered.
-
-Something hangs at each stage: an evaluator, a storage provider, a collector that takes a connection and never answers.
-Receivers reply with redirects, login pages, garbage and rejections.
-"""
+"""C13: a flush tells the truth: it ends in time, and says yes only when everything before it was delivered."""
 
 from __future__ import annotations
 
@@ -11,24 +7,21 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent import futures
 from typing import Any
 
-import grpc
 import pytest
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
 
 from agenteval_otel import monitor
-from agenteval_otel.evaluators import ResponseHealth
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationInput
 from agenteval_otel.pipeline import Pipeline, PoolDispatcher
-from agenteval_otel.runtime.log import log
-from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.storage import OtlpStorageProvider
-from tests.backends.faults import BlackHole, black_hole
+from tests.backends.faults import BlackHole, grpc_server
+from tests.promises.bench import pipeline_of
 from tests.promises.figures import Recorder
 from tests.promises.receiver import Receiver, Reply
 
+pytestmark = pytest.mark.usefixtures("fresh_log")
 FLUSH_S, LIMIT_S, TRIES = 0.5, 0.6, 3
 ANSWERS = 300
 BOTH = pytest.mark.parametrize("protocol", ["http/protobuf", "grpc"])
@@ -50,18 +43,6 @@ class Stage:
 
 
 @pytest.fixture
-def half_open() -> Iterator[BlackHole]:
-    """A collector that takes connections and never answers."""
-    with black_hole() as hole:
-        yield hole
-
-
-@pytest.fixture(autouse=True)
-def _fresh_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log, "_last", {})
-
-
-@pytest.fixture
 def pipeline_with() -> Iterator[Callable[..., Pipeline]]:
     """Makes pipelines that evaluate everything, and ends them."""
     made: list[Pipeline] = []
@@ -69,10 +50,7 @@ def pipeline_with() -> Iterator[Callable[..., Pipeline]]:
     def make(storage: Any = None, **otlp: Any) -> Pipeline:
         storage = OtlpStorageProvider(**otlp) if otlp else storage
         dispatcher = PoolDispatcher(linger_s=0.0, max_items=20_000)
-        made.append(Pipeline(
-            sampler=RatioSampler(), evaluators=[ResponseHealth()], storage=[] if storage is None else [storage],
-            dispatcher=dispatcher,
-        ))  # fmt: skip
+        made.append(pipeline_of(storage=[] if storage is None else [storage], dispatcher=dispatcher))
         return made[-1]
 
     yield make
@@ -111,38 +89,6 @@ def test_a_stage_that_hangs(where: str, pipeline_with: Callable[..., Pipeline], 
     assert pipeline.accounting.outcomes()["evaluated"] == 1
     promise("C13", figure=f"{where} hangs: no after {no_after_s:.2f} s")
 
-
-@BOTH
-@pytest.mark.parametrize("results", [1, pytest.param(5_000, marks=pytest.mark.full)])
-def test_a_collector_that_hangs(
-    half_open: BlackHole, protocol: Any, results: int, pipeline_with: Callable[..., Pipeline], promise: Recorder
-) -> None:
-    """With a collector that takes the connection and never answers every flush says no, in time."""
-    pipeline = pipeline_with(endpoint=half_open.endpoint, protocol=protocol)
-    handler = handler_of(pipeline)
-    for number in range(results):
-        handler(f"Question {number}?")
-    assert pipeline.dispatcher.flush(120)
-    worst = max(says_no_in_time(pipeline) for _ in range(1 if results == 1 else 20))
-    promise("C13", figure=f"{results:,} results behind a half-open collector ({protocol}): no after {worst:.2f} s")
-
-
-def test_yes_means_exported(receiver: Receiver, pipeline_with: Callable[..., Pipeline], promise: Recorder) -> None:
-    """When a flush says yes, the collector has every event and every span of what was taken before."""
-    pipeline = pipeline_with(endpoint=receiver.endpoint, protocol="http/protobuf")
-    handler = handler_of(pipeline)
-    for number in range(ANSWERS):
-        handler(f"Question {number}?")
-        if not number % 100:
-            assert pipeline.flush(30)
-            assert len(receiver.events()) == number + 1
-    assert pipeline.flush(30)
-    events, spans = len(receiver.events()), [span.name for span in receiver.spans()]
-    assert events == ANSWERS == spans.count("evaluation agent")
-    promise("C13", figure=f"yes: {events} of {ANSWERS} events and run spans were there")
-
-
-# --- replies ---------------------------------------------------------------------------------------------------------
 
 REJECTION, REMARK = ExportLogsServiceResponse(), ExportLogsServiceResponse()
 REJECTION.partial_success.rejected_log_records = 1
@@ -194,24 +140,30 @@ def test_over_grpc(reply: bytes, delivered: bool, pipeline_with: Callable[..., P
     """Over gRPC rejections and unreadable replies are a no as well, counted, and not sent again."""
     requests: list[bytes] = []
 
-    def export(body: bytes, context: Any) -> bytes:
+    def export(method: str, body: bytes, context: Any) -> bytes:
         requests.append(body)
         return reply
 
-    class Service(grpc.GenericRpcHandler):
-        def service(self, call: Any) -> Any:
-            return grpc.unary_unary_rpc_method_handler(export)
-
-    server = grpc.server(futures.ThreadPoolExecutor(2), options=[("grpc.so_reuseport", 0)])
-    server.add_generic_rpc_handlers((Service(),))
-    port = server.add_insecure_port("127.0.0.1:0")
-    server.start()
-    try:
+    with grpc_server(export) as port:
         pipeline = pipeline_with(endpoint=f"http://127.0.0.1:{port}", protocol="grpc", **OTLP)
         handler_of(pipeline)("A question?")
         assert [pipeline.flush(10), pipeline.flush(10)] == [delivered, True]
         assert len(requests) == 1
         assert pipeline.accounting.failures == ({} if delivered else {"export:logs": 1})
-        promise("C13", figure="gRPC rejections and unreadable replies: no, counted, sent once")
-    finally:
-        server.stop(0).wait(5.0)
+    promise("C13", figure="gRPC rejections and unreadable replies: no, counted, sent once")
+
+
+# The last: its exporters still write their lines when it is over.
+@BOTH
+@pytest.mark.parametrize("results", [1, pytest.param(5_000, marks=pytest.mark.full)])
+def test_a_collector_that_hangs(
+    hole: BlackHole, protocol: Any, results: int, pipeline_with: Callable[..., Pipeline], promise: Recorder
+) -> None:
+    """With a collector that takes the connection and never answers every flush says no, in time."""
+    pipeline = pipeline_with(endpoint=hole.endpoint, protocol=protocol)
+    handler = handler_of(pipeline)
+    for number in range(results):
+        handler(f"Question {number}?")
+    assert pipeline.dispatcher.flush(120)
+    worst = max(says_no_in_time(pipeline) for _ in range(1 if results == 1 else 20))
+    promise("C13", figure=f"{results:,} results behind a half-open collector ({protocol}): no after {worst:.2f} s")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import threading
 from collections.abc import Iterator
@@ -13,24 +12,21 @@ import pytest
 from agenteval_otel import monitor
 from agenteval_otel.capture.build import SNAPSHOT, TRUNCATED
 from agenteval_otel.models import EvaluationInput
-from agenteval_otel.pipeline import Pipeline, PoolDispatcher
-from agenteval_otel.sampling import RatioSampler
+from agenteval_otel.pipeline import PoolDispatcher
+from tests.promises.bench import pipeline_of
 from tests.promises.figures import Recorder
 from tests.testing.doubles import Fixed
 
-SAID, CHANGED = "as it was returned", "as it was changed"
+RETURNED, CHANGED = "as it was returned", "as it was changed"
 
 
-class Held:
+class Waiting:
     """A pipeline whose thread waits until the host has done what it does to its answers."""
 
     def __init__(self) -> None:
         self.inputs: list[EvaluationInput] = []
-        self._gate = threading.Event()
-        self.pipeline = Pipeline(
-            sampler=RatioSampler(), evaluators=(Fixed(action=self._judge),), storage=(),
-            dispatcher=PoolDispatcher(linger_s=0.0),
-        )  # fmt: skip
+        self._released = threading.Event()
+        self.pipeline = pipeline_of(Fixed(action=self._judge), dispatcher=PoolDispatcher(linger_s=0.0))
 
         @monitor(pipeline=self.pipeline, capture=self._wait)
         def first() -> str:
@@ -39,7 +35,7 @@ class Held:
         first()
 
     def _wait(self, arguments: Any, answer: Any) -> dict[str, Any]:
-        assert self._gate.wait(20.0)
+        assert self._released.wait(20.0)
         return {}
 
     def _judge(self, value: EvaluationInput) -> float:
@@ -48,18 +44,18 @@ class Held:
 
     def judged(self) -> list[EvaluationInput]:
         """Let the thread go, and give what was judged after the first call."""
-        self._gate.set()
+        self._released.set()
         assert self.pipeline.flush(20.0)
         return self.inputs[1:]
 
     def close(self) -> None:
-        self._gate.set()
+        self._released.set()
         assert self.pipeline.shutdown(20.0)
 
 
 @pytest.fixture
-def held() -> Iterator[Held]:
-    made = Held()
+def waiting() -> Iterator[Waiting]:
+    made = Waiting()
     yield made
     made.close()
 
@@ -75,36 +71,27 @@ def state_of(value: EvaluationInput) -> Any:
 
 
 CHANGES: list[Any] = [
-    (lambda: SAID, lambda answer: None),
-    (lambda: {"content": SAID}, lambda answer: answer.update(content=CHANGED)),
-    (lambda: {"content": SAID}, lambda answer: answer.clear()),
-    (lambda: Reply(SAID), lambda answer: setattr(answer, "content", CHANGED)),
-    (lambda: {"role": "assistant", "content": [{"type": "text", "text": SAID}]},
+    (lambda: RETURNED, lambda answer: None),
+    (lambda: {"content": RETURNED}, lambda answer: answer.update(content=CHANGED)),
+    (lambda: {"content": RETURNED}, lambda answer: answer.clear()),
+    (lambda: Reply(RETURNED), lambda answer: setattr(answer, "content", CHANGED)),
+    (lambda: {"role": "assistant", "content": [{"type": "text", "text": RETURNED}]},
      lambda answer: answer["content"][0].update(text=CHANGED)),
-    (lambda: [{"role": "assistant", "content": SAID}], lambda answer: answer[0].update(content=CHANGED)),
-    (lambda: bytearray(SAID.encode()), lambda answer: answer.reverse()),
-    (lambda: {"choices": [{"message": {"role": "assistant", "content": SAID}}]},
+    (lambda: [{"role": "assistant", "content": RETURNED}], lambda answer: answer[0].update(content=CHANGED)),
+    (lambda: bytearray(RETURNED.encode()), lambda answer: answer.reverse()),
+    (lambda: {"choices": [{"message": {"role": "assistant", "content": RETURNED}}]},
      lambda answer: answer["choices"][0]["message"].update(content=CHANGED)),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("make", "change"), CHANGES)
-@pytest.mark.parametrize("kind", ["function", "coroutine"])
-def test_an_answer_that_the_host_changes(held: Held, make: Any, change: Any, kind: str, promise: Recorder) -> None:
+def test_an_answer_that_the_host_changes(waiting: Waiting, make: Any, change: Any, promise: Recorder) -> None:
     """Every answer is evaluated as it was returned, however deep the host changes it afterwards."""
     answer = make()
-    if kind == "function":
-        monitor(pipeline=held.pipeline)(lambda prompt: answer)("asked")
-    else:
-
-        @monitor(pipeline=held.pipeline)
-        async def handler(prompt: str) -> Any:
-            return answer
-
-        asyncio.run(handler("asked"))
+    monitor(pipeline=waiting.pipeline)(lambda prompt: answer)("asked")
     change(answer)
-    (value,) = held.judged()
-    assert (value.response, state_of(value)) == (SAID, None)
+    (value,) = waiting.judged()
+    assert (value.response, state_of(value)) == (RETURNED, None)
     promise("C15", figure="answers that the host changes afterwards: evaluated as they were returned")
 
 
@@ -124,36 +111,21 @@ def pieces(kind: str) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("kind", ["text", "flat", "nested"])
-@pytest.mark.parametrize("sync", [True, False])
-def test_a_stream_whose_chunks_are_one_object(held: Held, kind: str, sync: bool) -> None:
+def test_a_stream_whose_chunks_are_one_object(waiting: Waiting, kind: str) -> None:
     """Chunks are kept as they passed, however deep their maker or reader changes them."""
-    if sync:
-        for chunk in monitor(pipeline=held.pipeline)(pieces)(kind):
-            if kind == "flat":
-                chunk["content"] = CHANGED
-    else:
-
-        @monitor(pipeline=held.pipeline)
-        async def handler(kind: str) -> Any:
-            for piece in pieces(kind):
-                yield piece
-
-        async def consume() -> None:
-            async for chunk in handler(kind):
-                if kind == "flat":
-                    chunk["content"] = CHANGED
-
-        asyncio.run(consume())
-    (value,) = held.judged()
-    assert (value.response, state_of(value)) == (SAID, None)
+    for chunk in monitor(pipeline=waiting.pipeline)(pieces)(kind):
+        if kind == "flat":
+            chunk["content"] = CHANGED
+    (value,) = waiting.judged()
+    assert (value.response, state_of(value)) == (RETURNED, None)
 
 
-def test_calls_that_are_tried_again(held: Held) -> None:
+def test_calls_that_are_tried_again(waiting: Waiting) -> None:
     """Each try is judged by what it gave itself, though one list is filled again and again."""
     shared: list[str] = []
     tries = iter(range(3))
 
-    @monitor(pipeline=held.pipeline)
+    @monitor(pipeline=waiting.pipeline)
     def handler(prompt: str) -> Any:
         number = next(tries)
         shared[:] = [f"try {number}"]
@@ -166,39 +138,39 @@ def test_calls_that_are_tried_again(held: Held) -> None:
         handler("asked")
     handler("asked")
     shared.clear()
-    value = held.judged()
+    value = waiting.judged()
     assert [item.response for item in value] == ['["try 0"]', '["try 2"]'], "an error is not judged by this evaluator"
     assert [state_of(item) for item in value] == [None, None]
 
 
-def test_prompts_are_judged_as_they_were_asked(held: Held) -> None:
+def test_prompts_are_judged_as_they_were_asked(waiting: Waiting) -> None:
     """A conversation that goes on in the same list does not reach the input of the turn before."""
     conversation: list[Any] = [{"role": "user", "content": "one"}]
-    handler = monitor(pipeline=held.pipeline)(lambda messages: SAID)
+    handler = monitor(pipeline=waiting.pipeline)(lambda messages: RETURNED)
     handler(conversation)
-    conversation += [{"role": "assistant", "content": SAID}, {"role": "user", "content": "two"}]
+    conversation += [{"role": "assistant", "content": RETURNED}, {"role": "user", "content": "two"}]
     handler(conversation)
-    first, second = held.judged()
+    first, second = waiting.judged()
     assert [len(item.message_history or ()) for item in (first, second)] == [1, 3]
     assert (first.prompt, second.prompt) == ("one", "two")
 
 
 @pytest.mark.parametrize("make", [lambda: "x" * 300_000, lambda: b"x" * 300_000])
-def test_an_answer_that_is_cut_says_so(held: Held, make: Any) -> None:
+def test_an_answer_that_is_cut_says_so(waiting: Waiting, make: Any) -> None:
     """An answer above the cap is judged by its head and tail, and said to be so."""
-    monitor(pipeline=held.pipeline)(lambda prompt: make())("asked")
-    (value,) = held.judged()
+    monitor(pipeline=waiting.pipeline)(lambda prompt: make())("asked")
+    (value,) = waiting.judged()
     assert (len(value.response) < 300_000, state_of(value)) == (True, TRUNCATED)
 
 
 @pytest.mark.parametrize(("chunk", "count"), [("x" * 1_000, 400), ({"content": "x"}, 2_000)])
-def test_a_stream_of_which_not_all_is_kept_says_so(held: Held, chunk: Any, count: int) -> None:
+def test_a_stream_of_which_not_all_is_kept_says_so(waiting: Waiting, chunk: Any, count: int) -> None:
     """A stream that is longer than what is kept is judged by what was kept, and said to be so."""
 
     def stream(prompt: str) -> Iterator[Any]:
         for _ in range(count):
             yield chunk
 
-    assert sum(1 for _ in monitor(pipeline=held.pipeline)(stream)("asked")) == count
-    (value,) = held.judged()
+    assert sum(1 for _ in monitor(pipeline=waiting.pipeline)(stream)("asked")) == count
+    (value,) = waiting.judged()
     assert state_of(value) == TRUNCATED

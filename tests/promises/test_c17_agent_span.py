@@ -77,7 +77,7 @@ def answers(pipeline: Pipeline, calls: int = CALLS, **options: Any) -> Callable[
     return handler
 
 
-def once(host: HostSdk, calls: int) -> list[Any]:
+def spans_once(host: HostSdk, calls: int) -> list[Any]:
     """The agent spans: each exactly once, ended after it began; and each says that the call is sampled."""
     spans = host.spans()
     ids = {span.context.span_id for span in spans}
@@ -88,7 +88,7 @@ def once(host: HostSdk, calls: int) -> list[Any]:
     return spans
 
 
-def test_it_ends_in_the_background_with_its_true_end_and_itsscores(host: HostSdk, holding: Holding) -> None:
+def test_it_ends_in_the_background_with_its_true_end_and_its_scores(host: HostSdk, holding: Holding) -> None:
     """Nothing is written before the background thread has evaluated; then the span has the end that the call had."""
     pipeline = holding.pipeline(host, Free(criterion_name="tone", value=1.0))
     handler = answers(pipeline, 1)
@@ -98,7 +98,7 @@ def test_it_ends_in_the_background_with_its_true_end_and_itsscores(host: HostSdk
     assert host.spans() == []
     holding.release.set()
     assert pipeline.flush(HANG_S)
-    for span in once(host, 2):
+    for span in spans_once(host, 2):
         assert span.end_time <= called_ns + 1_000_000
         assert span.attributes["gen_ai.evaluation.fixed.score"] == 0.5
         assert span.attributes["gen_ai.evaluation.tone.score"] == 1.0
@@ -106,9 +106,6 @@ def test_it_ends_in_the_background_with_its_true_end_and_itsscores(host: HostSdk
         assert span.status.status_code is StatusCode.UNSET
     runs = host.spans("evaluation ")
     assert {run.parent.span_id for run in runs} == {span.context.span_id for span in host.spans()}
-
-
-# --- whatever becomes of the evaluation ------------------------------------------------------------------------------
 
 
 def test_the_queue_is_full(host: HostSdk, holding: Holding, promise: Recorder) -> None:
@@ -120,7 +117,7 @@ def test_the_queue_is_full(host: HostSdk, holding: Holding, promise: Recorder) -
     assert len(host.spans()) == dropped
     holding.release.set()
     assert pipeline.flush(HANG_S)
-    once(host, CALLS)
+    spans_once(host, CALLS)
     promise("C17", figure=f"queue full: {CALLS} of {CALLS}")
 
 
@@ -137,7 +134,7 @@ def test_no_memory_is_left_for_open_spans(host: HostSdk, holding: Holding) -> No
         MEMORY.open_spans.release(room)
     holding.release.set()
     assert pipeline.flush(HANG_S)
-    once(host, CALLS)
+    spans_once(host, CALLS)
     assert len(host.spans("evaluation ")) == CALLS
     assert MEMORY.open_spans.used_bytes == before
 
@@ -166,10 +163,10 @@ def test_load_shedding(host: HostSdk, sampler: Any) -> None:
     outcomes = pipeline.accounting.outcomes()
     if sampler is None:
         assert (outcomes["evaluated"], outcomes["shed"]) == (1, 1)
-        once(host, 1)
+        spans_once(host, 1)
     else:
         assert outcomes["shed"] == 2
-        once(host, 2)
+        spans_once(host, 2)
 
 
 def raises(evaluation_input: Any) -> Any:
@@ -198,7 +195,7 @@ def test_an_evaluator_fails(host: HostSdk, evaluator: Any) -> None:
     pipeline = host.pipeline(evaluator, Free(criterion_name="fine"))
     answers(pipeline, 10)
     assert pipeline.flush(HANG_S)
-    for span in once(host, 10):
+    for span in spans_once(host, 10):
         assert span.attributes["gen_ai.evaluation.fine.score"] == 0.5
         assert "gen_ai.evaluation.fixed.score" not in span.attributes
 
@@ -223,7 +220,7 @@ def test_it_waits_for_no_thread_and_no_judge(host: HostSdk, holding: Holding) ->
     assert host.spans("evaluation ") == []
     holding.release.set()
     assert pipeline.flush(HANG_S)
-    once(host, 2)
+    spans_once(host, 2)
 
 
 def test_an_evaluator_holds_the_background_thread(host: HostSdk, holding: Holding) -> None:
@@ -236,7 +233,7 @@ def test_an_evaluator_holds_the_background_thread(host: HostSdk, holding: Holdin
     answers(pipeline)
     assert pipeline.flush(HANG_S)
     assert not holding.release.is_set()
-    once(host, CALLS)
+    spans_once(host, CALLS)
 
 
 def test_the_worker_process_is_killed(host: HostSdk) -> None:
@@ -257,17 +254,12 @@ def test_the_worker_process_is_killed(host: HostSdk) -> None:
         stop.set()
         killer.join()
     assert flushed
-    for span in once(host, 11):
+    for span in spans_once(host, 11):
         assert span.attributes["gen_ai.evaluation.fine.score"] == 0.5
 
 
 def kill_children(spared: set[int], stop: threading.Event) -> None:
-    """Kill this process's child processes, as a kernel out of memory does, until `stop` is set.
-
-    Args:
-        spared: Those of other tests, such as the session's Collector.
-        stop: Ends it.
-    """
+    """Kill this process's child processes, as a kernel out of memory does, until `stop` is set."""
     while not stop.wait(0.01):
         for child in children() - spared:
             with contextlib.suppress(ProcessLookupError):
@@ -278,24 +270,17 @@ def kill_children(spared: set[int], stop: threading.Event) -> None:
 def test_another_part_fails(host: HostSdk, where: str) -> None:
     """What breaks around the evaluation costs the result, not the span."""
 
-    class Failing:
-        async def find(self, evaluation_input: Any) -> Any:
-            raise OSError("gone")
-
-        async def save_result(self, aggregated: Any) -> None:
-            raise OSError("gone")
-
-        async def close(self) -> None:
-            """Nothing is open."""
-
-    def capture(*_: Any, **__: Any) -> Any:
+    async def gone(*_: Any) -> Any:
         raise OSError("gone")
 
-    settings: dict[str, Any] = {"ground_truth": Failing()} if where == "ground truth" else {}
-    pipeline = host.pipeline(Free(), storage=(Failing(),) if where == "storage" else (), **settings)
-    answers(pipeline, 10, **({"capture": capture} if where == "capture" else {}))
+    settings: dict[str, Any] = {
+        "ground truth": {"ground_truth": SimpleNamespace(find=gone)},
+        "storage": {"storage": (SimpleNamespace(type="failing", save_result=gone),)},
+    }.get(where, {})
+    pipeline = host.pipeline(Free(), **settings)
+    answers(pipeline, 10, **({"capture": lambda arguments, answer: 1 / 0} if where == "capture" else {}))
     pipeline.flush(HANG_S)
-    once(host, 10)
+    spans_once(host, 10)
 
 
 def test_a_shutdown_comes_between(host: HostSdk, holding: Holding) -> None:
@@ -306,7 +291,7 @@ def test_a_shutdown_comes_between(host: HostSdk, holding: Holding) -> None:
     handler("too late")
     holding.release.set()
     assert pipeline.accounting.outcomes()["dropped_shutdown"] == CALLS + 1
-    once(host, CALLS + 1)
+    spans_once(host, CALLS + 1)
 
 
 def test_settings_are_replaced_under_load(host: HostSdk) -> None:
@@ -321,13 +306,7 @@ def test_settings_are_replaced_under_load(host: HostSdk) -> None:
         while pipeline.dispatcher.state()["size"] and time.monotonic() < deadline:
             pipeline.flush(1.0)
             pause.wait(0.01)
-    once(host, 4 * CALLS)
-
-
-# --- the host's sampler and limits -----------------------------------------------------------------------------------
-
-
-# --- the host's spans come first -------------------------------------------------------------------------------------
+    spans_once(host, 4 * CALLS)
 
 
 def small_queue(exporter: Any) -> BatchSpanProcessor:
@@ -340,11 +319,7 @@ def small_queue(exporter: Any) -> BatchSpanProcessor:
 def test_a_burst_loses_none_of_the_hosts_spans_and_none_of_ours(
     processor: Any, calls: int, evaluators: int, promise: Recorder
 ) -> None:
-    """Calls at once beside spans of the application, before an exporter that takes 20 ms: all arrive.
-
-    Of 2,000 calls at the default batch processors; of fewer where the host has set a small queue, also where each
-    answer has six result spans besides.
-    """
+    """Calls at once beside spans of the application, before an exporter that takes 20 ms: all arrive."""
     with closing(HostSdk(Keeper(takes_s=0.02), processor)) as host:
         failing = [Free(criterion_name=f"failing_{number}", action=raises) for number in range(evaluators - 1)]
         pipeline = host.pipeline(Free(), *failing)
@@ -359,16 +334,13 @@ def test_a_burst_loses_none_of_the_hosts_spans_and_none_of_ours(
             if number % 10 == 0:
                 tracer.start_span("application").end()
         assert pipeline.flush(60.0)
-        own, agents, runs = host.spans("application"), once(host, calls), host.spans("evaluation support")
+        own, agents, runs = host.spans("application"), spans_once(host, calls), host.spans("evaluation support")
         promise("C17", figure=f"burst of {calls} beside {calls // 10} spans of the application: {len(own)} and "
                 f"{len(agents)} arrive")  # fmt: skip
         assert (len(own), len(runs)) == (calls // 10, calls)
         assert len(host.spans("evaluation failing_")) == calls * (evaluators - 1)
         assert pipeline.accounting.outcomes()["evaluated"] == calls
         assert len(host.events()) == calls * evaluators
-
-
-# --- processors of the host, which may act on spans while the handler runs -------------------------------------------
 
 
 class Naming(SpanProcessor):
@@ -391,19 +363,9 @@ class Batching(BatchSpanProcessor):
 
 class Wrapping(SpanProcessor):
     def __init__(self, exporter: Any) -> None:
-        self._processor = BatchSpanProcessor(exporter)
-
-    def on_start(self, span: Any, parent_context: Any = None) -> None:
-        self._processor.on_start(span, parent_context)
-
-    def on_end(self, span: Any) -> None:
-        self._processor.on_end(span)
-
-    def shutdown(self) -> None:
-        self._processor.shutdown()
-
-    def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        return self._processor.force_flush(timeout_millis)
+        inner = BatchSpanProcessor(exporter)
+        self.on_start, self.on_end = inner.on_start, inner.on_end  # type: ignore[method-assign]
+        self.shutdown, self.force_flush = inner.shutdown, inner.force_flush  # type: ignore[method-assign]
 
 
 def langfuse(exporter: Any) -> Any:
@@ -413,12 +375,12 @@ def langfuse(exporter: Any) -> Any:
     )  # fmt: skip
 
 
-def standing(provider: Any) -> Any:
+def behind_a_provider(provider: Any) -> Any:
     """A provider that stands before the SDK's, as Logfire's does; `provider` is what it is called there."""
     return SimpleNamespace(provider=provider, get_tracer=provider.get_tracer, force_flush=provider.force_flush)
 
 
-def strange(provider: Any) -> Any:
+def opaque(provider: Any) -> Any:
     """A provider of which nothing can be seen."""
     return SimpleNamespace(get_tracer=provider.get_tracer, force_flush=provider.force_flush)
 
@@ -427,9 +389,9 @@ def strange(provider: Any) -> Any:
     ("processor", "wrap", "setting", "late"),
     [
         (BatchSpanProcessor, None, "background", True), (BatchSpanProcessor, None, "caller", False),
-        (BatchSpanProcessor, standing, "background", True), (BatchSpanProcessor, strange, "background", False),
+        (BatchSpanProcessor, behind_a_provider, "background", True), (BatchSpanProcessor, opaque, "background", False),
         (SimpleSpanProcessor, None, "background", False), (Batching, None, "background", False),
-        (Wrapping, None, "background", False), (Wrapping, standing, "background", False),
+        (Wrapping, None, "background", False), (Wrapping, behind_a_provider, "background", False),
         (langfuse, None, "background", False),
     ],
     ids=["the SDK's", "by setting", "the SDK's behind a provider", "unseen", "simple", "a subclass with on_start",
@@ -466,4 +428,4 @@ def test_a_processor_that_is_added_later_is_noticed(host: HostSdk, holding: Hold
     assert span.attributes["tenant"] == "a"
     holding.release.set()
     assert pipeline.flush(HANG_S)
-    once(host, 2)
+    spans_once(host, 2)

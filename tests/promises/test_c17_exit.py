@@ -123,32 +123,31 @@ PROGRAM = (
 CODES = {"end": 0, "sys.exit": 3, "exception": 1, "SIGTERM": -signal.SIGTERM, "child": 0, "asyncio.run": 0}
 
 
-def named(receiver: Receiver, prefix: str) -> list[Any]:
+def spans_named(receiver: Receiver, prefix: str) -> list[Any]:
     """The spans of this name, each once."""
     spans = [span for span in receiver.spans() if span.name.startswith(prefix)]
     assert len({span.span_id for span in spans}) == len(spans), "no span twice"
     return spans
 
 
-def private(providers: str, receiver: Receiver) -> dict[str, str]:
+def env_of(providers: str, receiver: Receiver) -> dict[str, str]:
     """The variables of a process that has no providers of its own: then ours export by themselves."""
     actual = {"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.endpoint, "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf"}
     return actual if providers == "private" else {}
 
 
-def complete(receiver: Receiver, calls: int, finished: Finished | None = None, own_spans: bool = True) -> None:
+def assert_complete(receiver: Receiver, calls: int, finished: Finished | None = None, own_spans: bool = True) -> None:
     """Each agent span once, below it the application's span and the run span; none of these without its parent."""
-    agents = {span.span_id for span in named(receiver, "invoke_agent support")}
-    inner, runs = named(receiver, "application"), named(receiver, "evaluation support")
+    agents = {span.span_id for span in spans_named(receiver, "invoke_agent support")}
+    inner, runs = spans_named(receiver, "application"), spans_named(receiver, "evaluation support")
     assert (len(agents), len(inner), len(runs)) == (calls, calls if own_spans else 0, calls), finished
     assert {span.parent_span_id for span in (*inner, *runs)} == agents
     assert len(receiver.events()) == calls
 
 
-def lost(receiver: Receiver) -> dict[tuple[str, str], int]:
+def lost_items(receiver: Receiver) -> dict[tuple[str, str], int]:
     """`agenteval.export.lost` by signal and reason."""
-    counted: dict[tuple[str, str], int] = receiver.totals("agenteval.export.lost", EXPORT_SIGNAL, EXPORT_REASON)
-    return counted
+    return receiver.totals("agenteval.export.lost", EXPORT_SIGNAL, EXPORT_REASON)
 
 
 @pytest.mark.parametrize(
@@ -158,11 +157,11 @@ def lost(receiver: Receiver) -> dict[tuple[str, str], int]:
 )  # fmt: skip
 def test_every_way_to_end(how: str, order: str, receiver: Receiver, promise: Recorder) -> None:
     """The last answer and then the end: whatever waits in the host's batch processor or in ours arrives, once."""
-    finished = run_program(PROGRAM, receiver.endpoint, how, order, str(CALLS), "healthy", **private(order, receiver))
+    finished = run_program(PROGRAM, receiver.endpoint, how, order, str(CALLS), "healthy", **env_of(order, receiver))
     assert finished.code == CODES[how], finished
     assert ("Traceback" in finished.stderr) == (how == "exception"), finished.stderr
-    complete(receiver, CALLS, finished, own_spans=order != "private")
-    assert not lost(receiver)
+    assert_complete(receiver, CALLS, finished, own_spans=order != "private")
+    assert not lost_items(receiver)
     promise("C17", figure=f"every end, whoever was made first: {CALLS} of {CALLS}")
 
 
@@ -171,10 +170,10 @@ def test_what_is_dropped_at_the_end_has_its_span(how: str, receiver: Receiver, p
     """An evaluator holds the background thread: the calls are dropped, and their spans are written all the same."""
     finished = run_program(PROGRAM, receiver.endpoint, how, "provider first", str(CALLS), "hangs")
     assert (finished.code, finished.stderr) == (CODES[how], "")
-    agents = {span.span_id for span in named(receiver, "invoke_agent support")}
-    counted = lost(receiver).get(("traces", "shutdown"), 0)
-    assert (len(agents) + counted, counted) == (CALLS, 0), finished
-    assert {span.parent_span_id for span in named(receiver, "application")} == agents
+    agents = {span.span_id for span in spans_named(receiver, "invoke_agent support")}
+    counted = lost_items(receiver).get(("traces", "shutdown"), 0)
+    assert (len(agents), counted) == (CALLS, 0), finished
+    assert {span.parent_span_id for span in spans_named(receiver, "application")} == agents
     outcomes = receiver.totals("agenteval.responses", "agenteval.outcome")
     assert outcomes == {"dropped_shutdown": CALLS}
     promise("C17", figure=f"ends with a hung evaluator: {len(agents)} of {CALLS}")
@@ -205,14 +204,13 @@ def test_what_cannot_be_placed_in_time_is_counted(receiver: Receiver, promise: R
     calls = 4_000
     finished = run_program(LATE, receiver.endpoint, str(calls), "1.0", "0.4", timeout_s=120)
     assert (finished.code, finished.stderr) == (0, ""), finished
-    agents, counted = len(named(receiver, "invoke_agent support")), lost(receiver).get(("traces", "shutdown"), 0)
+    agents = len(spans_named(receiver, "invoke_agent support"))
+    counted = lost_items(receiver).get(("traces", "shutdown"), 0)
     promise("C17", figure=f"slow receiver at the end: {agents} of {calls} placed, {counted} counted as lost")
-    assert len(named(receiver, "application")) == 200
+    assert len(spans_named(receiver, "application")) == 200
     assert agents + counted == calls
     assert 0 < counted < calls
 
-
-# --- forks -----------------------------------------------------------------------------------------------------------
 
 FORKING = (
     SDK
@@ -267,62 +265,15 @@ FORKING = (
 @pytest.mark.parametrize("providers", ["host", "private"])
 def test_a_fork_inside_the_handler(end: str, providers: str, receiver: Receiver, promise: Recorder) -> None:
     """The span is ended by the process that started it; the child's copy is dropped, its answer evaluated."""
-    finished = run_program(FORKING, receiver.endpoint, end, providers, **private(providers, receiver))
+    finished = run_program(FORKING, receiver.endpoint, end, providers, **env_of(providers, receiver))
     assert (finished.code, finished.stderr, finished.lines("children")) == (0, "", ["[0]"]), finished
-    agents, runs = named(receiver, "invoke_agent support"), named(receiver, "evaluation support")
+    agents, runs = spans_named(receiver, "invoke_agent support"), spans_named(receiver, "evaluation support")
     # One of `warm`, one of `answer`; a child of multiprocessing calls a handler of its own, in the trace of the parent.
     ids = {span.span_id for span in agents}
     assert (len(agents), len(runs), len(receiver.events())) == (2, 3, 3), [span.name for span in receiver.spans()]
     assert {span.parent_span_id for span in runs} == ids
     promise("C17", figure="fork in the handler: its span 1 time, both answers evaluated")
 
-
-# --- where no exit handler runs --------------------------------------------------------------------------------------
-
-KILLED = (
-    SDK
-    + """
-    how, calls, EVERY_MS = sys.argv[2], int(sys.argv[3]), 500
-    exported, agents = threading.Condition(), [0]
-
-    class Counting(Slow):
-        def export(self, spans):
-            result = super().export(spans)
-            with exported:
-                agents[0] += sum(span.name.startswith("invoke_agent") for span in spans)
-                exported.notify_all()
-            return result
-
-    Slow = Counting
-    providers()
-    configure(evaluators=["ResponseHealth"], sample_rate=1.0)
-
-    @monitor(agent="support")
-    def answer(question):
-        return "An answer to " + question
-
-    for number in range(calls):
-        answer(str(number))
-    with exported:
-        assert exported.wait_for(lambda: agents[0] == calls, 60)
-    for number in range(calls):
-        answer(str(number))
-    os._exit(0) if how == "os._exit" else os.kill(os.getpid(), getattr(signal, how))
-"""
-)
-
-
-@pytest.mark.parametrize("how", ["os._exit", "SIGKILL", "SIGTERM"])
-def test_without_an_exit_handler_the_last_moments_are_lost(how: str, receiver: Receiver, promise: Recorder) -> None:
-    """What is older than the delay of the host's batch processor has arrived, once; of what is younger none may."""
-    finished = run_program(KILLED, receiver.endpoint, how, str(CALLS), timeout_s=90)
-    assert finished.code == (0 if how == "os._exit" else -getattr(signal, how)), finished.stderr
-    agents = len(named(receiver, "invoke_agent support"))
-    promise("C17", figure=f"killed: {CALLS} of {CALLS} older ones, {agents - CALLS} of {CALLS} of the last moment")
-    assert CALLS <= agents <= 2 * CALLS
-
-
-# --- servers ---------------------------------------------------------------------------------------------------------
 
 APPLICATION = (
     SDK.replace("sys.argv[1]", "os.environ['RECEIVER']")
@@ -360,7 +311,7 @@ def test_gunicorn_with_preload_and_four_workers(receiver: Receiver, tmp_path: Pa
         code = process.wait(30)
     assert (code, len(answered)) == (0, 4), (tmp_path / "stderr").read_text()
     calls = sum(answered.values())
-    complete(receiver, calls)
+    assert_complete(receiver, calls)
     of_metrics = set(receiver.newest("agenteval.responses"))
     of_spans, of_events = ({*map(instance_of, receiver.resources(signal))} for signal in ("traces", "logs"))
     promise("C17", figure=f"gunicorn, preload, 4 workers: {len(of_metrics)} instances, {calls} of {calls} agent spans")

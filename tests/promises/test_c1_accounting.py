@@ -4,43 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import json
 import random
 import threading
 import time
-import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 from opentelemetry.sdk.metrics import Counter as SdkCounter
 from opentelemetry.sdk.metrics import Histogram, MeterProvider, ObservableCounter
 from opentelemetry.sdk.metrics.export import AggregationTemporality, InMemoryMetricReader
-from opentelemetry.sdk.metrics.view import View
-from opentelemetry.sdk.trace.sampling import Decision, Sampler, SamplingResult
 
-from agenteval_otel import annotate, monitor
+from agenteval_otel import annotate, monitor, semconv
 from agenteval_otel.errors import EvaluationError, EvaluationSkipped
 from agenteval_otel.evaluators import Func, ResponseHealth
 from agenteval_otel.models import EvaluationInput
 from agenteval_otel.pipeline import Pipeline, PoolDispatcher
 from agenteval_otel.sampling import RatioSampler, SamplingDecision
-from agenteval_otel.semconv import (
-    METRIC_ERRORS,
-    METRIC_LAG,
-    METRIC_RESPONSES,
-    METRIC_RESULTS,
-    METRIC_SCORE,
-    METRIC_WEIGHT,
-    METRIC_WEIGHTED_SCORE,
-)  # fmt: skip
 from agenteval_otel.storage import OtlpStorageProvider
 from agenteval_otel.testing import RecordedTelemetry
+from tests.promises.bench import pipeline_of
 from tests.promises.figures import Recorder, sized
-from tests.promises.host_sdk import HostSdk
-from tests.promises.programs import run_program
+from tests.promises.programs import run_program, together
 
 SECONDS = sized(10, 300)
 TIMEOUT_S = 0.05
@@ -114,10 +101,9 @@ class Load:
             self.calls += 1
         return True
 
-    def threads(self) -> list[threading.Thread]:
+    def run(self) -> None:
         """Two threads that call, one that streams, one with an event loop."""
-        works = (self._call, self._call, self._read, lambda: asyncio.run(self._tasks()))
-        return [threading.Thread(target=work) for work in works]
+        together([self._call, self._call, self._read, lambda: asyncio.run(self._tasks())], SECONDS + 60.0)
 
     def _call(self) -> None:
         dice, pause = random.Random(1), threading.Event()
@@ -174,15 +160,10 @@ async def _async_stream() -> AsyncIterator[str]:
 
 @pytest.fixture
 def faulty_pipeline(telemetry: RecordedTelemetry) -> Iterator[Pipeline]:
-    made = Pipeline(
-        sampler=FaultySampler(),
-        evaluators=(
-            ResponseHealth(),
-            Func.of(faulty, criterion_name="blocking"),
-            Func.of(faulty_model, criterion_name="model", timeout_s=TIMEOUT_S),
-        ),
-        storage=(FaultyStorage(), telemetry.storage()),
-        dispatcher=PoolDispatcher(max_items=64, max_bytes=200_000),
+    made = pipeline_of(
+        ResponseHealth(), Func.of(faulty, criterion_name="blocking"),
+        Func.of(faulty_model, criterion_name="model", timeout_s=TIMEOUT_S), sampler=FaultySampler(),
+        storage=(FaultyStorage(), telemetry.storage()), dispatcher=PoolDispatcher(max_items=64, max_bytes=200_000),
     )  # fmt: skip
     yield made
     made.shutdown(5.0)
@@ -193,11 +174,7 @@ def test_outcomes_and_results_add_up(faulty_pipeline: Pipeline, promise: Recorde
     """With every fault at once the outcomes are the calls, and the results are those of the evaluated responses."""
     due = DueResults(faulty_pipeline)
     load = Load(faulty_pipeline)
-    threads = load.threads()
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    load.run()
     faulty_pipeline.flush(30.0)  # False where a save failed
     assert faulty_pipeline.dispatcher.flush(1.0)
     outcomes, results = faulty_pipeline.accounting.outcomes(), faulty_pipeline.accounting.results
@@ -242,23 +219,17 @@ class Reader(InMemoryMetricReader):
     def _receive_metrics(self, metrics_data: Any, *_: Any, **__: Any) -> None:
         self.collected.append(metrics_data)
 
-    def sums(self) -> dict[str, Counter[Any]]:
-        """The sums of every metric over all collections, by label, outcome or criterion; counts of histograms."""
+    def sums(self, last: bool = False) -> dict[str, Counter[Any]]:
+        """The sums of every metric over all collections, or of the last; by label, outcome or criterion."""
         self.collect()
-        return self._sums(self.collected)
-
-    def latest(self) -> dict[str, Counter[Any]]:
-        """The sums of cumulative metrics, as collected now."""
-        self.collect()
-        return self._sums(self.collected[-1:])
-
-    def _sums(self, collected: list[Any]) -> dict[str, Counter[Any]]:
         sums: defaultdict[str, Counter[Any]] = defaultdict(Counter)
+        collected = self.collected[-1:] if last else self.collected
         resources = [resource for data in collected if data for resource in data.resource_metrics]
         for metric in (
             metric for resource in resources for scope in resource.scope_metrics for metric in scope.metrics
         ):
-            name = {METRIC_RESULTS.name: LABEL, METRIC_RESPONSES.name: "agenteval.outcome"}.get(metric.name, NAME)
+            by = {semconv.METRIC_RESULTS.name: LABEL, semconv.METRIC_RESPONSES.name: "agenteval.outcome"}
+            name = by.get(metric.name, NAME)
             self.series += len(metric.data.data_points)
             for point in metric.data.data_points:
                 value = point.count if hasattr(point, "count") else point.value
@@ -274,15 +245,12 @@ def is_even(evaluation_input: EvaluationInput) -> bool:
 
 
 @contextmanager
-def metered(*views: View, temporality: Any = None, criteria: int = 1) -> Iterator[tuple[Pipeline, Reader]]:
+def metered(temporality: Any = None, criteria: int = 1) -> Iterator[tuple[Pipeline, Reader]]:
     """A pipeline behind the application's meter provider, with evaluators of even numbers."""
     reader = Reader(temporality)
-    provider = MeterProvider([reader], views=views, shutdown_on_exit=False)
-    pipeline = Pipeline(
-        sampler=RatioSampler(),
-        evaluators=[Func.of(is_even, criterion_name=f"even_{number}") for number in range(criteria)],
-        telemetry=OtlpStorageProvider(meter_provider=provider, signals={"metrics"}),
-    )  # fmt: skip
+    provider = MeterProvider([reader], shutdown_on_exit=False)
+    evaluators = [Func.of(is_even, criterion_name=f"even_{number}") for number in range(criteria)]
+    pipeline = pipeline_of(*evaluators, telemetry=OtlpStorageProvider(meter_provider=provider, signals={"metrics"}))
     try:
         yield pipeline, reader
     finally:
@@ -302,32 +270,14 @@ def test_delta_temporality(promise: Recorder) -> None:
         sums, calls = reader.sums(), 1_000
         outcomes, results = pipeline.accounting.outcomes(), pipeline.accounting.results
     assert (outcomes["evaluated"], results["scored"], results["failed"]) == (calls, 900, 100)
-    assert sums[METRIC_RESULTS.name] == {"pass": 500, "fail": 400}
-    assert sums[METRIC_RESPONSES.name]["evaluated"] == calls
-    assert sums[METRIC_ERRORS.name] == {"even_0": 100}
-    assert sums[METRIC_SCORE.name] == {"even_0": 900}
-    assert sums[METRIC_WEIGHT.name]["even_0"] == 900
-    assert sums[METRIC_WEIGHTED_SCORE.name]["even_0"] == 500
-    assert sums[METRIC_LAG.name].total() == calls
+    assert sums[semconv.METRIC_RESULTS.name] == {"pass": 500, "fail": 400}
+    assert sums[semconv.METRIC_RESPONSES.name]["evaluated"] == calls
+    assert sums[semconv.METRIC_ERRORS.name] == {"even_0": 100}
+    assert sums[semconv.METRIC_SCORE.name] == {"even_0": 900}
+    assert sums[semconv.METRIC_WEIGHT.name]["even_0"] == 900
+    assert sums[semconv.METRIC_WEIGHTED_SCORE.name]["even_0"] == 500
+    assert sums[semconv.METRIC_LAG.name].total() == calls
     promise("C1", figure=f"delta temporality: {calls} calls in 5 collections add up")
-
-
-def test_views_that_drop_or_rename() -> None:
-    """A View that drops attributes merges series and loses no count; a View that renames a metric costs no other."""
-    views = (
-        View(instrument_name=METRIC_RESULTS.name, attribute_keys=set()),
-        View(instrument_name=METRIC_SCORE.name, name="renamed", attribute_keys=set()),
-        View(instrument_name="agenteval.evaluation.w*", attribute_keys={"no such attribute"}),
-    )
-    with metered(*views) as (pipeline, reader):
-        for agent in ("first", "second"):
-            handler = monitor(pipeline=pipeline, agent=agent)(lambda number: str(number))
-            for number in range(100):
-                handler(number)
-        assert pipeline.flush(30)
-        sums = reader.latest()
-    assert sums[METRIC_RESULTS.name] == sums["renamed"] == sums[METRIC_WEIGHT.name] == {None: 180}
-    assert sums[METRIC_ERRORS.name] == {"even_0": 20}
 
 
 def test_more_than_two_thousand_series(promise: Recorder) -> None:
@@ -343,69 +293,11 @@ def test_more_than_two_thousand_series(promise: Recorder) -> None:
             for number in range(40):
                 handler(number)
         assert pipeline.flush(60)
-        sums = reader.latest()
-        series = reader.series
+        sums, series = reader.sums(last=True), reader.series
     assert series > 2_000
-    assert sums[METRIC_RESULTS.name].total() == 10 * 1_000 * 0.9
-    assert sums[METRIC_RESPONSES.name].total() == 1_000
+    assert sums[semconv.METRIC_RESULTS.name].total() == 10 * 1_000 * 0.9
+    assert sums[semconv.METRIC_RESPONSES.name].total() == 1_000
     promise("C1", figure=f"{series} series of 25 agents, 10 criteria and 40 models: sums add up")
-
-
-@pytest.mark.parametrize("character", ["\u6f22", "\U0001f642", "\u05e9\u05dc", "e\u0301"])
-@pytest.mark.parametrize("size", [100, 10 * 1024 * 1024])
-def test_answers_of_any_script_and_size(character: str, size: int, telemetry: RecordedTelemetry) -> None:
-    """With content captured a short answer arrives unchanged, a long one as its beginning; the caller gets it whole."""
-    answer = character * (size // len(character.encode()))
-    pipeline = Pipeline(
-        sampler=RatioSampler(), telemetry=telemetry.storage(content="span_and_event"),
-        evaluators=(Func.of(lambda evaluation_input: len(evaluation_input.response_text) > 2, criterion_name="long"),),
-    )  # fmt: skip
-    handler = monitor(pipeline=pipeline, agent="agent")(lambda prompt: answer)
-    assert handler("?") is answer
-    assert pipeline.flush(30)
-    (run_span,) = telemetry.spans("evaluation ")
-    assert run_span.attributes is not None
-    shown = unicodedata.normalize("NFC", str(run_span.attributes["gen_ai.full_nl_response"]))
-    assert shown.startswith(unicodedata.normalize("NFC", answer[:50]))
-    assert len(shown) <= 1_000_000
-    (event,) = telemetry.events()
-    assert event.attributes[LABEL] == "pass"
-    pipeline.shutdown(5.0)
-
-
-class Chosen(Sampler):
-    """A sampler of the application: this decision for our spans, and everything of its own."""
-
-    def __init__(self, decision: Decision, prefixes: tuple[str, ...]) -> None:
-        self._decision, self._prefixes = decision, prefixes
-
-    def should_sample(self, parent_context: Any, trace_id: int, name: str, *args: Any, **kwargs: Any) -> SamplingResult:
-        return SamplingResult(self._decision if name.startswith(self._prefixes) else Decision.RECORD_AND_SAMPLE)
-
-    def get_description(self) -> str:
-        return "chosen"
-
-
-@pytest.mark.parametrize("prefixes", [("invoke_agent",), ("evaluation ",), ("invoke_agent", "evaluation ")])
-@pytest.mark.parametrize("decision", [Decision.DROP, Decision.RECORD_ONLY])
-def test_a_sampler_of_the_host_that_drops_our_spans(decision: Decision, prefixes: tuple[str, ...]) -> None:
-    """Spans that the host does not want are not written; every answer has its event, in its trace, and is counted."""
-    with closing(HostSdk(sampler=Chosen(decision, prefixes))) as host:
-        pipeline = host.pipeline(Func.of(is_even, criterion_name="even"))
-        handler = monitor(pipeline=pipeline, agent="agent")(lambda: "2")
-        for _ in range(50):
-            handler()
-        assert pipeline.flush(30)
-        assert pipeline.accounting.outcomes()["evaluated"] == 50
-        assert pipeline.accounting.failures == {}
-        written = {prefix: len(host.spans(prefix)) for prefix in ("invoke_agent", "evaluation ")}
-        # Below an agent span that is not sampled there is no run span either.
-        dropped = {*prefixes, *(("evaluation ",) if "invoke_agent" in prefixes else ())}
-        assert written == {prefix: 0 if prefix in dropped else 50 for prefix in written}
-        events = host.events()
-        assert len(events) == 50
-        assert len({event.trace_id for event in events if event.trace_id}) == 50
-        assert {event.attributes[LABEL] for event in events} == {"pass"}
 
 
 LIMITED = """
@@ -422,7 +314,7 @@ LIMITED = """
     provider.add_span_processor(BatchSpanProcessor(keeper))
     trace.set_tracer_provider(provider)
     tracer = trace.get_tracer("host")
-    evaluators = [Func.of(lambda found: True, criterion_name=f"criterion_{number}") for number in range(10)]
+    evaluators = [Func.of(lambda value: True, criterion_name=f"criterion_{number}") for number in range(10)]
     configure(evaluators=evaluators, sample_rate=1.0)
     answer = monitor(agent="agent")(lambda: "an answer")
     for number in range(600):
@@ -433,10 +325,11 @@ LIMITED = """
     provider.force_flush()
     names = [span.name.split()[0] for span in keeper.spans]
     runs = [span for span in keeper.spans if span.name.startswith("evaluation ")]
-    print("names", json.dumps({name: names.count(name) for name in set(names)}))
-    print("attributes", max(len(span.attributes) for span in keeper.spans))
-    print("overall", sum("agenteval.evaluation.overall_score" in span.attributes for span in runs))
-    print("evaluated", evaluated, accounting()["evaluated"])
+    print("report", json.dumps({
+        "names": {name: names.count(name) for name in set(names)}, "evaluated": evaluated and accounting()["evaluated"],
+        "attributes": max(len(span.attributes) for span in keeper.spans),
+        "overall": sum("agenteval.evaluation.overall_score" in span.attributes for span in runs),
+    }))
 """
 
 
@@ -446,10 +339,6 @@ def test_limits_of_the_sdk_from_the_environment(promise: Recorder) -> None:
         LIMITED, timeout_s=110.0, OTEL_BSP_MAX_QUEUE_SIZE="64", OTEL_BSP_MAX_EXPORT_BATCH_SIZE="32",
         OTEL_BSP_SCHEDULE_DELAY="100", OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT="8", OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT="64",
     )  # fmt: skip
-    assert finished.code == 0, finished.stderr
-    names: dict[str, int] = json.loads(finished.lines("names")[0])
-    assert names == {"invoke_agent": 600, "evaluation": 600, "host": 20}
-    assert finished.lines("attributes") == ["8"]
-    assert finished.lines("overall") == ["600"]
-    assert finished.lines("evaluated") == ["True 600"]
+    names = {"invoke_agent": 600, "evaluation": 600, "host": 20}
+    assert finished.report() == {"names": names, "evaluated": 600, "attributes": 8, "overall": 600}
     promise("C1", figure="a span queue of 64, eight attributes a span: 1,220 of 1,220 spans arrived")

@@ -1,9 +1,4 @@
-"""C2: a failure is never a score, whatever an evaluator gives wherever it runs, and whatever a worker process answers.
-
-The fuzzing knows nothing of how results are checked. It takes what was emitted and stored, and asks of each result that
-it is one of three things, of the events that none has both an error and a score, and of averages, histograms and
-counters that they add up to the scores alone.
-"""
+"""C2: a failure is never a score, whatever an evaluator gives wherever it runs, and whatever a worker answers."""
 
 from __future__ import annotations
 
@@ -19,12 +14,13 @@ import pytest
 from pydantic import Field
 
 from agenteval_otel.errors import EvaluationError, EvaluationSkipped
-from agenteval_otel.evaluators import CriterionEvaluator, Evaluator, Func
+from agenteval_otel.evaluators import Evaluator, Func
 from agenteval_otel.evaluators.base import Execution
 from agenteval_otel.execution.wire import answer_of
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, Score
 from tests.promises.bench import Bench, assert_average, assert_emitted, assert_one_of_three
 from tests.promises.figures import sized
+from tests.testing.doubles import Free
 
 OUTPUTS = sized(600, 5_000)
 
@@ -83,20 +79,8 @@ CLASSES: dict[str, tuple[Callable[[], Any], str | None]] = {
 """What an evaluator may do instead of scoring, and the word for it; None where it abstains."""
 
 
-class Free(CriterionEvaluator, type="c2.Free"):
-    criterion_name: str = "judged"
-    act: Any = Field(exclude=True, repr=False)
-
-    def preferred_execution(self) -> Execution:
-        return "inline"
-
-    def score(self, evaluation_input: EvaluationInput) -> Any:
-        result = self.act()
-        return Score(value=result) if isinstance(result, bool | int | float | str) else result
-
-
 class Raw(Evaluator, type="c2.Raw"):
-    """Gives for its two criteria the list that it is told to."""
+    """Gives for its two criteria the list that its action makes."""
 
     act: Any = Field(exclude=True, repr=False)
 
@@ -125,7 +109,8 @@ def _awaiting(act: Callable[[], Any]) -> Evaluator:
 
 
 EXECUTIONS: dict[str, Callable[[Callable[[], Any]], Evaluator]] = {
-    "inline": lambda act: Free(act=act), "thread": _blocking, "async": _awaiting,
+    "inline": lambda act: Free(criterion_name="judged", action=lambda _: act()), "thread": _blocking,
+    "async": _awaiting,
 }  # fmt: skip
 
 
@@ -245,11 +230,11 @@ def test_fuzzed_outputs(bench: Bench, promise: Callable[..., None]) -> None:
         for result in results:
             assert_one_of_three(result)
         assert_average(bench.kept.saved[-1])
-    tally = assert_emitted(bench)
+    counts = assert_emitted(bench)
     words = {result.error_type for result in bench.kept.results if result.status == "failed"}
     promise("C2", figure=(
-        f"{OUTPUTS} wrong outputs: {tally['scored']} scored, {tally['failed']} failed with {len(words)} words, "
-        f"{tally['skipped']} skipped, 0 with both"
+        f"{OUTPUTS} wrong outputs: {counts['scored']} scored, {counts['failed']} failed with {len(words)} words, "
+        f"{counts['skipped']} skipped, 0 with both"
     ))  # fmt: skip
     outcomes = bench.pipeline.accounting.outcomes()
     assert outcomes["evaluated"] == sum(outcomes.values()) == OUTPUTS

@@ -1,8 +1,4 @@
-"""C2, of judges: no answer of a model that is none becomes a score, and every way of failing has its own word.
-
-The failures come through the real clients: the `anthropic` SDK and the judge of compatible servers against a provider
-on loopback, then evaluator, result and event. The fuzzed outputs are held against a reader of their own.
-"""
+"""C2, of judges: no answer of a model that is none becomes a score, and every way of failing has its own word."""
 
 from __future__ import annotations
 
@@ -30,30 +26,30 @@ GOOD = '{"evidence": ["it is"], "reason": "so it is", "score": 4}'
 READ, WROTE = 70, 9
 
 
-def _said(text: str, **fields: Any) -> ModelReply:
+def _replying(text: str, **fields: Any) -> ModelReply:
     return ModelReply(text=text, input_tokens=READ, output_tokens=WROTE, **fields)
 
 
 OWN: dict[str, tuple[ModelReply, str]] = {
-    "out of range": (_said(GOOD.replace("4", "9")), "out_of_range"),
-    "between two levels": (_said(GOOD.replace("4", "3.5")), "malformed_answer"),
-    "no score": (_said('{"evidence": [], "reason": "x"}'), "malformed_answer"),
-    "text for a score": (_said(GOOD.replace("4", '"8/10"')), "malformed_answer"),
-    "two objects": (_said(GOOD + GOOD), "malformed_answer"),
-    "a name twice": (_said(GOOD[:-1] + ', "score": 5}'), "malformed_answer"),
-    "NaN": (_said(GOOD.replace("4", "NaN")), "malformed_answer"),
-    "refusal": (_said("I will not.", finish_reason="content_filter"), "refusal"),
-    "truncated": (_said(GOOD[:20], finish_reason="length"), "truncated"),
-    "nothing at all": (_said(""), "empty_answer"),
+    "out of range": (_replying(GOOD.replace("4", "9")), "out_of_range"),
+    "between two levels": (_replying(GOOD.replace("4", "3.5")), "malformed_answer"),
+    "no score": (_replying('{"evidence": [], "reason": "x"}'), "malformed_answer"),
+    "text for a score": (_replying(GOOD.replace("4", '"8/10"')), "malformed_answer"),
+    "two objects": (_replying(GOOD + GOOD), "malformed_answer"),
+    "a name twice": (_replying(GOOD[:-1] + ', "score": 5}'), "malformed_answer"),
+    "NaN": (_replying(GOOD.replace("4", "NaN")), "malformed_answer"),
+    "refusal": (_replying("I will not.", finish_reason="content_filter"), "refusal"),
+    "truncated": (_replying(GOOD[:20], finish_reason="length"), "truncated"),
+    "nothing at all": (_replying(""), "empty_answer"),
     "a tool instead": (ModelReply(tool_calls=[{"name": "score", "arguments": {"score": 5}}]), "malformed_answer"),
     "429 until tomorrow": (ModelReply(status=429, headers={"Retry-After": "86400"}), "rate_limited"),
     "529 until tomorrow": (ModelReply(status=529, headers={"Retry-After": "86400"}), "overloaded"),
     "half-open": (ModelReply(hangs="before"), "timeout"),
-    "half a body": (_said(GOOD, hangs="body"), "timeout"),
-    "trickling": (_said(GOOD, trickle_s=0.05), "timeout"),
+    "half a body": (_replying(GOOD, hangs="body"), "timeout"),
+    "trickling": (_replying(GOOD, trickle_s=0.05), "timeout"),
 }  # fmt: skip
 FAILURES = {**ONE_TRY, **RETRIED, **OWN}
-TOLD = ("out of range", "no score", "two objects", "a name twice", "NaN", "refusal", "truncated", "nothing at all")
+PAID = ("out of range", "no score", "two objects", "a name twice", "NaN", "refusal", "truncated", "nothing at all")
 """Those that the provider told the usage of."""
 
 
@@ -70,17 +66,17 @@ def test_each_failure_of_a_provider_has_its_word(kind: type[Judge], bench: Bench
             judged_by(hosted(kind, server, max_retries=0, deadline_s=deadline_s, breaker=None))
             for deadline_s in (20.0, 0.8)
         )
-        assert _one(bench, patient).score == 4
+        assert _judge(bench, patient).score == 4
         results = {}
         for name, (reply, word) in FAILURES.items():
             before = len(server.requests)
-            results[name] = _one(bench, hasty if word == "timeout" and reply.status == 200 else patient)
+            results[name] = _judge(bench, hasty if word == "timeout" and reply.status == 200 else patient)
             assert len(server.requests) <= before + 1, name
     actual = {name: result.error_type for name, result in results.items()}
     assert actual == {name: word for name, (_, word) in FAILURES.items()}
     for result in results.values():
         assert_one_of_three(result)
-    for name in TOLD:
+    for name in PAID:
         reported = results[name].judgement
         assert reported is not None, name
         assert (reported.input_tokens, reported.output_tokens) == (READ, WROTE), name
@@ -118,7 +114,7 @@ def test_fuzzed_answers_of_a_judge(bench: Bench, promise: Recorder) -> None:
     }
     for number in range(OUTPUTS):
         scale, text = dice.choice(list(SCALES)), some_output(dice)
-        result = _one(bench, evaluators[scale])
+        result = _judge(bench, evaluators[scale])
         assert_one_of_three(result)
         assert_average(bench.kept.saved[-1])
         expected = honest(text, SCALES[scale][1])
@@ -127,12 +123,10 @@ def test_fuzzed_answers_of_a_judge(bench: Bench, promise: Recorder) -> None:
         else:
             assert expected is NO_SCORE, f"output {number} on {scale}: {text[:300]!r} was refused: {result.error}"
             assert result.error_type in ("malformed_answer", "empty_answer", "out_of_range"), text[:300]
-    tally = assert_emitted(bench)
-    assert min(tally["scored"], tally["failed"]) > OUTPUTS // 20
-    promise(
-        "C2",
-        figure=f"{OUTPUTS} outputs of a judge: {tally['scored']} answers scored, {tally['failed']} failed, 0 invented",
-    )
+    counts = assert_emitted(bench)
+    assert min(counts["scored"], counts["failed"]) > OUTPUTS // 20
+    scored, failed = counts["scored"], counts["failed"]
+    promise("C2", figure=f"{OUTPUTS} outputs of a judge: {scored} answers scored, {failed} failed, 0 invented")
 
 
 def _equal(score: Any, message: Any) -> bool:
@@ -141,6 +135,6 @@ def _equal(score: Any, message: Any) -> bool:
     return bool(score == message) and isinstance(score, bool) == isinstance(message, bool)
 
 
-def _one(bench: Bench, evaluator: LLMJudge) -> EvaluationResult:
+def _judge(bench: Bench, evaluator: LLMJudge) -> EvaluationResult:
     (result,) = bench.judge(evaluator)
     return result

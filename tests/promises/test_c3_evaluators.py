@@ -1,18 +1,14 @@
-"""C3: an evaluator that hangs, exits or crashes silences neither others nor itself.
-
-Others are evaluated whatever holds the background thread. Judges hang on connections that are open and never answer,
-on functions that never return and on coroutines that never end.
-"""
+"""C3: an evaluator that hangs, exits or crashes silences neither others nor itself."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import sys
 import threading
 import time
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +16,7 @@ import pytest
 
 from agenteval_otel import EvaluationInput
 from agenteval_otel.errors import EvaluationError
-from agenteval_otel.evaluators import LLMJudge
+from agenteval_otel.evaluators import Evaluator, LLMJudge
 from agenteval_otel.execution import MAX_STRIKES, Executor
 from agenteval_otel.judges import AnthropicJudge, BreakerSettings, Judge, OpenAICompatibleJudge
 from agenteval_otel.testing import ModelReply, ModelServer
@@ -35,12 +31,13 @@ EXPECTED = {"hang": "timeout", "exit": "SystemExit", "segfault": "crashed"}
 ROUNDS = 3
 
 
-async def word_of(executor: Executor, evaluator: Troubled | Computing, text: str) -> str:
+async def word_of(executor: Executor, evaluator: Evaluator, text: str) -> str:
+    """The error type of the evaluation or of its result; the status of a result without one."""
     try:
-        results = await evaluate(executor, evaluator, EvaluationInput(response=text))
+        (result,) = await evaluate(executor, evaluator, EvaluationInput(response=text, prompt="a question"))
     except EvaluationError as error:
         return error.error_type
-    return results[0].status
+    return result.error_type or result.status
 
 
 async def side_by_side() -> tuple[list[str], dict[str, list[str]]]:
@@ -53,10 +50,8 @@ async def side_by_side() -> tuple[list[str], dict[str, list[str]]]:
         if number % (HEALTHY // TROUBLED) == 50:
             evaluator = troubled[number // (HEALTHY // TROUBLED)]
             work += [word_of(executor, evaluator, text) for text in EXPECTED]
-    try:
+    with closing(executor):
         words = await asyncio.gather(*work)
-    finally:
-        executor.close()
     step = HEALTHY // TROUBLED + len(EXPECTED)
     bad = {text: [words[51 + offset + turn * step] for turn in range(TROUBLED)] for offset, text in enumerate(EXPECTED)}
     good = [word for number, word in enumerate(words) if number % step not in (51, 52, 53)]
@@ -65,8 +60,8 @@ async def side_by_side() -> tuple[list[str], dict[str, list[str]]]:
 
 async def time_to_come_back() -> list[float]:
     """Seconds from the failure of a crash or an overrun to the next healthy result."""
-    executor, healthy, actual = Executor(live=True), Computing(), []
-    try:
+    healthy, actual = Computing(), []
+    with closing(Executor(live=True)) as executor:
         await word_of(executor, healthy, "fine")
         for number, text in enumerate(["segfault", "hang", "_exit", "segfault"]):
             trouble = Troubled(criterion_name=f"t{number}", timeout_s=LIMIT_S)
@@ -75,21 +70,17 @@ async def time_to_come_back() -> list[float]:
             began = time.monotonic()
             assert await word_of(executor, healthy, "fine") == "scored"
             actual.append(time.monotonic() - began)
-    finally:
-        executor.close()
     return actual
 
 
 async def again_and_again() -> tuple[list[str], float]:
     """What an evaluator gives that crashes every time, and how long it takes to say no at last."""
-    executor, bad = Executor(live=True), Troubled()
-    try:
+    bad = Troubled()
+    with closing(Executor(live=True)) as executor:
         words = [await word_of(executor, bad, "segfault") for _ in range(MAX_STRIKES)]
         began = time.monotonic()
         words += [await word_of(executor, bad, "segfault") for _ in range(TROUBLED - MAX_STRIKES)]
         return words, time.monotonic() - began
-    finally:
-        executor.close()
 
 
 def test_hangs_exits_and_crashes_silence_nobody(promise: Recorder) -> None:
@@ -160,20 +151,16 @@ PROGRAM = """
         killer.join(0.1)  # a call now and then, as in a quiet application
         lines = target.read_text().splitlines() if target.exists() else []
         scores = [float(result["score"]) for line in lines for result in json.loads(line)["results"]]
-    print("killed", len(killed))
-    print("back", 1.0 in scores, "here", 0.0 in scores)
-    print("evaluated", accounting()["evaluated"] == calls, flush(5))
+    evaluated = accounting()["evaluated"] == calls
+    print("report", json.dumps([len(killed), 1.0 in scores, 0.0 in scores, evaluated, flush(5)]))
 """
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
 def test_a_process_that_is_killed_while_it_starts_comes_back(tmp_path: Path, promise: Recorder) -> None:
     """Killed four times before it can say a word, it is started again; meanwhile every answer is evaluated."""
-    finished = run_program(PROGRAM, str(tmp_path / "results.jsonl"), str(KILLS), timeout_s=140.0)
-    assert finished.code == 0, finished.stderr
-    assert finished.lines("killed") == [str(KILLS)]
-    assert finished.lines("back") == ["True here True"]
-    assert finished.lines("evaluated") == ["True True"]
+    report = run_program(PROGRAM, str(tmp_path / "results.jsonl"), str(KILLS), timeout_s=140.0).report()
+    assert report == [KILLS, True, True, True, True]
     promise("C3", figure=f"worker process killed {KILLS} times while it starts: started again")
 
 
@@ -184,34 +171,16 @@ BOTH = pytest.mark.parametrize("kind", [AnthropicJudge, OpenAICompatibleJudge])
 GOOD = '{"evidence": ["q"], "reason": "so it is", "score": true}'
 
 
-def _given(number: int, hangs: bool) -> EvaluationInput:
-    return EvaluationInput(response=f"{'hang' if hangs else 'fine'} {number}", prompt="a question")
-
-
-async def _word_of(executor: Executor, evaluator: LLMJudge, value: EvaluationInput) -> str:
-    try:
-        (result,) = await evaluate(executor, evaluator, value)
-    except EvaluationError as error:
-        return error.error_type
-    return result.error_type or result.status
-
-
 async def _side_by_side(healthy: LLMJudge, hung: list[LLMJudge]) -> tuple[Counter[str], Counter[str], float]:
     """What so many evaluations gave, ten hung ones first among them, and how long the healthy ones took."""
-    executor = Executor(live=True)
     began = time.monotonic()
-    try:
-        stuck = [
-            asyncio.create_task(_word_of(executor, item, _given(number, True))) for number, item in enumerate(hung)
-        ]
+    with closing(Executor(live=True)) as executor:
+        stuck = [asyncio.create_task(word_of(executor, item, f"hang {number}")) for number, item in enumerate(hung)]
         await asyncio.sleep(0)
-        good = await asyncio.gather(
-            *(_word_of(executor, healthy, _given(number, False)) for number in range(CALLS - len(hung)))
-        )
+        fine = (word_of(executor, healthy, f"fine {number}") for number in range(CALLS - len(hung)))
+        good = await asyncio.gather(*fine)
         took_s = time.monotonic() - began
         return Counter(good), Counter(await asyncio.gather(*stuck)), took_s
-    finally:
-        executor.close()
 
 
 def _provider(body: dict[str, Any]) -> ModelReply:
@@ -224,8 +193,8 @@ def _provider(body: dict[str, Any]) -> ModelReply:
 def test_half_open_connections_hold_up_nobody(kind: type[Judge], guarded: bool, promise: Recorder) -> None:
     """Ten questions that are never answered, of one endpoint and breaker: all the other results are delivered."""
     with ModelServer([_provider]) as server:
-        gate = BreakerSettings(window_s=61.0) if guarded else None  # judges of one endpoint and settings share it
-        judges = [hosted(kind, server, deadline_s=deadline_s, breaker=gate) for deadline_s in (60.0, DEADLINE_S)]
+        breaker = BreakerSettings(window_s=61.0) if guarded else None  # judges of one endpoint and settings share it
+        judges = [hosted(kind, server, deadline_s=deadline_s, breaker=breaker) for deadline_s in (60.0, DEADLINE_S)]
         healthy, hung = (LLMJudge(judge=judge, criterion_name="fine", timeout_s=60.0) for judge in judges)
         good, bad, took_s = asyncio.run(_side_by_side(healthy, [hung] * HUNG))
     promise("C3", figure=f"{good['scored']} of {CALLS - HUNG} judged beside {HUNG} hung connections, in {took_s:.1f} s")
@@ -242,12 +211,9 @@ def test_functions_that_never_return_hold_up_nobody(promise: Recorder) -> None:
         ends.wait()
         return GOOD
 
-    def answers(prompt: str) -> str:
-        return GOOD
-
     try:
         hung = [LLMJudge(judge=hangs, criterion_name=f"h{number}", timeout_s=DEADLINE_S) for number in range(HUNG)]
-        fine = LLMJudge(judge=answers, criterion_name="fine", timeout_s=60.0)
+        fine = LLMJudge(judge=lambda prompt: GOOD, criterion_name="fine", timeout_s=60.0)
         good, bad, _ = asyncio.run(_side_by_side(fine, hung))
         assert good == {"scored": CALLS - HUNG}
         assert bad == {"timeout": HUNG}
@@ -268,13 +234,13 @@ def test_a_function_that_always_hangs_leaves_few_threads(promise: Recorder) -> N
 
     async def work() -> list[str]:
         executor = Executor(live=True)
-        words = [await _word_of(executor, evaluator, _given(number, True)) for number in range(40)]
+        words = [await word_of(executor, evaluator, f"hang {number}") for number in range(40)]
         assert threading.active_count() - before <= 16 + 2
         ends.set()
         last = time.monotonic() + 30
         while time.monotonic() < last:
             other = LLMJudge(judge=evaluator.judge, criterion_name="x")
-            if await _word_of(executor, other, _given(0, False)) == "scored":
+            if await word_of(executor, other, "fine") == "scored":
                 words.append("scored")
                 break
             await asyncio.sleep(0.01)
@@ -288,7 +254,7 @@ def test_a_function_that_always_hangs_leaves_few_threads(promise: Recorder) -> N
 # --- the background thread --------------------------------------------------------------------------------------------
 
 STALLS = 8
-HELD = """
+STALLING = """
     import json, logging, os, sys, threading, time
     from agenteval_otel import accounting, annotate, configure, flush, monitor
     from agenteval_otel.redaction import Redactor
@@ -331,11 +297,9 @@ HELD = """
 
     class Kept:
         type = "kept"
-        saved = 0
 
         async def save_result(self, aggregated):
             hold("storage", "hang" if aggregated.agent == "troubled" else "")
-            Kept.saved += 1
 
     def capture(arguments, answer):
         hold("capture", answer)
@@ -366,15 +330,12 @@ HELD = """
             healthy("fine")
         while not pipeline.dispatcher.flush(0.5) and time.monotonic() < until:
             pass
-    print("in_time", time.monotonic() < until)
     by_agent = pipeline.accounting.by_agent()
-    print("healthy", by_agent["healthy"]["evaluated"])
-    print("troubled", json.dumps({name: count for name, count in by_agent["troubled"].items() if count}))
-    print("failures", json.dumps(pipeline.accounting.failures))
-    print("results", json.dumps(pipeline.accounting.results))
-    print("outcomes", json.dumps({name: count for name, count in accounting().items() if count}))
-    print("saved", Kept.saved)
-    sys.stdout.flush()
+    print("report", json.dumps({
+        "in_time": time.monotonic() < until, "healthy": by_agent["healthy"]["evaluated"], "outcomes": accounting(),
+        "troubled": {name: count for name, count in by_agent["troubled"].items() if count},
+        "failures": pipeline.accounting.failures, "results": pipeline.accounting.results,
+    }), flush=True)
     os._exit(0)
 """
 # What becomes of the eight calls that hang, how often the thread is replaced, and what the log names.
@@ -395,17 +356,15 @@ CASES: dict[str, tuple[dict[str, int], int, str]] = {
 def test_the_background_thread_never_dies_for_good(what: str, promise: Recorder) -> None:
     """Eight stalls in a row: every call that waited behind is evaluated, the part is named and quarantined."""
     expected, times, name = CASES[what]
-    finished = run_program(HELD, what, str(STALLS), timeout_s=110.0)
-    assert finished.code == 0, finished.stderr
-    assert finished.lines("in_time") == ["True"], finished.stdout
-    assert finished.lines("healthy") == [str(1 + 20 * STALLS)]
-    assert json.loads(finished.lines("troubled")[0]) == expected
-    outcomes: dict[str, int] = json.loads(finished.lines("outcomes")[0])
+    finished = run_program(STALLING, what, str(STALLS), timeout_s=110.0)
+    report = finished.report()
+    outcomes, results, failures = (report[key] for key in ("outcomes", "results", "failures"))
+    assert report["in_time"], finished.stdout
+    assert report["healthy"] == 1 + 20 * STALLS
+    assert report["troubled"] == expected
     assert sum(outcomes.values()) == 1 + 21 * STALLS
-    results: dict[str, int] = json.loads(finished.lines("results")[0])
     assert sum(results.values()) == outcomes["evaluated"], "each evaluated answer has its result, once"
     assert results["failed"] == (STALLS if what == "evaluator" else 0)
-    failures: dict[str, Any] = json.loads(finished.lines("failures")[0])
     assert failures["background_thread"] == times
     lines = [line for line in finished.lines("line") if "background_thread_replaced" in line]
     assert lines, "it is in the log"

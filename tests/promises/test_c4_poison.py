@@ -16,9 +16,7 @@ from agenteval_otel.errors import EvaluationError, EvaluationSkipped
 from agenteval_otel.evaluators import CriterionEvaluator
 from agenteval_otel.evaluators.base import Execution
 from agenteval_otel.models import EvaluationInput, Score
-from agenteval_otel.pipeline import Pipeline, PoolDispatcher
-from agenteval_otel.pipeline.load_shedding import LoadSheddingSettings
-from agenteval_otel.sampling import RatioSampler
+from agenteval_otel.pipeline import PoolDispatcher
 from agenteval_otel.storage import (
     EvaluationStorageProvider,
     JsonFileStorageProvider,
@@ -29,10 +27,10 @@ from agenteval_otel.testing import RecordedTelemetry
 from tests.backends.collector import Collector
 from tests.backends.postgresql import PostgreSQL
 from tests.backends.sdk import sdk_to
+from tests.promises.bench import pipeline_of
 from tests.promises.figures import Recorder
 
-BATCH = 512
-FEW = 48
+BATCH, FEW = 512, 48
 PATIENCE_S = 60.0
 """How long is waited for what a batch of calls comes to, however slow the machine is."""
 
@@ -131,10 +129,8 @@ class Judged(CriterionEvaluator, type="Judged"):
     """Passes healthy responses; does with the poisoned one what the poison says."""
 
     criterion_name: str = "judged"
+    execution: Execution | None = "inline"
     poison: Any = Field(default=None, exclude=True, repr=False)
-
-    def preferred_execution(self) -> Execution:
-        return "inline"
 
     def score(self, evaluation_input: EvaluationInput) -> Score:
         if self.poison is not None and self.poison.judge is not None and "poisoned" in evaluation_input.response_text:
@@ -149,13 +145,10 @@ class Batch:
     def __init__(self, poison: Poison, otlp: EvaluationStorageProvider, path: Path, size: int) -> None:
         self._poison, self.path, self.size = poison, path, size
         self.healthy = {f"healthy-{number}" for number in range(size) if number != size // 2}
-        self.pipeline = Pipeline(
-            sampler=RatioSampler(), evaluators=(Judged(poison=poison),),
-            storage=(otlp, JsonFileStorageProvider(path=path)),
-            # A slow machine is neither sampled less on nor taken for one that hangs.
-            dispatcher=PoolDispatcher(max_items=2 * size, linger_s=0.0, stall_s=PATIENCE_S),
-            load_shedding=LoadSheddingSettings(enabled=False),
-        )  # fmt: skip
+        # A slow machine is neither sampled less on nor taken for one that hangs.
+        dispatcher = PoolDispatcher(max_items=2 * size, linger_s=0.0, stall_s=PATIENCE_S)
+        storage = (otlp, JsonFileStorageProvider(path=path))
+        self.pipeline = pipeline_of(Judged(poison=poison), storage=storage, dispatcher=dispatcher, sheds=False)
         self._healthy = monitor(pipeline=self.pipeline, agent="agent")(self._answer)
         self._poisoned = monitor(pipeline=self.pipeline, agent=poison.agent)(self._answer)
 

@@ -1,7 +1,4 @@
-"""C5: a JSON line that was saved is there whoever is killed, and what a kill cuts off costs no other line.
-
-The faults are real ones: `SIGKILL` in the middle of long writes, four processes at one file, files that rotate.
-"""
+"""C5: a JSON line that was saved is there whoever is killed, and what a kill cuts off costs no other line."""
 
 from __future__ import annotations
 
@@ -44,22 +41,22 @@ def read(paths: Iterable[Path]) -> tuple[Counter[str], int, int]:
 def test_no_saved_line_is_lost(
     rotation: dict[str, Any], longest: int, tmp_path: Path, promise: Callable[..., None]
 ) -> None:
-    """Every line that was told to be saved is there, once and whole; a kill leaves one cut-off line at most."""
+    """Every line that was reported as saved is there, once and whole; a kill leaves one cut-off line at most."""
     path = tmp_path / "results.jsonl"
     options = {"type": "json_file", "path": str(path), **rotation}
-    report = killed_writers(options, kills=sized(20, 100), longest=longest, folder=tmp_path)
+    report = killed_writers(options, kills=sized(20, 100), longest=longest)
     files = [file for file in tmp_path.iterdir() if not file.name.endswith(".lock")]
     actual, torn, empty = read(files)
-    lost = set(report.told) - set(actual)
+    lost = set(report.saved) - set(actual)
     twice = [name for name, count in actual.items() if count > 1]
     size = sum(file.stat().st_size for file in files)
     how = "rotating, " if rotation else "long lines, " if longest > 1e6 else ""
     promise("C5", figure=(
-        f"{how}{report.killed} kills of 4 writers, {len(report.told)} lines of up to "
+        f"{how}{report.killed} kills of 4 writers, {len(report.saved)} lines of up to "
         f"{longest / 1e6:g} MB saved in "
         f"{size / 1e6:.0f} MB and {len(files)} files: {len(lost)} lost, {len(twice)} double, {torn} cut off"
     ))  # fmt: skip
-    assert len(report.told) > report.killed
+    assert len(report.saved) > report.killed
     assert lost == set()
     assert twice == []
     assert torn <= report.killed

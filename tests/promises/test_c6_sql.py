@@ -1,7 +1,4 @@
-"""C6: a result that was saved is in the database whoever is killed, whole, and the file is in order.
-
-The faults are real ones: `SIGKILL` in the middle of transactions and checkpoints, four processes at one file.
-"""
+"""C6: a result that was saved is in the database whoever is killed, whole, and the file is in order."""
 
 from __future__ import annotations
 
@@ -20,10 +17,10 @@ from tests.promises.programs import run_program
 
 @pytest.mark.sized
 def test_no_saved_row_is_lost(tmp_path: Path, promise: Callable[..., None]) -> None:
-    """Every result that was told to be saved is there, once and with all of its rows, and SQLite finds no fault."""
+    """Every result that was reported as saved is there, once and with all of its rows, and SQLite finds no fault."""
     path = tmp_path / "results.db"
     options = {"type": "sql", "path": str(path)}
-    report = killed_writers(options, kills=sized(20, 100), longest=20_000, folder=tmp_path)
+    report = killed_writers(options, kills=sized(20, 100), longest=20_000)
     with closing(sqlite3.connect(path)) as connection:
         integrity = connection.execute("PRAGMA integrity_check").fetchall()
         mode = connection.execute("PRAGMA journal_mode").fetchone()[0]
@@ -35,13 +32,13 @@ def test_no_saved_row_is_lost(tmp_path: Path, promise: Callable[..., None]) -> N
             "SELECT count(*) FROM agenteval_results WHERE evaluation_id NOT IN (SELECT id FROM agenteval_evaluations)"
         ).fetchone()[0]
     names = [name for name, _ in rows]
-    lost = set(report.told) - set(names)
+    lost = set(report.saved) - set(names)
     partly = [name for name, count in rows if count != 2]
     promise("C6", figure=(
-        f"{report.killed} kills of 4 writers, {len(report.told)} results saved: {len(lost)} lost, {len(partly)} in "
+        f"{report.killed} kills of 4 writers, {len(report.saved)} results saved: {len(lost)} lost, {len(partly)} in "
         f"part, {len(names) - len(set(names))} double, integrity {integrity[0][0]}"
     ))  # fmt: skip
-    assert len(report.told) > report.killed
+    assert len(report.saved) > report.killed
     assert lost == set()
     assert (partly, alone) == ([], 0)
     assert len(names) == len(set(names))
@@ -74,9 +71,9 @@ ONE_AT_A_TIME = """
     async def work():
         saved = 0
         for _ in range(50):
-            found = await asyncio.gather(*(storage.save_result(AggregatedEvaluationResult()) for _ in range(4)),
-                                         return_exceptions=True)
-            saved += sum(one is None for one in found)
+            outcomes = await asyncio.gather(*(storage.save_result(AggregatedEvaluationResult()) for _ in range(4)),
+                                            return_exceptions=True)
+            saved += sum(outcome is None for outcome in outcomes)
         await storage.close()
         print("saved", saved, flush=True)
 

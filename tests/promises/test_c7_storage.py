@@ -1,8 +1,4 @@
-"""C7: a storage fault stays in the storage: callers and other providers go on, it is counted, and it heals.
-
-The faults are real ones: small file systems, a limit on file sizes, folders that are moved away or become read-only,
-rights that are lost, a pipe whose reader stops, errors that `strace` injects, locks, a server that is stopped or hangs.
-"""
+"""C7: a storage fault stays in the storage: callers and other providers go on, it is counted, and it heals."""
 
 from __future__ import annotations
 
@@ -23,14 +19,12 @@ from typing import Any
 import pytest
 
 from agenteval_otel import monitor
-from agenteval_otel.evaluators import ResponseHealth
-from agenteval_otel.pipeline import Pipeline, PoolDispatcher
-from agenteval_otel.pipeline.load_shedding import LoadSheddingSettings
-from agenteval_otel.sampling import RatioSampler
+from agenteval_otel.pipeline import PoolDispatcher
 from agenteval_otel.storage import JsonFileStorageProvider, SqlStorageProvider
 from agenteval_otel.storage.files import lock_of, open_locked
 from agenteval_otel.testing import RecordedTelemetry
 from tests.backends.postgresql import PostgreSQL
+from tests.promises.bench import pipeline_of
 from tests.promises.figures import Recorder
 from tests.promises.programs import run_program
 
@@ -38,24 +32,22 @@ HEALED_S = 5.0
 ANSWER = "an answer " * 40
 
 
-class OwnTime:
+@contextlib.contextmanager
+def own_time() -> Iterator[list[float]]:
     """Seconds as a thread of this process counts them, 5 ms at a time: on a busy machine they pass more slowly."""
+    seconds, ended = [0.0], threading.Event()
 
-    def __init__(self) -> None:
-        self.seconds, self._ended = 0.0, threading.Event()
-        self._thread = threading.Thread(target=self._count, daemon=True)
+    def count() -> None:
+        while not ended.wait(0.005):
+            seconds[0] += 0.005
 
-    def __enter__(self) -> OwnTime:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        self._thread.join(5.0)
-
-    def _count(self) -> None:
-        while not self._ended.wait(0.005):
-            self.seconds += 0.005
+    thread = threading.Thread(target=count, daemon=True)
+    thread.start()
+    try:
+        yield seconds
+    finally:
+        ended.set()
+        thread.join(5.0)
 
 
 class Host:
@@ -63,11 +55,8 @@ class Host:
 
     def __init__(self, storage: Any, telemetry: RecordedTelemetry) -> None:
         self.storage, self.telemetry, self.calls = storage, telemetry, 0
-        self.pipeline = Pipeline(
-            sampler=RatioSampler(), evaluators=(ResponseHealth(),), storage=(storage, telemetry.storage()),
-            dispatcher=PoolDispatcher(max_items=20_000, linger_s=0.0),
-            load_shedding=LoadSheddingSettings(enabled=False),
-        )  # fmt: skip
+        dispatcher = PoolDispatcher(max_items=20_000, linger_s=0.0)
+        self.pipeline = pipeline_of(storage=(storage, telemetry.storage()), dispatcher=dispatcher, sheds=False)
         self.answer = monitor(pipeline=self.pipeline, agent="agent")(lambda number: f"{ANSWER}{number}")
 
     def call(self, count: int = 1) -> float:
@@ -88,12 +77,12 @@ class Host:
     def until(self, reached: Callable[[], bool], within_s: float, what: str) -> float:
         """Answer every 5 ms until it is so; gives the seconds that it took, in the process's own time."""
         began, pause = time.monotonic(), threading.Event()
-        with OwnTime() as own_time:
+        with own_time() as seconds:
             while not reached():
                 assert time.monotonic() - began < 3 * within_s, f"{what} takes more than {3 * within_s} s"
                 self.call()
                 pause.wait(0.005)
-            return own_time.seconds
+            return seconds[0]
 
     def flushed(self) -> bool:
         """Whether a call and a flush go through without a failure."""
@@ -104,7 +93,7 @@ class Host:
     def saved(self) -> tuple[int, int]:
         """How many results are saved whole, and how many lines of a file are not; SQLite finds no fault in its file."""
         if isinstance(self.storage, JsonFileStorageProvider):
-            return counted(self.storage.path.read_bytes())
+            return lines_in(self.storage.path.read_bytes())
         if self.storage.path is not None:
             with closing(sqlite3.connect(self.storage.path)) as connection:
                 assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
@@ -144,7 +133,7 @@ class Host:
         assert whole >= self.calls - self.failures
 
 
-def counted(text: bytes) -> tuple[int, int]:
+def lines_in(text: bytes) -> tuple[int, int]:
     """The whole lines, and how many others there are; a line that is glued to a torn one is no whole one."""
     whole = torn = 0
     for line in filter(None, text.split(b"\n")):
@@ -312,7 +301,7 @@ class Reader:
         os.write(self._holder, b"\1")
         while self.text.count(b"\1") < marks:
             time.sleep(0.01)
-        return counted(bytes(self.text).replace(b"\1", b""))
+        return lines_in(bytes(self.text).replace(b"\1", b""))
 
     def __enter__(self) -> Reader:
         self._thread.start()
@@ -405,7 +394,7 @@ def test_faults_of_the_process(kind: str, tmp_path: Path, promise: Recorder) -> 
     promise(
         "C7", figure=f"{kind}: {failures} counted, seen after {float(seen):.2f} s, healed after {float(healed):.2f} s"
     )
-    whole, torn = counted(path.read_bytes())
+    whole, torn = lines_in(path.read_bytes())
     assert int(evaluated) == int(calls)
     # What could not be brought to the disk is in the file, and counted as failed all the same.
     assert whole == int(calls) - (0 if kind == "sync" else int(failures))

@@ -19,8 +19,9 @@ import pytest
 
 from agenteval_otel.pipeline import EXIT_TIMEOUT_S
 from tests.backends.faults import free_ports
+from tests.backends.process import bare_environment
 from tests.promises.figures import Recorder
-from tests.promises.programs import PROJECT, environment, pythons, run_program
+from tests.promises.programs import PROJECT, run_program
 from tests.promises.receiver import Receiver
 
 CALLS = 200
@@ -43,11 +44,11 @@ PLAIN = """
     if host != "later":
         signal.signal(signal.SIGTERM, before)
 
-    async def slow(given):
+    async def slow(value):
         await asyncio.sleep(0.2)
         return True
 
-    async def hangs(given):
+    async def hangs(value):
         await asyncio.Event().wait()
 
     storage = (OtlpStorageProvider(endpoint=target, protocol="http/protobuf") if target.startswith("http")
@@ -94,14 +95,13 @@ def saved(target: Path) -> int:
     return len(ids)
 
 
-@pytest.mark.parametrize("version", pythons())
 @pytest.mark.parametrize(("host", "code"), [("none", -signal.SIGTERM), ("own", 3), ("later", 3)])
 def test_a_plain_program_that_asks_for_it_delivers_everything(
-    host: str, code: int, version: str, tmp_path: Path, promise: Recorder
+    host: str, code: int, python: str, tmp_path: Path, promise: Recorder
 ) -> None:
     """What is pending is delivered, the host's handler runs, and the exit status is the one it would have been."""
     target = tmp_path / "results.jsonl"
-    finished = run_program(PLAIN, host, "asked", "slow", str(target), str(CALLS), python=pythons()[version])
+    finished = run_program(PLAIN, host, "asked", "slow", str(target), str(CALLS), python=python)
     assert (finished.code, finished.stderr) == (code, ""), finished
     assert finished.lines("host_handler") == ([] if host == "none" else [str(int(signal.SIGTERM))])
     assert finished.lines("ours") == [str(host != "later")]
@@ -149,7 +149,7 @@ APPLICATION = """
     from agenteval_otel import annotate, configure, flush, monitor
     from agenteval_otel.storage import JsonFileStorageProvider
 
-    async def slow(given):
+    async def slow(value):
         await asyncio.sleep(0.3)
         return True
 
@@ -187,7 +187,7 @@ def server(*command: str, folder: Path, **env: str) -> Iterator[subprocess.Popen
     with (folder / "stderr").open("w") as stderr:
         process = subprocess.Popen(
             [sys.executable, "-W", "ignore", "-m", *command], cwd=folder, stdin=subprocess.DEVNULL, text=True,
-            stdout=subprocess.DEVNULL, stderr=stderr, env=environment(PYTHONPATH=str(PROJECT), **env),
+            stdout=subprocess.DEVNULL, stderr=stderr, env=bare_environment(PYTHONPATH=str(PROJECT), **env),
             start_new_session=True,
         )  # fmt: skip
     try:
@@ -229,11 +229,7 @@ OWN_WORDS = {
 def test_a_server_ends_its_own_way_and_everything_is_delivered(
     kind: str, questions: bool, tmp_path: Path, promise: Recorder
 ) -> None:
-    """Real servers: their shutdown is theirs, and what they had answered is delivered.
-
-    uvicorn gives the signal on when it is done, which ends the process at once: asked for, we deliver then; else the
-    application flushes in its lifespan.
-    """
+    """Real servers: their shutdown is theirs, and what they had answered is delivered."""
     target, requests = tmp_path / "results.jsonl", 40
     source = textwrap.dedent(APPLICATION).format(target=str(target), asked=questions)
     (tmp_path / "application.py").write_text(source)

@@ -13,9 +13,9 @@ from agenteval_otel.errors import EvaluationError
 from agenteval_otel.evaluators import Evaluator, Func, LLMJudge, ResponseHealth
 from agenteval_otel.judges import BreakerSettings, SpendLimits
 from agenteval_otel.pipeline import Pipeline, PoolDispatcher
-from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.semconv import INSTRUMENTS, MAX_AGENTS, MAX_SERIES, OUTCOMES
 from agenteval_otel.testing import RecordedTelemetry, ScriptedJudge
+from tests.promises.bench import pipeline_of
 from tests.promises.figures import Recorder
 
 ORDINARY = 200
@@ -42,7 +42,7 @@ async def judged(value: Any) -> bool:
     return True
 
 
-def of(function: Any, name: str) -> Evaluator:
+def func(function: Any, name: str) -> Evaluator:
     return Func.of(function, criterion_name=name)
 
 
@@ -51,12 +51,12 @@ JUDGE = ScriptedJudge(
     spend=SpendLimits(prices={"*": {"input": 1.0, "output": 5.0}}, usd_per_day=100.0), breaker=BreakerSettings(),
 )  # fmt: skip
 EIGHT = {
-    "support": (ResponseHealth(), of(verdict, "polite"), of(judged, "helpful")),
+    "support": (ResponseHealth(), func(verdict, "polite"), func(judged, "helpful")),
     "search": (
-        of(verdict, "grounded"), of(broken, "cites"),
+        func(verdict, "grounded"), func(broken, "cites"),
         LLMJudge(judge=JUDGE, criterion_name="relevant", description="Is it about the question?"),
     ),
-    "router": (of(verdict, "routed"), of(broken, "valid")),
+    "router": (func(verdict, "routed"), func(broken, "valid")),
 }  # fmt: skip
 
 
@@ -88,16 +88,9 @@ async def load(pipeline: Pipeline) -> None:
         await asyncio.sleep(0.002)
 
 
-def pipeline_of(telemetry: RecordedTelemetry, evaluator: Evaluator, **dispatcher: Any) -> Pipeline:
-    return Pipeline(
-        sampler=RatioSampler(), evaluators=(evaluator,), storage=(telemetry.storage(),),
-        dispatcher=PoolDispatcher(**dispatcher),
-    )  # fmt: skip
-
-
 def test_it_tells_of_itself_under_load(telemetry: RecordedTelemetry, promise: Recorder) -> None:
     """Queue, drain time, drops by reason, level, lag, last success and durations are there, in at most 200 series."""
-    pipeline = pipeline_of(telemetry, ResponseHealth(), max_items=32, concurrency=4)
+    pipeline = pipeline_of(storage=(telemetry.storage(),), dispatcher=PoolDispatcher(max_items=32, concurrency=4))
     asyncio.run(load(pipeline))
     result = all_series(telemetry)
     seen = {name for name, _ in result}
@@ -132,7 +125,8 @@ def test_text_from_outside_makes_few_series(telemetry: RecordedTelemetry, promis
             return Score(value=index % 2 == 0)
         return Score(value=f"category-{index}", label=f"category-{index}")
 
-    made = pipeline_of(telemetry, of(hostile, "hostile"), max_items=10_000)
+    dispatcher = PoolDispatcher(max_items=10_000)
+    made = pipeline_of(func(hostile, "hostile"), storage=(telemetry.storage(),), dispatcher=dispatcher)
 
     def call(agent: str, times: int) -> None:
         @monitor(pipeline=made, agent=agent)

@@ -18,6 +18,7 @@ from agenteval_otel.pipeline.load_shedding import LoadSheddingSettings
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.semconv import METRIC_QUEUE_DRAIN_TIME, METRIC_SAMPLING_LEVEL, SAMPLING_PROBABILITY
 from agenteval_otel.testing import RecordedTelemetry
+from tests.promises.bench import pipeline_of
 from tests.promises.figures import Recorder, sized
 
 LOAD_S = sized(12, 60)
@@ -110,10 +111,8 @@ def test_twice_the_load_lowers_sampling_and_passes(
 def test_a_burst_keeps_every_call(telemetry: RecordedTelemetry, promise: Recorder, calls: int) -> None:
     """Calls made all at once, that the queue has room for, are all evaluated at full probability."""
     trivial = Func.of(lambda value: True, criterion_name="trivial")
-    made = Pipeline(
-        sampler=RatioSampler(), evaluators=(trivial,), storage=(telemetry.storage(),),
-        dispatcher=PoolDispatcher(max_items=calls + 100),
-    )  # fmt: skip
+    dispatcher = PoolDispatcher(max_items=calls + 100)
+    made = pipeline_of(trivial, storage=(telemetry.storage(),), dispatcher=dispatcher)
     handler = monitor(pipeline=made, agent="support")(lambda question: "An answer.")
     for _ in range(calls):
         handler("A question?")

@@ -1,0 +1,184 @@
+"""Applications of the backend tests, programs of their own: `python -m tests.backends.applications NAME ARGUMENT...`.
+
+Where everything goes is what the `OTEL_*` variables say.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from opentelemetry import metrics, trace
+from opentelemetry._logs import set_logger_provider
+from opentelemetry.exporter.otlp.proto.grpc._log_exporter import OTLPLogExporter
+from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter
+from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk._logs import LoggerProvider
+from opentelemetry.sdk._logs.export import BatchLogRecordProcessor
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.trace import SpanKind
+
+from agenteval_otel import EvaluationInput, annotate, configure, flush, monitor, shutdown
+from agenteval_otel.evaluators import Coherence, Func, ResponseHealth, RuleBased
+from agenteval_otel.judges import AnthropicJudge, BreakerSettings, CacheSettings, SpendLimits
+from agenteval_otel.pipeline import PoolDispatcher
+from agenteval_otel.testing import ModelReply, ModelServer
+
+EVERY_S = 0.25
+SHORT, REFUSAL, LONG = "We open at nine.", "I'm sorry, but I can't help with that request.", "Yes. " * 40
+SHORT_ENOUGH = RuleBased(rules=[{"criterion": "short_enough", "type": "length", "max": 100}])
+
+
+def end(*providers: TracerProvider) -> None:
+    """Leaves nothing behind; fails unless everything was sent."""
+    everything = flush(30.0)
+    for provider in providers:
+        provider.shutdown()
+    shutdown(5.0)
+    if not everything:
+        raise SystemExit("not everything was exported")
+
+
+def broken(evaluation_input: EvaluationInput) -> bool:
+    """An evaluator that is broken: its failures are counted and never become scores."""
+    raise ConnectionError("the list of products is not there")
+
+
+WATCHED_ANSWERS = 40
+
+
+def watched(providers: str, file: str | None = None) -> None:
+    """One handler and no flush at the end.
+
+    Args:
+        providers: With ``host`` it has the SDK's three providers with their default batch processors, as most services
+            do; with ``none`` it only has the variables.
+        file: Where results are kept as well.
+    """
+    if providers == "host":
+        traces, logs = TracerProvider(), LoggerProvider()
+        traces.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+        logs.add_log_record_processor(BatchLogRecordProcessor(OTLPLogExporter()))
+        trace.set_tracer_provider(traces)
+        set_logger_provider(logs)
+        metrics.set_meter_provider(MeterProvider([PeriodicExportingMetricReader(OTLPMetricExporter())]))
+    configure(
+        sample_rate=1.0, load_shedding={"enabled": False}, evaluators=[ResponseHealth(), SHORT_ENOUGH],
+        storage=[{"type": "json_file", "path": file}] if file else [],
+    )  # fmt: skip
+    answer = monitor(agent="watched")(lambda number: LONG if number % 4 == 0 else SHORT)
+    for number in range(WATCHED_ANSWERS):
+        answer(number)
+
+
+def is_polite(evaluation_input: EvaluationInput) -> bool:
+    return "please" in evaluation_input.response_text.lower()
+
+
+def shop() -> None:
+    """Like most applications it sets up tracing and nothing else, and its resource names no host."""
+    answers = ("We open at nine; please ring the bell.", "", REFUSAL, LONG)
+    provider = TracerProvider()
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    trace.set_tracer_provider(provider)
+    tracer = trace.get_tracer("shop")
+    configure(
+        sample_rate=1.0, load_shedding={"enabled": False},
+        evaluators=[ResponseHealth(), SHORT_ENOUGH, Func.of(is_polite), Func.of(broken)],
+    )  # fmt: skip
+
+    @monitor(agent="shop")
+    def answer(number: int) -> str:
+        annotate(model="scripted-1")
+        return answers[number % len(answers)]
+
+    @monitor(agent="shop")
+    def stream(number: int) -> Iterator[str]:
+        annotate(model="scripted-1")
+        for word in answers[number % len(answers)].split():
+            yield word + " "
+
+    for number in range(6 * len(answers)):
+        # It claims to have begun long ago: Jaeger looks for clock skew only below spans longer than their child.
+        began = time.time_ns() - 2_000_000_000
+        with tracer.start_as_current_span("POST /ask", kind=SpanKind.SERVER, start_time=began):
+            with tracer.start_as_current_span("find the customer", kind=SpanKind.CLIENT):
+                pass
+            if number // len(answers) % 2:
+                "".join(stream(number))
+            else:
+                answer(number)
+    # Outside any trace of the application: the agent's own span is the evaluated one.
+    answer(0)
+    end(provider)
+
+
+CRITERIA = ("response_health", "short_enough", "courtesy", "names_the_topic", "next_step", "tools_worked")
+
+
+def others(seconds: str) -> None:
+    """What no demo brings: an agent `support` whose evaluators all break, under the names of the demo's criteria, and
+    an agent that no settings name, with what every handler gets."""
+    configure(sample_rate=1.0, load_shedding={"enabled": False}, evaluators=[ResponseHealth()])
+
+    @monitor(agent="support", evaluators=[Func.of(broken, criterion_name=name) for name in CRITERIA])
+    def unjudged(question: str) -> str:
+        return f"About {question}: we open at nine."
+
+    @monitor(agent="concierge")
+    def concierge(number: int) -> str:
+        annotate(model="scripted-1")
+        return (SHORT, "", REFUSAL)[number % 3]
+
+    for number in range(round(float(seconds) / EVERY_S)):
+        concierge(number)
+        if number % 4 == 0:
+            unjudged("opening hours")
+        time.sleep(EVERY_S)
+    end()
+
+
+def reviewed(seconds: str) -> None:
+    """A model judges its answers: the real client of Anthropic against a provider on loopback, with a spend limit, a
+    breaker and a cache. Now and then the provider is overloaded, or a burst is more than the small queue takes."""
+    requests = itertools.count(1)
+
+    def reply(_: dict[str, Any]) -> ModelReply | str:
+        number = next(requests)
+        if number % 7 == 0:
+            return ModelReply(status=400)
+        return json.dumps({"evidence": [], "reason": "it reads well", "score": 2 if number % 5 == 0 else 5})
+
+    @monitor(agent="assistant")
+    def answer(number: int) -> str:
+        annotate(model="scripted-1")
+        return f"The parcel number {number} is on its way and arrives within two days."
+
+    with ModelServer([reply]) as provider:
+        judge = AnthropicJudge(
+            base_url=provider.url, api_key="none", model="judge-1", max_retries=0,
+            spend=SpendLimits(prices={"*": {"input": 1.0, "output": 5.0}}, usd_per_day=5.0),
+            breaker=BreakerSettings(), cache=CacheSettings(),
+        )  # fmt: skip
+        configure(
+            sample_rate=1.0, evaluators=[Coherence(judge=judge, objective=0.7)], dispatcher=PoolDispatcher(max_items=16)
+        )
+        until, numbers = time.monotonic() + float(seconds), itertools.count()
+        for turn in itertools.count():
+            for _ in range(40 if turn % 10 == 9 else 1):
+                answer(next(numbers))
+            if time.monotonic() >= until:
+                break
+            time.sleep(EVERY_S)
+        end()
+
+
+if __name__ == "__main__":
+    {"watched": watched, "shop": shop, "others": others, "reviewed": reviewed}[sys.argv[1]](*sys.argv[2:])
