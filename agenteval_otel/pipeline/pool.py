@@ -161,12 +161,12 @@ class _Pool:
         self._closed = True
         self.flush(timeout_s)
         thread = self.thread
+        self._watchdog.close()
         lost = [entry for entry in list(self._open.values()) if self.close(entry, DROPPED_SHUTDOWN)]
         self.queue.clear()
         if thread is not None and thread is not threading.current_thread():
             thread.close(at_once=bool(lost))
             thread.join(max(0.0, deadline - time.monotonic()))
-        self._watchdog.close()
         return not lost
 
     def close(self, entry: Entry, outcome: str) -> bool:
@@ -312,7 +312,9 @@ class _Watchdog:
                 beat, still_s = thread.beat, 0.0
             elif looked_s < wait_s * _LATE:
                 still_s += looked_s
-            if not thread.is_alive() or still_s >= self._pool.stall_s:
+            # One that has ended because the pool was closed is not to be replaced: `shutdown` stops this watchdog first.
+            has_died = not thread.is_alive() and not self._stop.is_set()
+            if has_died or still_s >= self._pool.stall_s:
                 self._pool.replace(thread, still_s)
                 still_s = 0.0
 

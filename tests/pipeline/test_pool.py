@@ -9,8 +9,11 @@ from typing import Any
 
 import pytest
 
-from agenteval_otel.pipeline import PoolDispatcher, process_each
+from agenteval_otel import monitor
+from agenteval_otel.evaluators import ResponseHealth
+from agenteval_otel.pipeline import Pipeline, PoolDispatcher, process_each
 from agenteval_otel.pipeline.background_thread import BackgroundThread
+from agenteval_otel.sampling import RatioSampler
 from tests.pipeline.support import Record, eventually, pool_of
 
 
@@ -305,3 +308,20 @@ def test_calls_that_wait_behind_a_held_thread_are_kept() -> None:
     for thread in record.threads:
         thread.join(10)
     assert len(record.settled) == 22
+
+
+def test_a_thread_that_ended_with_its_pool_is_not_replaced(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """On a busy machine the watchdog may look between the end of the thread and the end of `shutdown`."""
+    join = BackgroundThread.join
+
+    def slow_join(thread: BackgroundThread, timeout: float | None = None) -> None:
+        join(thread, timeout)
+        time.sleep(0.6)  # three looks
+
+    monkeypatch.setattr(BackgroundThread, "join", slow_join)
+    pipeline = Pipeline(evaluators=[ResponseHealth()], sampler=RatioSampler(ratio=1.0))
+    monitor(pipeline=pipeline)(str.upper)("text")
+    assert pipeline.shutdown(10.0)
+    assert "background_thread_replaced" not in caplog.text
