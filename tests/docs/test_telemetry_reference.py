@@ -23,10 +23,10 @@ from agenteval_otel.storage import OtlpStorageProvider
 from agenteval_otel.telemetry import reference
 from agenteval_otel.testing import RecordedTelemetry
 from tests.backends.prometheus import prometheus_names
-from tests.docs.generator import load_generator
+from tests.docs.generator import load_script
 from tests.telemetry.support import Watch
 
-ATTRIBUTES = load_generator().ATTRIBUTES
+ATTRIBUTES = load_script("generate").ATTRIBUTES
 
 
 async def mood(_: EvaluationInput) -> Score:

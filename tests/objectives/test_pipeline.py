@@ -15,10 +15,10 @@ from agenteval_otel.pipeline import PoolDispatcher
 from agenteval_otel.sampling import Escalation, Sampler, SamplingContext, SamplingDecision
 from agenteval_otel.sampling.escalation import BASELINE
 from agenteval_otel.testing import RecordedTelemetry
-from tests.docs.generator import load_generator
+from tests.docs.generator import load_script
 from tests.objectives.support import Good, Kept, pipeline_of
 
-ATTRIBUTES = load_generator().ATTRIBUTES
+ATTRIBUTES = load_script("generate").ATTRIBUTES
 BREACHED, RECOVERED = "agenteval.objective.breached", "agenteval.objective.recovered"
 
 

@@ -35,7 +35,7 @@ def test_a_page_says_what_somebody_needs_who_is_woken(alert: Alert) -> None:
     text = PAGES[alert.page]
     assert text.startswith(f"# {alert.name}\n\n**{alert.severity.capitalize()}.**")
     assert re.findall(r"^## (.*)$", text, re.MULTILINE) == [
-        "What it means", "Look", "Likely causes", "What to do", "Progress",
+        "What it means", "Look", "Likely causes", "What to do", "Silence",
     ]  # fmt: skip
     assert "```promql" in text
     assert "Jaeger" in text
