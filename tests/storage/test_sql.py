@@ -129,7 +129,7 @@ def test_the_contract_of_storage_holds(storage: SqlStorageProvider) -> None:
     check_storage(storage)
     check_component(storage, EvaluationStorageProvider)
     save(storage, aggregated())
-    assert len(storage.query(limit=1000)) == 63
+    assert len(storage.query(limit=1000)) == 20 * 4 + 3
 
 
 def test_anything_is_stored(storage: SqlStorageProvider) -> None:
