@@ -20,10 +20,9 @@ _SHOWN_CHARACTERS = 80
 
 
 class OperationalEvaluator(BuiltInEvaluator):
-    """An evaluator whose `score` gives a value from 0 to 1 and a verdict that does not follow from it.
+    """Gives a value from 0 to 1 and a verdict that does not follow from it, which a threshold replaces.
 
-    A threshold of the criterion is used instead of that verdict; on the scales ``binary`` and ``pass/fail`` the score
-    is the verdict itself.
+    On the scales ``binary`` and ``pass/fail`` the score is the verdict itself.
     """
 
     def preferred_execution(self) -> Execution | None:
@@ -85,10 +84,8 @@ class Contains(OperationalEvaluator, type="Contains"):
             return Score(value=1.0, passed=True, reasoning=f"all {len(self.substrings)} found")
         present, wanted = len(self.substrings) - len(missing), len(self.substrings)
         shown = ", ".join(map(_shown, missing[:8])) + (", ..." if len(missing) > 8 else "")
-        return Score(
-            value=present / wanted, passed=False, reason_code="missing_substring",
-            reasoning=f"{present} of {wanted} found; missing: {shown}",
-        )  # fmt: skip
+        reasoning = f"{present} of {wanted} found; missing: {shown}"
+        return Score(value=present / wanted, passed=False, reason_code="missing_substring", reasoning=reasoning)
 
 
 class CostWithin(OperationalEvaluator, type="CostWithin"):
@@ -125,11 +122,9 @@ class CompletedWithin(OperationalEvaluator, type="CompletedWithin"):
     @model_validator(mode="before")
     @classmethod
     def _from_milliseconds(cls, data: Any) -> Any:
-        if not isinstance(data, Mapping) or "limit_s" in data or "limitS" in data:
-            return data
-        rest = dict(data)
+        rest = dict(data) if isinstance(data, Mapping) else {}
         limit_ms = rest.pop("limit_ms", rest.pop("limitMs", None))
-        if limit_ms is None:
+        if limit_ms is None or "limit_s" in rest or "limitS" in rest:
             return data
         if isinstance(limit_ms, bool) or not isinstance(limit_ms, int | float):
             raise ValueError("expected a number of milliseconds as limit_ms")
@@ -144,13 +139,10 @@ class CompletedWithin(OperationalEvaluator, type="CompletedWithin"):
 def _score_within(observed: float, limit: float, *, unit: str, reason_code: str) -> Score:
     if math.isnan(observed):
         raise EvaluationError("what was observed is no number (NaN)", error_type="invalid_value")
-    passed = observed <= limit
-    return Score(
-        value=1.0 if passed else limit / observed,
-        passed=passed,
-        reason_code=None if passed else reason_code,
-        reasoning=f"{observed:g} {unit} of {limit:g} {unit}",
-    )
+    reasoning = f"{observed:g} {unit} of {limit:g} {unit}"
+    if observed <= limit:
+        return Score(value=1.0, passed=True, reasoning=reasoning)
+    return Score(value=limit / observed, passed=False, reason_code=reason_code, reasoning=reasoning)
 
 
 def _shown(text: str) -> str:

@@ -50,9 +50,8 @@ def error_of(reply: Reply, keys: Sequence[str], question: str) -> ModelError:
         error_type = "context_overflow"
     else:
         error_type = _TYPES.get(reply.status) or ("server_error" if reply.status >= 500 else "bad_request")
-    retryable = error_type in RETRYABLE or reply.status == 408
-    if reply.status == 429 and _FOR_GOOD.search(f"{words} {detail}"):
-        retryable = False
+    is_for_good = reply.status == 429 and _FOR_GOOD.search(f"{words} {detail}")
+    retryable = not is_for_good and (error_type in RETRYABLE or reply.status == 408)
     message = f"the provider answered with status {reply.status}"
     if words:
         message += f" ({mask_known(words, keys)})"
@@ -61,8 +60,7 @@ def error_of(reply: Reply, keys: Sequence[str], question: str) -> ModelError:
         quoted = printable(mask_known(detail, keys))[:_QUOTED_CHARS]
         if not any(_repeats(quoted, key, _KEY_PART_CHARS) for key in keys):
             message += f": {quoted}"
-    wait_s = retry_after_of(reply.headers)
-    return ModelError(message, error_type=error_type, retryable=retryable, retry_after_s=wait_s)
+    return ModelError(message, error_type=error_type, retryable=retryable, retry_after_s=retry_after_of(reply.headers))
 
 
 def object_of(reply: Reply) -> dict[str, Any]:
@@ -79,10 +77,8 @@ def object_of(reply: Reply) -> dict[str, Any]:
 
 def status_of(error: Any) -> int | None:
     """The status that gateways put inside of a response without one; None where there is no error after all."""
-    if not error:
-        return None
     code = error.get("code") if isinstance(error, Mapping) else None
-    return code if type(code) is int and 400 <= code < 600 else 500
+    return (code if type(code) is int and 400 <= code < 600 else 500) if error else None
 
 
 def unreadable(what: str) -> ModelError:
@@ -151,5 +147,4 @@ def _seconds(value: str) -> float | None:
         date = parsedate_to_datetime(value)
     except (ValueError, TypeError, OverflowError):
         return None
-    date = date if date.tzinfo else date.replace(tzinfo=UTC)
-    return max(0.0, (date - datetime.now(UTC)).total_seconds())
+    return max(0.0, ((date if date.tzinfo else date.replace(tzinfo=UTC)) - datetime.now(UTC)).total_seconds())

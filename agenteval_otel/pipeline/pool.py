@@ -312,7 +312,7 @@ class _Watchdog:
                 beat, still_s = thread.beat, 0.0
             elif looked_s < wait_s * _LATE:
                 still_s += looked_s
-            # One that has ended because the pool was closed is not to be replaced: `shutdown` stops this watchdog first.
+            # One that ended because the pool was closed is not replaced: `shutdown` stops this watchdog first.
             has_died = not thread.is_alive() and not self._stop.is_set()
             if has_died or still_s >= self._pool.stall_s:
                 self._pool.replace(thread, still_s)

@@ -1,5 +1,4 @@
-"""Samplers made of samplers, which share the response's randomness: the first that applies, any of several, and whole
-conversations. Of an any-of the inclusion probability is the largest ratio among the members that apply."""
+"""Samplers made of samplers, which share the response's randomness."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ _NO_SAY = SamplingDecision(False, None, "none", applies=False)
 
 
 class _Combined(Sampler):
-    """What both combinations are made of.
+    """A combination.
 
     Attributes:
         samplers: The members, in order; instances or ``{type: ...}`` mappings.
@@ -50,8 +49,7 @@ class _Combined(Sampler):
 
 
 class FirstOfSampler(_Combined, type="first_of"):
-    """The first member that applies decides: rules from the most to the least important, a ratio as the last.
-
+    """The first member that applies decides: rules from the most to the least important, a ratio as the last. So
     ``[{type: error}, {type: slow, above_s: 5, ratio: 0.5}, {type: ratio, ratio: 0.05}]`` evaluates every failure, half
     of the slow answers and one in twenty of the rest.
     """
@@ -72,7 +70,7 @@ class FirstOfSampler(_Combined, type="first_of"):
 
 
 class AnyOfSampler(_Combined, type="any_of"):
-    """Samples what any member samples."""
+    """Samples what any member samples; the probability is the largest ratio among the members that apply."""
 
     def decide(self, context: SamplingContext) -> SamplingDecision:
         return union_of([_once(member, context) for member in self.samplers])
@@ -127,9 +125,7 @@ class ConversationSampler(Sampler, type="conversation"):
     @field_validator("sampler", mode="before")
     @classmethod
     def _sampler(cls, value: Any) -> Any:
-        if value is None:
-            return None
-        return expect_before_results(resolve(Sampler, value, path="sampler"), path="sampler")
+        return None if value is None else expect_before_results(resolve(Sampler, value, path="sampler"), path="sampler")
 
     @cached_property
     def _inner(self) -> Sampler:

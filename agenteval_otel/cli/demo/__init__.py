@@ -30,9 +30,8 @@ DESCRIPTION = (
     "telemetry was delivered; 1 not; 2 wrong use; 130 interrupted by Ctrl-C."
 )
 _SECONDS, _CALLS_PER_S, _REALISTIC_FROM_S, _SLOW_S = 20.0, 30, 10.0, 1.0
-_MAX_RECORDED_CHARACTERS = 1_200
+_MAX_RECORDED_CHARACTERS, _MAX_QUEUED = 1_200, 256
 _EVALUATE_S, _EXPORT_S = 30.0, 3.0
-_MAX_QUEUED = 256
 _VARIABLES = tuple(f"OTEL_EXPORTER_OTLP_{signal}ENDPOINT" for signal in ("", "TRACES_", "LOGS_", "METRICS_"))
 
 
@@ -43,9 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=7, help="seed of the traffic (default: %(default)s)")
     parser.add_argument("--no-drop", action="store_true", help="release a prompt that is as good as the first")
     parser.add_argument("--no-live", action="store_true", help="print lines of progress instead of the live view")
-    parser.add_argument(
-        "--otlp-endpoint", metavar="URL", help="also send it to a Collector: http://localhost:4317 (gRPC) or :4318"
-    )
+    otlp_help = "also send it to a Collector: http://localhost:4317 (gRPC) or :4318"
+    parser.add_argument("--otlp-endpoint", metavar="URL", help=otlp_help)
     parser.add_argument(
         "--traffic", metavar="FILE.jsonl",
         help='replay recorded conversations instead: lines of {"messages": [...]}, or the inputs that evaluate reads, '
@@ -55,16 +53,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     if arguments.otlp_endpoint is not None and not is_endpoint(arguments.otlp_endpoint):
-        raise ConfigurationError(f"found {arguments.otlp_endpoint!r}, expected http://HOST:PORT such as "
-                                 "http://localhost:4317", path="--otlp-endpoint")  # fmt: skip
-    seconds: float | None = None
+        expected = f"found {arguments.otlp_endpoint!r}, expected http://HOST:PORT such as http://localhost:4317"
+        raise ConfigurationError(expected, path="--otlp-endpoint")
     if arguments.traffic is None:
         calls, seconds = extent(arguments.calls, arguments.seconds)
         turns = plan_turns(calls=calls, seconds=seconds, seed=arguments.seed, drop=not arguments.no_drop)
     elif arguments.seconds is not None:
         raise ConfigurationError("a replay runs as fast as it can; --calls ends it earlier", path="--seconds")
     else:
-        turns = list(recorded_turns(arguments.traffic))[: arguments.calls]
+        seconds, turns = None, list(recorded_turns(arguments.traffic))[: arguments.calls]
         if not turns:
             raise ConfigurationError(f"no conversation in {arguments.traffic!r}", path="--traffic")
     # The summary reports delivery; exporters' log lines would break the view.
@@ -96,8 +93,8 @@ def _run(arguments: argparse.Namespace, turns: Sequence[Turn], seconds: float | 
     )  # fmt: skip
     show = Run(pipeline, scores, "errors, slow: all; rest: p = 0.50" if seconds else "everything", len(turns), seconds,
                delivery.address and f"to {delivery.address}")  # fmt: skip
-    tracer = telemetry.providers.tracer() if telemetry else None
-    agent = Agent("support" if seconds else "recorded", pipeline, tracer, pace=pace)
+    name, tracer = "support" if seconds else "recorded", telemetry.providers.tracer() if telemetry else None
+    agent = Agent(name, pipeline, tracer, pace=pace)
     try:
         try:
             asyncio.run(_serve_and_show(show, console, agent, turns, live=not arguments.no_live))
@@ -113,11 +110,9 @@ def _run(arguments: argparse.Namespace, turns: Sequence[Turn], seconds: float | 
     finally:
         pipeline.shutdown(0.5)
     adds_up = evaluated and sum(pipeline.accounting.outcomes().values()) == show.calls
-    # Jaeger takes only spans: that is not a failure.
-    delivered = delivery.address is None or delivery.complete or delivery.spans
-    if not adds_up or not (delivered or show.interrupted):
-        return 1
-    return 130 if show.interrupted else 0
+    delivered = delivery.address is None or delivery.complete or delivery.spans  # Jaeger takes only spans
+    failed = not adds_up or not (delivered or show.interrupted)
+    return 1 if failed else 130 if show.interrupted else 0
 
 
 def _delivery(endpoint: str | None) -> Delivery:
