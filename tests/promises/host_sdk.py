@@ -43,9 +43,11 @@ class Keeper(SpanExporter):
 class HostSdk:
     """Providers of all three signals and the pipelines that emit with them; the processor is made of the exporter."""
 
-    def __init__(self, exporter: Keeper | None = None, processor: Callable[[Any], Any] = BatchSpanProcessor) -> None:
+    def __init__(
+        self, exporter: Keeper | None = None, processor: Callable[[Any], Any] = BatchSpanProcessor, sampler: Any = None
+    ) -> None:
         self.exporter = exporter or Keeper()
-        self.tracer_provider = TracerProvider(shutdown_on_exit=False)
+        self.tracer_provider = TracerProvider(sampler=sampler, shutdown_on_exit=False)
         self.tracer_provider.add_span_processor(processor(self.exporter))
         self._logs = InMemoryLogRecordExporter()  # type: ignore[no-untyped-call]
         self.logger_provider = LoggerProvider(shutdown_on_exit=False)

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from agenteval_otel.pipeline import EXIT_TIMEOUT_S
+from tests.backends.collector import Collector
 from tests.backends.faults import BlackHole
 from tests.promises.figures import Recorder
-from tests.promises.programs import Finished, run_program
+from tests.promises.programs import Finished, pythons, run_program
 
 MARGIN_S, REPEATS = 0.5, 4
 INTERPRETER_S = 0.5
@@ -140,3 +141,20 @@ def test_what_was_taken_is_delivered_before_the_end(
         delivered = list(pool.map(run, range(REPEATS)))
     assert delivered == [calls] * REPEATS
     promise("A6", figure=f"pending at the end: {sum(delivered)} of {calls * REPEATS} delivered")
+
+
+@pytest.mark.backend
+@pytest.mark.parametrize(("fault", "calls"), [("grpc", 1), ("http", 1), ("grpc", 200)])
+def test_what_was_taken_is_exported_before_the_end(collector: Collector, python: str, fault: str, calls: int) -> None:
+    """A program that has the SDK loaded and ends right after its first answer exports what that gave."""
+    version = next(version for version, path in pythons().items() if path == python)
+    if version.startswith("3.12."):
+        pytest.skip("early 3.12 starts no thread at exit, and the SDK's processors need one")
+    service = f"exit-{version}-{fault}-{calls}"
+    target = collector.grpc_endpoint if fault == "grpc" else collector.http_endpoint
+    source = SDK_LOADED + PROGRAM
+    finished = run_program(source, fault, "normal", target, str(calls), python=python, OTEL_SERVICE_NAME=service)
+    assert_own_end(finished, "normal")
+    assert finished.stderr == ""
+    assert len(collector.wait_for(lambda seen: seen.logs(service), timeout_s=5)) == calls
+    assert len([span for span in collector.spans(service) if span.name.startswith("evaluation")]) == calls

@@ -128,6 +128,25 @@ def test_the_circuit_opens_within_twenty_calls(kind: type[Judge], fault: str, pr
 
 
 @BOTH
+def test_it_stays_open_as_long_as_the_provider_asks(kind: type[Judge]) -> None:
+    """Nothing reaches the endpoint before `Retry-After`, once the circuit is open; then one probe does."""
+    provider, clock = Provider(_refused(429, "3600")), ManualClock()
+    breaker = CircuitBreaker(BreakerSettings(), clock=clock)
+
+    async def work(judge: Judge) -> None:
+        guarded = Guarded(judge, breaker=breaker)
+        await _ask_all(guarded, 200, at_once=1)
+        before = provider.attempts
+        for waited_s, probes in ((3_599.0, 0), (2.0, 1)):
+            clock.advance(waited_s)
+            await _ask_all(guarded, 200)
+            assert provider.attempts == before + probes
+
+    with ModelServer([provider]) as server:
+        asyncio.run(work(hosted(kind, server, breaker=None)))
+
+
+@BOTH
 def test_half_open_lets_one_probe_through(kind: type[Judge], promise: Recorder) -> None:
     """Sixty-four calls meet a circuit that is half open: one reaches the endpoint, as long as it takes to answer."""
     clock = ManualClock()

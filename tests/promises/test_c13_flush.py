@@ -90,6 +90,21 @@ def test_a_stage_that_hangs(where: str, pipeline_with: Callable[..., Pipeline], 
     promise("C13", figure=f"{where} hangs: no after {no_after_s:.2f} s")
 
 
+def test_yes_means_exported(receiver: Receiver, pipeline_with: Callable[..., Pipeline], promise: Recorder) -> None:
+    """When a flush says yes, the collector has every event and every span of what was taken before."""
+    pipeline = pipeline_with(endpoint=receiver.endpoint, protocol="http/protobuf")
+    handler = handler_of(pipeline)
+    for number in range(ANSWERS):
+        handler(f"Question {number}?")
+        if not number % 100:
+            assert pipeline.flush(30)
+            assert len(receiver.events()) == number + 1
+    assert pipeline.flush(30)
+    events, spans = len(receiver.events()), [span.name for span in receiver.spans()]
+    assert events == ANSWERS == spans.count("evaluation agent")
+    promise("C13", figure=f"yes: {events} of {ANSWERS} events and run spans were there")
+
+
 REJECTION, REMARK = ExportLogsServiceResponse(), ExportLogsServiceResponse()
 REJECTION.partial_success.rejected_log_records = 1
 REJECTION.partial_success.error_message = "no"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import threading
 from collections.abc import Iterator
@@ -85,10 +86,21 @@ CHANGES: list[Any] = [
 
 
 @pytest.mark.parametrize(("make", "change"), CHANGES)
-def test_an_answer_that_the_host_changes(waiting: Waiting, make: Any, change: Any, promise: Recorder) -> None:
+@pytest.mark.parametrize("kind", ["function", "coroutine"])
+def test_an_answer_that_the_host_changes(
+    waiting: Waiting, make: Any, change: Any, kind: str, promise: Recorder
+) -> None:
     """Every answer is evaluated as it was returned, however deep the host changes it afterwards."""
     answer = make()
-    monitor(pipeline=waiting.pipeline)(lambda prompt: answer)("asked")
+    if kind == "function":
+        monitor(pipeline=waiting.pipeline)(lambda prompt: answer)("asked")
+    else:
+
+        @monitor(pipeline=waiting.pipeline)
+        async def handler(prompt: str) -> Any:
+            return answer
+
+        asyncio.run(handler("asked"))
     change(answer)
     (value,) = waiting.judged()
     assert (value.response, state_of(value)) == (RETURNED, None)
@@ -111,11 +123,29 @@ def pieces(kind: str) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("kind", ["text", "flat", "nested"])
-def test_a_stream_whose_chunks_are_one_object(waiting: Waiting, kind: str) -> None:
+@pytest.mark.parametrize("sync", [True, False])
+def test_a_stream_whose_chunks_are_one_object(waiting: Waiting, kind: str, sync: bool) -> None:
     """Chunks are kept as they passed, however deep their maker or reader changes them."""
-    for chunk in monitor(pipeline=waiting.pipeline)(pieces)(kind):
+
+    def changed(chunk: Any) -> None:
         if kind == "flat":
             chunk["content"] = CHANGED
+
+    if sync:
+        for chunk in monitor(pipeline=waiting.pipeline)(pieces)(kind):
+            changed(chunk)
+    else:
+
+        @monitor(pipeline=waiting.pipeline)
+        async def handler(kind: str) -> Any:
+            for piece in pieces(kind):
+                yield piece
+
+        async def consume() -> None:
+            async for chunk in handler(kind):
+                changed(chunk)
+
+        asyncio.run(consume())
     (value,) = waiting.judged()
     assert (value.response, state_of(value)) == (RETURNED, None)
 

@@ -68,6 +68,21 @@ def function(client: str, url: str, monitored: Any) -> None:
     monitored(lambda question: send(client, url))("q")
 
 
+def generator(client: str, url: str, monitored: Any) -> None:
+    def handler(question: str) -> Iterator[str]:
+        yield "It says: "
+        yield send(client, url)
+
+    assert list(monitored(handler)("q"))
+
+
+def coroutine(client: str, url: str, monitored: Any) -> None:
+    async def handler(question: str) -> str:
+        return await send_async(client, url)
+
+    asyncio.run(monitored(handler)("q"))
+
+
 def async_generator(client: str, url: str, monitored: Any) -> None:
     async def handler(question: str) -> AsyncIterator[str]:
         yield "It says: "
@@ -80,7 +95,7 @@ def async_generator(client: str, url: str, monitored: Any) -> None:
 
 
 @pytest.mark.parametrize("client", ["httpx", "Anthropic", "OpenAI"])
-@pytest.mark.parametrize("shape", [function, async_generator])
+@pytest.mark.parametrize("shape", [function, generator, coroutine, async_generator])
 def test_a_clients_span_stands_below_the_agent_span(
     shape: Any, client: str, instrumented: HostSdk, promise: Recorder
 ) -> None:

@@ -275,6 +275,49 @@ def test_a_fork_inside_the_handler(end: str, providers: str, receiver: Receiver,
     promise("C17", figure="fork in the handler: its span 1 time, both answers evaluated")
 
 
+KILLED = (
+    SDK
+    + """
+    how, calls, EVERY_MS = sys.argv[2], int(sys.argv[3]), 500
+    exported, agents = threading.Condition(), [0]
+
+    class Counting(Slow):
+        def export(self, spans):
+            result = super().export(spans)
+            with exported:
+                agents[0] += sum(span.name.startswith("invoke_agent") for span in spans)
+                exported.notify_all()
+            return result
+
+    Slow = Counting
+    providers()
+    configure(evaluators=["ResponseHealth"], sample_rate=1.0)
+
+    @monitor(agent="support")
+    def answer(question):
+        return "An answer to " + question
+
+    for number in range(calls):
+        answer(str(number))
+    with exported:
+        assert exported.wait_for(lambda: agents[0] == calls, 60)
+    for number in range(calls):
+        answer(str(number))
+    os._exit(0) if how == "os._exit" else os.kill(os.getpid(), getattr(signal, how))
+"""
+)
+
+
+@pytest.mark.parametrize("how", ["os._exit", "SIGKILL", "SIGTERM"])
+def test_without_an_exit_handler_the_last_moments_are_lost(how: str, receiver: Receiver, promise: Recorder) -> None:
+    """What is older than the delay of the host's batch processor has arrived, once; of what is younger none may."""
+    finished = run_program(KILLED, receiver.endpoint, how, str(CALLS), timeout_s=90)
+    assert finished.code == (0 if how == "os._exit" else -getattr(signal, how)), finished.stderr
+    agents = len(spans_named(receiver, "invoke_agent support"))
+    promise("C17", figure=f"killed: {CALLS} of {CALLS} older ones, {agents - CALLS} of {CALLS} of the last moment")
+    assert CALLS <= agents <= 2 * CALLS
+
+
 APPLICATION = (
     SDK.replace("sys.argv[1]", "os.environ['RECEIVER']")
     + """

@@ -7,15 +7,18 @@ import itertools
 import random
 import threading
 import time
+import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 import pytest
 from opentelemetry.sdk.metrics import Counter as SdkCounter
 from opentelemetry.sdk.metrics import Histogram, MeterProvider, ObservableCounter
 from opentelemetry.sdk.metrics.export import AggregationTemporality, InMemoryMetricReader
+from opentelemetry.sdk.metrics.view import View
+from opentelemetry.sdk.trace.sampling import Decision, Sampler, SamplingResult
 
 from agenteval_otel import annotate, monitor, semconv
 from agenteval_otel.errors import EvaluationError, EvaluationSkipped
@@ -27,6 +30,7 @@ from agenteval_otel.storage import OtlpStorageProvider
 from agenteval_otel.testing import RecordedTelemetry
 from tests.promises.bench import pipeline_of
 from tests.promises.figures import Recorder, sized
+from tests.promises.host_sdk import HostSdk
 from tests.promises.programs import run_program, together
 
 SECONDS = sized(10, 300)
@@ -245,10 +249,10 @@ def is_even(evaluation_input: EvaluationInput) -> bool:
 
 
 @contextmanager
-def metered(temporality: Any = None, criteria: int = 1) -> Iterator[tuple[Pipeline, Reader]]:
+def metered(*views: View, temporality: Any = None, criteria: int = 1) -> Iterator[tuple[Pipeline, Reader]]:
     """A pipeline behind the application's meter provider, with evaluators of even numbers."""
     reader = Reader(temporality)
-    provider = MeterProvider([reader], shutdown_on_exit=False)
+    provider = MeterProvider([reader], views=views, shutdown_on_exit=False)
     evaluators = [Func.of(is_even, criterion_name=f"even_{number}") for number in range(criteria)]
     pipeline = pipeline_of(*evaluators, telemetry=OtlpStorageProvider(meter_provider=provider, signals={"metrics"}))
     try:
@@ -280,6 +284,24 @@ def test_delta_temporality(promise: Recorder) -> None:
     promise("C1", figure=f"delta temporality: {calls} calls in 5 collections add up")
 
 
+def test_views_that_drop_or_rename() -> None:
+    """A View that drops attributes merges series and loses no count; a View that renames a metric costs no other."""
+    views = (
+        View(instrument_name=semconv.METRIC_RESULTS.name, attribute_keys=set()),
+        View(instrument_name=semconv.METRIC_SCORE.name, name="renamed", attribute_keys=set()),
+        View(instrument_name="agenteval.evaluation.w*", attribute_keys={"no such attribute"}),
+    )
+    with metered(*views) as (pipeline, reader):
+        for agent in ("first", "second"):
+            handler = monitor(pipeline=pipeline, agent=agent)(lambda number: str(number))
+            for number in range(100):
+                handler(number)
+        assert pipeline.flush(30)
+        sums = reader.sums(last=True)
+    assert sums[semconv.METRIC_RESULTS.name] == sums["renamed"] == sums[semconv.METRIC_WEIGHT.name] == {None: 180}
+    assert sums[semconv.METRIC_ERRORS.name] == {"even_0": 20}
+
+
 def test_more_than_two_thousand_series(promise: Recorder) -> None:
     """Many agents, criteria and invented models: the sums add up beyond the SDK's default of 2,000 series."""
     with metered(criteria=10) as (pipeline, reader):
@@ -298,6 +320,58 @@ def test_more_than_two_thousand_series(promise: Recorder) -> None:
     assert sums[semconv.METRIC_RESULTS.name].total() == 10 * 1_000 * 0.9
     assert sums[semconv.METRIC_RESPONSES.name].total() == 1_000
     promise("C1", figure=f"{series} series of 25 agents, 10 criteria and 40 models: sums add up")
+
+
+@pytest.mark.parametrize("character", ["\u6f22", "\U0001f642", "\u05e9\u05dc", "e\u0301"])
+@pytest.mark.parametrize("size", [100, 10 * 1024 * 1024])
+def test_answers_of_any_script_and_size(character: str, size: int, telemetry: RecordedTelemetry) -> None:
+    """With content captured a short answer arrives unchanged, a long one as its beginning; the caller gets it whole."""
+    answer = character * (size // len(character.encode()))
+    is_long = Func.of(lambda evaluation_input: len(evaluation_input.response_text) > 2, criterion_name="long")
+    pipeline = pipeline_of(is_long, telemetry=telemetry.storage(content="span_and_event"))
+    assert monitor(pipeline=pipeline, agent="agent")(lambda prompt: answer)("?") is answer
+    assert pipeline.flush(30)
+    (run_span,), (event,) = telemetry.spans("evaluation "), telemetry.events()
+    assert run_span.attributes is not None
+    shown = unicodedata.normalize("NFC", str(run_span.attributes["gen_ai.full_nl_response"]))
+    assert shown.startswith(unicodedata.normalize("NFC", answer[:50]))
+    assert len(shown) <= 1_000_000
+    assert event.attributes[LABEL] == "pass"
+    pipeline.shutdown(5.0)
+
+
+class Chosen(Sampler):
+    """A sampler of the application: this decision for our spans, and everything of its own."""
+
+    def __init__(self, decision: Decision, prefixes: tuple[str, ...]) -> None:
+        self._decision, self._prefixes = decision, prefixes
+
+    def should_sample(self, parent_context: Any, trace_id: int, name: str, *args: Any, **kwargs: Any) -> SamplingResult:
+        return SamplingResult(self._decision if name.startswith(self._prefixes) else Decision.RECORD_AND_SAMPLE)
+
+    def get_description(self) -> str:
+        return "chosen"
+
+
+@pytest.mark.parametrize("prefixes", [("invoke_agent",), ("evaluation ",), ("invoke_agent", "evaluation ")])
+@pytest.mark.parametrize("decision", [Decision.DROP, Decision.RECORD_ONLY])
+def test_a_sampler_of_the_host_that_drops_our_spans(decision: Decision, prefixes: tuple[str, ...]) -> None:
+    """Spans that the host does not want are not written; every answer has its event, in its trace, and is counted."""
+    with closing(HostSdk(sampler=Chosen(decision, prefixes))) as host:
+        pipeline = host.pipeline(Func.of(is_even, criterion_name="even"))
+        handler = monitor(pipeline=pipeline, agent="agent")(lambda: "2")
+        for _ in range(50):
+            handler()
+        assert pipeline.flush(30)
+        assert pipeline.accounting.outcomes()["evaluated"] == 50
+        assert pipeline.accounting.failures == {}
+        written = {prefix: len(host.spans(prefix)) for prefix in ("invoke_agent", "evaluation ")}
+        # Below an agent span that is not sampled there is no run span either.
+        dropped = {*prefixes, *(("evaluation ",) if "invoke_agent" in prefixes else ())}
+        assert written == {prefix: 0 if prefix in dropped else 50 for prefix in written}
+        events = host.events()
+        assert len({event.trace_id for event in events if event.trace_id}) == len(events) == 50
+        assert {event.attributes[LABEL] for event in events} == {"pass"}
 
 
 LIMITED = """

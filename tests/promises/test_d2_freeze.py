@@ -20,7 +20,7 @@ PROGRAM = """
     from agenteval_otel.storage import OtlpStorageProvider
 
     async def judge(value):
-        await asyncio.sleep(0.05)
+        await (asyncio.Event().wait() if "hangs" in sys.argv else asyncio.sleep(0.05))
         return True
 
     configure(evaluators=[judge], sample_rate=1.0,
@@ -34,7 +34,7 @@ PROGRAM = """
     def invoked(number, calls):
         for call in range(calls):
             answer(f"{number}-{call}")
-        return flush(60.0)
+        return flush(0.3 if "hangs" in sys.argv else 60.0)
 
     # Between two invocations the platform freezes the process: it has no say in when that is.
     for number, calls in enumerate((int(sys.argv[2]), 1)):
@@ -78,3 +78,18 @@ def response_ids(receiver: Receiver) -> list[str]:
         pair.value.string_value
         for event in receiver.events() for pair in event.attributes if pair.key == "gen_ai.response.id"
     ]  # fmt: skip
+
+
+def test_a_process_that_is_never_thawed_has_lost_nothing(receiver: Receiver, promise: Recorder) -> None:
+    """Killed while it is frozen: what `flush()` reported as delivered is."""
+    with started_program(PROGRAM, receiver.endpoint, str(CALLS)) as process:
+        assert until_stopped(process) == ["flushed", "True", "0"]
+    assert len(set(response_ids(receiver))) == CALLS
+    promise("D2", figure=f"killed while frozen: {CALLS} of {CALLS} at the receiver")
+
+
+def test_a_flush_that_is_not_done_says_so(receiver: Receiver) -> None:
+    """With a judge that hangs `flush()` is False: the caller knows that freezing would lose what is pending."""
+    with started_program(PROGRAM, receiver.endpoint, "5", "hangs") as process:
+        assert until_stopped(process) == ["flushed", "False", "5"]
+    assert response_ids(receiver) == []
