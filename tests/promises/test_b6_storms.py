@@ -111,6 +111,16 @@ def test_a_tenth_on_top_at_most(kind: type[Judge], fault: str, promise: Recorder
 
 
 @BOTH
+def test_the_sdk_does_not_try_by_itself(kind: type[Judge]) -> None:
+    """With the judge's retries off one call is one request, whatever the provider's headers ask of the SDK."""
+    for reply, _ in FAULTS.values():
+        with ModelServer([reply]) as server:
+            judge = hosted(kind, server, max_retries=0, breaker=None, deadline_s=1.0 if reply.hangs else 60.0)
+            asyncio.run(_ask_all(judge, 3))
+            assert len(server.requests) == 3 or (reply.hangs and len(server.requests) < 3)
+
+
+@BOTH
 @pytest.mark.parametrize("fault", FAULTS)
 def test_the_circuit_opens_within_twenty_calls(kind: type[Judge], fault: str, promise: Recorder) -> None:
     """Of a thousand calls one after another twenty reach the endpoint at most, the rest is refused at once."""
