@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -119,13 +120,14 @@ class Answering:
 
 
 @contextmanager
-def answering(status: int) -> Iterator[Answering]:
-    """An endpoint that refuses or takes everything, until the block ends."""
+def answering(status: int, *, delay_s: float = 0.0) -> Iterator[Answering]:
+    """An endpoint that refuses or takes everything, each after the delay, until the block ends."""
     made = Answering(status)
 
     class Handler(PostHandler):
         def do_POST(self) -> None:
             self.body()
+            time.sleep(delay_s)
             status = made.status
             self.answer(status)
             made.taken[status] = made.taken.get(status, 0) + 1

@@ -1,4 +1,4 @@
-"""Metrics that an application sends to Prometheus itself, over OTLP, and the queries of the shipped README."""
+"""An application's metrics, scraped from the shipped Collector or sent to Prometheus, and the README's queries."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ from agenteval_otel.semconv import Instrument
 
 from .collector import Collector
 from .fixtures import running
-from .programs import finish, started
+from .jaeger import Jaeger
+from .programs import finish, started, wait_for_what_was_sent
 from .prometheus import Prometheus, prometheus_names, scraping
 from .sdk import SHIPPED
+from .test_shipped_collector import LIMIT_S, shipped_to
 
 pytestmark = [pytest.mark.backend, pytest.mark.live]
 
@@ -30,21 +32,46 @@ NAME, LABEL, OUTCOME = "gen_ai_evaluation_name", "gen_ai_evaluation_score_label"
 OUR_PREFIXES = ("gen_ai_", "agenteval_", "error_")
 
 
+@pytest.fixture(scope="module", params=["scraped", "direct"])
+def way(request: pytest.FixtureRequest) -> str:
+    """How the metrics come to Prometheus: from the Collector, or from the application itself over OTLP."""
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def shipped(
+    way: str, collector_binary: Path, jaeger: Jaeger, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Collector]:
+    """The shipped Collector, of each way its own: traces go to Jaeger, and to a file where they are read."""
+    made = shipped_to(
+        collector_binary, tmp_path_factory.mktemp(way), COLLECTOR_TRACES_ENDPOINT=jaeger.otlp_endpoint,
+        COLLECTOR_TRACES_TO="[file, otlp_grpc/jaeger]", COLLECTOR_LOGS_TO="[debug]",
+    )  # fmt: skip
+    with running(made) as collector:
+        yield collector
+
+
 @pytest.fixture(scope="module")
 def prometheus(
-    collector: Collector, prometheus_binary: Path, tmp_path_factory: pytest.TempPathFactory
+    way: str, shipped: Collector, prometheus_binary: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Prometheus]:
-    """The shipped Prometheus, with nothing to scrape, when the shop has ended; its spans and events are elsewhere."""
-    shipped = SHIPPED.parent / "prometheus" / "prometheus.yml"
-    config = scraping(shipped, port=collector.ports.prometheus, every_s=1) | {"scrape_configs": []}
-    with running(Prometheus(prometheus_binary, tmp_path_factory.mktemp("direct"), config=config)) as made:
+    """The shipped Prometheus when the shop has ended; with nothing to scrape where the shop sends metrics itself."""
+    config = scraping(SHIPPED.parent / "prometheus" / "prometheus.yml", port=shipped.ports.prometheus, every_s=1)
+    if way == "direct":
+        config["scrape_configs"] = []
+    with running(Prometheus(prometheus_binary, tmp_path_factory.mktemp(way), config=config)) as made:
+        own = {
+            "OTEL_EXPORTER_OTLP_METRICS_PROTOCOL": "http/protobuf",
+            "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": made.otlp_metrics_endpoint,
+        }
         shop = started(
             "-m", "tests.backends.applications", "shop", OTEL_SERVICE_NAME=SHOP,
-            OTEL_EXPORTER_OTLP_ENDPOINT=collector.grpc_endpoint, OTEL_EXPORTER_OTLP_METRICS_PROTOCOL="http/protobuf",
-            OTEL_EXPORTER_OTLP_METRICS_ENDPOINT=made.otlp_metrics_endpoint,
+            OTEL_EXPORTER_OTLP_ENDPOINT=shipped.grpc_endpoint, **(own if way == "direct" else {}),
         )  # fmt: skip
         finish(shop)
-        made.wait_for(lambda seen: seen.query(f'agenteval_responses_total{{job="{SHOP}"}}'), 30.0)
+        if way == "scraped":
+            wait_for_what_was_sent(shipped, made)
+        made.wait_for(lambda seen: seen.query(f'agenteval_responses_total{{job="{SHOP}"}}'), LIMIT_S)
         yield made
 
 
@@ -63,16 +90,30 @@ def test_every_metric_arrives_under_its_prometheus_name(prometheus: Prometheus, 
         assert all(sample.labels["instance"] for sample in series), "service.instance.id tells the processes apart"
 
 
-def test_outcomes_and_labels_add_up(prometheus: Prometheus, collector: Collector) -> None:
-    """The outcomes are the calls, each with its run span; a criterion's passes and failures are its scores."""
+def test_every_call_is_counted(prometheus: Prometheus, shipped: Collector) -> None:
+    """The outcomes are the calls, each with its run span."""
     outcomes = prometheus.query(f'sum by ({OUTCOME}) (agenteval_responses_total{{job="{SHOP}"}})')
     assert {sample.labels[OUTCOME]: sample.value for sample in outcomes if sample.value} == {"evaluated": CALLS}
-    assert collector.wait_for(lambda seen: sum(span.name == "evaluation shop" for span in seen.spans(SHOP)) == CALLS)
-    labels = f'agenteval_evaluation_results_total{{job="{SHOP}",{LABEL}=~"pass|fail"}}'
-    judged = {sample.labels[NAME]: sample.value for sample in prometheus.query(f"sum by ({NAME}) ({labels})")}
-    scores = prometheus.query(f'sum by ({NAME}) (gen_ai_evaluation_score_count{{job="{SHOP}"}})')
-    assert judged == {sample.labels[NAME]: sample.value for sample in scores}
-    assert len(judged) >= 3
+    assert shipped.wait_for(lambda seen: sum(span.name == "evaluation shop" for span in seen.spans(SHOP)) == CALLS)
+
+
+def test_pass_and_fail_add_up(prometheus: Prometheus) -> None:
+    """Both labels of a judged criterion are there from the start, and together they are its scores."""
+    results = prometheus.query(f'agenteval_evaluation_results_total{{job="{SHOP}",{LABEL}=~"pass|fail"}}')
+    judged = {(sample.labels[NAME], sample.labels[LABEL]): sample.value for sample in results}
+    scores = prometheus.query(f'gen_ai_evaluation_score_count{{job="{SHOP}"}}')
+    scored = {sample.labels[NAME]: sample.value for sample in scores}
+    criteria = {name for name, _ in judged}
+    assert len(criteria) >= 3
+    assert {name: judged[name, "pass"] + judged[name, "fail"] for name in criteria} == scored
+    assert any(value for (_, label), value in judged.items() if label == "fail")
+
+
+def test_series_of_a_criterion_stay_few(prometheus: Prometheus) -> None:
+    """All series of one criterion and process together are fewer than 40."""
+    counted = prometheus.query(f'count by ({NAME}, instance) ({{job="{SHOP}",{NAME}!=""}})')
+    assert counted
+    assert max(sample.value for sample in counted) < 40
 
 
 def test_the_queries_of_the_readme_answer(prometheus: Prometheus) -> None:
@@ -95,3 +136,14 @@ def test_the_interval_of_the_readme_is_right(prometheus: Prometheus) -> None:
     )
     assert means["is_polite"] == pytest.approx(share)
     assert halves["is_polite"] == pytest.approx(1.96 * math.sqrt(share * (1 - share) / sum(by_label.values())))
+
+
+@pytest.mark.parametrize("way", ["direct"], indirect=True, scope="module")
+def test_an_exemplar_leads_to_the_trace(prometheus: Prometheus, jaeger: Jaeger) -> None:
+    """The traces that the exemplars of scores name are in Jaeger, with the run span; scraped: test_seen_and_woken."""
+    result = prometheus.exemplars(f'gen_ai_evaluation_score_bucket{{job="{SHOP}"}}')
+    assert result
+    for labels, exemplar in result:
+        assert labels[NAME]
+        trace = jaeger.wait_for(lambda seen, of=exemplar.trace_id: seen.trace(of), LIMIT_S)  # type: ignore[misc]
+        assert "evaluation shop" in {span.name for span in trace.spans}

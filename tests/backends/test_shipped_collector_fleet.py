@@ -180,3 +180,26 @@ def test_a_fleet_keeps_traces_whole_and_series_apart(
 def at_gateways(gateways: list[Collector], service: str) -> int:
     """At how many gateways the service's scores can be scraped."""
     return sum(f'service_name="{service}"' in gateway.scrape() for gateway in gateways)
+
+
+def test_what_no_gateway_takes_waits_on_disk(
+    collector_binary: Path, quick: Path, jaeger: Jaeger, tmp_path: Path
+) -> None:
+    """The gateway is away and the agent is restarted: the trace comes when the gateway is there."""
+    gateway = shipped_to(
+        collector_binary, tmp_path / "gateway", config=quick / "gateway.yaml",
+        COLLECTOR_TRACES_ENDPOINT=jaeger.otlp_endpoint, COLLECTOR_LOGS_TO="[debug]",
+    )  # fmt: skip
+    agent = shipped_to(
+        collector_binary, tmp_path / "agent", config=quick / "gateway-agent.yaml",
+        COLLECTOR_GATEWAYS=f"[{gateway.grpc_endpoint.removeprefix('http://')}]",
+    )  # fmt: skip
+    with running(agent):
+        with sdk_to(agent, service="waiting") as sdk:
+            request = send_span(sdk, "request", EVALUATION)
+        log = tmp_path / "agent" / "collector.log"
+        agent.wait_for(lambda _: "Will retry" in log.read_text(), LIMIT_S)
+        agent.stop()
+        agent.start()
+        with running(gateway):
+            assert jaeger.wait_for(lambda seen: stored(seen, request), LIMIT_S)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
@@ -62,6 +62,23 @@ def test_traces_and_events_outlive_a_restart_of_the_collector(
     assert event.labels["trace_id"] == sent.trace_id
 
 
+def test_a_jaeger_that_is_restarted_misses_nothing(collector_binary: Path, jaeger_binary: Path, tmp_path: Path) -> None:
+    """What is sent before and while Jaeger is away is in one or the other of its lives."""
+    (tmp_path / "jaeger").mkdir()
+    jaeger = Jaeger(jaeger_binary, tmp_path / "jaeger")
+    collector = shipped_to(
+        collector_binary, tmp_path / "collector",
+        COLLECTOR_TRACES_ENDPOINT=jaeger.otlp_endpoint, COLLECTOR_LOGS_TO="[debug]",
+    )  # fmt: skip
+    with running(collector), running(jaeger):
+        before = send(collector, "before")
+        assert jaeger.wait_for(lambda seen: seen.trace(before.trace_id), LIMIT_S)
+        jaeger.stop()
+        between = send(collector, "between")
+        jaeger.start()
+        assert jaeger.wait_for(lambda seen: seen.trace(between.trace_id), LIMIT_S)
+
+
 @pytest.mark.parametrize("status", [429, 503, 400, 413])
 def test_what_a_backend_refuses(collector_binary: Path, jaeger: Jaeger, tmp_path: Path, status: int) -> None:
     """For now: tried until it is taken; for good: tried once and said in the log. What comes after it is delivered."""
@@ -80,6 +97,20 @@ def test_what_a_backend_refuses(collector_binary: Path, jaeger: Jaeger, tmp_path
     assert backend.taken[200] == 1
 
 
+def test_a_slow_backend_delays_nobody_else(collector_binary: Path, jaeger: Jaeger, tmp_path: Path) -> None:
+    """Events that take seconds each: spans and metrics are where they belong before the last event is taken."""
+    with (
+        answering(200, delay_s=3.0) as backend,
+        with_logs_to(backend.endpoint, collector_binary, jaeger, tmp_path) as collector,
+    ):
+        for number in range(3):
+            sent = send(collector, f"slow-{number}")
+            assert jaeger.wait_for(lambda seen, of=sent: seen.trace(of.trace_id), LIMIT_S)  # type: ignore[misc]
+        collector.wait_for(lambda seen: "slow-2" in seen.scrape(), LIMIT_S)
+        assert backend.taken.get(200, 0) < 3
+        collector.wait_for(lambda _: backend.taken.get(200) == 3, LIMIT_S)
+
+
 def test_a_backend_that_never_answers_delays_nobody_else(
     collector_binary: Path, jaeger: Jaeger, tmp_path: Path
 ) -> None:
@@ -89,3 +120,21 @@ def test_a_backend_that_never_answers_delays_nobody_else(
         assert hole.wait_for_connection(LIMIT_S)
         assert jaeger.wait_for(lambda seen: seen.trace(sent.trace_id), LIMIT_S)
         collector.wait_for(lambda seen: "half-open" in seen.scrape(), LIMIT_S)
+
+
+@pytest.mark.parametrize("second", ["there", "away"])
+def test_both_backends_for_traces_have_them(
+    collector_binary: Path, jaeger: Jaeger, jaeger_binary: Path, tmp_path: Path, second: str
+) -> None:
+    """What goes to Tempo is the same OTLP: a second Jaeger in its place has the trace too; it may be away."""
+    (tmp_path / "second").mkdir()
+    tempo = Jaeger(jaeger_binary, tmp_path / "second")
+    collector = shipped_to(
+        collector_binary, tmp_path / "collector",
+        COLLECTOR_TRACES_TO="[otlp_grpc/jaeger, otlp_grpc/tempo]", COLLECTOR_LOGS_TO="[debug]",
+        COLLECTOR_TRACES_ENDPOINT=jaeger.otlp_endpoint, COLLECTOR_TEMPO_ENDPOINT=tempo.otlp_endpoint,
+    )  # fmt: skip
+    with running(tempo) if second == "there" else nullcontext(), running(collector):
+        sent = send(collector, f"twice-{second}")
+        assert jaeger.wait_for(lambda seen: seen.trace(sent.trace_id), LIMIT_S)
+        assert second == "away" or tempo.wait_for(lambda seen: seen.trace(sent.trace_id), LIMIT_S)
