@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from agenteval_otel import semconv as names
 from agenteval_otel.provisioning import promql
 from agenteval_otel.provisioning.promql import AGENT, CRITERION, LABEL
+from agenteval_otel.scoring import intervals
 from agenteval_otel.scoring.intervals import WeightedSums
 
 from .plans import HOSTILE, criterion, promtool
@@ -107,9 +108,9 @@ def measured() -> list[dict[str, str]]:
 
 def expectations() -> dict[str, dict[str, float]]:
     """What each expression should give, by job."""
-    estimates = {job: sums_of(*verdicts).estimate(z=1.96) for job, verdicts in WEIGHED.items()}
+    estimates = {job: sums_of(*verdicts).estimate() for job, verdicts in WEIGHED.items()}
     for job, (passed, failed) in UNWEIGHED.items():
-        estimates[job] = sums_of([1.0] * passed, [1.0] * failed).estimate(z=1.96)
+        estimates[job] = sums_of([1.0] * passed, [1.0] * failed).estimate()
     there = {job: estimate for job, estimate in estimates.items() if estimate is not None}
     assert "nothing" not in there
     matchers = promql.one_of(CRITERION, (HOSTILE,))
@@ -147,8 +148,11 @@ def checked(expression: str, expected: dict[str, float]) -> list[dict[str, Any]]
 
 
 @pytest.mark.backend
-def test_prometheus_computes_what_intervals_computes(promtool_binary: Path, tmp_path: Path) -> None:
+def test_prometheus_computes_what_intervals_computes(
+    promtool_binary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Rates, means and both ends of the intervals, weighted and plain; of no traffic no rate at all."""
+    monkeypatch.setattr(intervals, "_Z", 1.96)  # as in the expressions, which people read
     requested = [item for expression, expected in expectations().items() for item in checked(expression, expected)]
     tests = [{"interval": "1m", "input_series": measured(), "promql_expr_test": requested}]
     tree = {"rule_files": [], "evaluation_interval": "1m", "tests": tests}
