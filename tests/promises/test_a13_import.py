@@ -114,7 +114,8 @@ PROGRAM = """
     after_import = state()
     if step == "called":
         assert answer("q") == "an answer"
-        assert asyncio.Runner(loop_factory=asyncio.new_event_loop).run(later("q")) == "an answer"
+        with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
+            assert runner.run(later("q")) == "an answer"
         assert flush(20)
     after = state()
     forbidden = [name for name in sys.modules for word in FORBIDDEN_HERE if name == word or name.startswith(word + ".")]
