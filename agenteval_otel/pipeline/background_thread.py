@@ -149,6 +149,8 @@ class BackgroundThread(EvaluationThread):
         finally:
             self._loop = None
             _end_tasks(loop)
+            with contextlib.suppress(BaseException):  # closes the connections of hosted models
+                loop.run_until_complete(asyncio.wait_for(loop.shutdown_asyncgens(), _END_S))
             loop.close()
 
     def _serve_until_closed(self, loop: asyncio.AbstractEventLoop) -> None:

@@ -13,10 +13,15 @@ from typing import Any
 
 import pytest
 
+from agenteval_otel import monitor
 from agenteval_otel.errors import ConfigurationError
+from agenteval_otel.evaluators import LLMJudge
+from agenteval_otel.http_client.client import _OPEN
 from agenteval_otel.judges import AnthropicJudge, Judge, JudgeRequest, OpenAICompatibleJudge
 from agenteval_otel.judges.adapter import as_judge
 from agenteval_otel.judges.answers import constrained_form
+from agenteval_otel.pipeline import Pipeline
+from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.testing import ModelReply, ModelServer
 from tests.judges.asking import CANARY, FORM, GOOD, QUESTION, ask, hosted
 
@@ -245,3 +250,19 @@ def test_extra_body_cannot_name_another_model(kind: type[Judge]) -> None:
     """Prices go by `model`."""
     with pytest.raises(ConfigurationError, match="extra_body"):
         kind.load({"model": "cheap", "base_url": "http://127.0.0.1", "extra_body": {"model": "dear"}})
+
+
+@BOTH
+def test_a_pipeline_that_ends_closes_its_judges_connections(kind: type[Judge]) -> None:
+    """The background thread's loop finishes what closes them, before it is closed itself."""
+    with ModelServer(['{"score": 1}']) as server:
+        judge = hosted(kind, server)
+        pipeline = Pipeline(
+            evaluators=[LLMJudge(judge=judge, description="Is it polite?")], sampler=RatioSampler(ratio=1.0)
+        )
+        monitor(pipeline=pipeline)(str.upper)("text")
+        assert pipeline.flush(20.0)
+        assert [client.loop for client in _OPEN if not client.loop.is_closed()]
+        assert pipeline.shutdown(10.0)
+        assert len(server.requests) == 1
+    assert not [client for client in _OPEN if client.loop.is_closed()]
