@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -120,14 +119,15 @@ class Answering:
 
 
 @contextmanager
-def answering(status: int, *, delay_s: float = 0.0) -> Iterator[Answering]:
-    """An endpoint that refuses or takes everything, each after the delay, until the block ends."""
+def answering(status: int, *, after: threading.Event | None = None) -> Iterator[Answering]:
+    """An endpoint that refuses or takes everything, once the event is set where there is one, until the block ends."""
     made = Answering(status)
 
     class Handler(PostHandler):
         def do_POST(self) -> None:
             self.body()
-            time.sleep(delay_s)
+            if after is not None:
+                after.wait(120.0)
             status = made.status
             self.answer(status)
             made.taken[status] = made.taken.get(status, 0) + 1
