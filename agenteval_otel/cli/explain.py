@@ -283,9 +283,12 @@ def _fetched(address: str) -> bytes:
 
 def _of_json(text: str) -> Counts:
     try:
-        value = json.loads(text.replace("'", '"'))  # also a dictionary as Python prints it
+        value = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise _wrong(f"not JSON: {error}") from None
+        try:
+            value = json.loads(text.replace("'", '"'))  # a dictionary as Python prints it
+        except (ValueError, RecursionError):
+            raise _wrong(f"not JSON: {error}") from None
     if not isinstance(value, dict):
         raise _wrong(f"expected a mapping of outcomes, found {type(value).__name__}")
     sections = {"outcomes": names.OUTCOMES, "failures": None, "results": ("scored", "skipped", "failed")}

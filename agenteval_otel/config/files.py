@@ -158,8 +158,9 @@ def _text_of(file: Path) -> str:
     try:
         with file.open("rb") as opened:
             content = opened.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise ConfigurationError(f"cannot be read: {error.strerror or error}", path=str(file)) from None
+    except (OSError, ValueError) as error:  # the latter for a NUL in the path
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigurationError(f"cannot be read: {reason}", path=str(file)) from None
     if len(content) > MAX_BYTES:
         raise ConfigurationError(f"too large, at most {MAX_BYTES} bytes are read", path=str(file))
     try:

@@ -96,7 +96,7 @@ def load_settings(
         tree, ignored = _in_our_form(tree)
         warnings += [f"{name} of an AgentDock document goes into the results of `evaluate` only" for name in ignored]
     profiles = _profiles_of(tree)
-    tree = _with_profile(tree, profiles, chosen)
+    tree = _with_profile(tree, profiles, chosen, None if source is None else os.path.basename(source))
     try:
         overrides, variables, unknown = _read_variables(environment, tree)
     except ConfigurationError as error:
@@ -163,7 +163,7 @@ def _profiles_of(tree: Tree) -> dict[str, Any]:
     return profiles
 
 
-def _with_profile(tree: Tree, profiles: Mapping[str, Any], chosen: str | None) -> Tree:
+def _with_profile(tree: Tree, profiles: Mapping[str, Any], chosen: str | None, file: str | None) -> Tree:
     """The tree with the profile on top, without what is not a setting: profiles, and a schema for editors."""
     base = tree._replace(values={key: tree.values[key] for key in tree.values if key not in ("profiles", "$schema")})
     if chosen is None:
@@ -171,7 +171,7 @@ def _with_profile(tree: Tree, profiles: Mapping[str, Any], chosen: str | None) -
     path = f"profiles.{chosen}"
     if chosen not in profiles:
         message = f"no profile {chosen!r}{known_choices(chosen, sorted(profiles))}"
-        raise located(ConfigurationError(message, path="profiles"), tree)
+        raise SettingsError([Problem(tree.origin_of("profiles") or file, "profiles", message)])
     if "profiles" in profiles[chosen]:
         raise located(ConfigurationError("a profile holds no profiles", path=f"{path}.profiles"), tree)
     return merge(base, Tree(profiles[chosen], tree.origins_below(path, "")))
@@ -192,7 +192,8 @@ def _read_variables(environment: Mapping[str, str], base: Tree) -> tuple[Tree, l
             continue
         keys = name[len(_PREFIX) :].lower().split("__")
         if not _is_setting(keys):
-            nested = [f"{first}__{field}" for first in Settings.model_fields for field in _fields_below(first)]
+            sections = [first for first in Settings.model_fields if first != "agents"]  # of one agent, by its name
+            nested = [f"{first}__{field}" for first in sections for field in _fields_below(first)]
             known = [_PREFIX + setting.upper() for setting in [*Settings.model_fields, *nested]]
             warnings.append(f"{name} names no setting{suggestion(name, [*known, _SETTINGS, _PROFILE])}")
             continue

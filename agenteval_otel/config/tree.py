@@ -10,7 +10,7 @@ MAX_DEPTH = 32
 MAX_VALUES = 10_000
 EXCLUSIVE = {"sample_rate": "sampler", "sampler": "sample_rate"}
 """Setting one removes the other from the layer below."""
-_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_CAMEL = re.compile(r"(?<=[a-z0-9])[A-Z]")
 _LAST_PART = re.compile(r"(?:^|\.|\[)[^.\[]*\Z")
 
 
@@ -30,7 +30,7 @@ class Tree(NamedTuple):
         start = place_of(path)
         rests = {place[len(start) :]: origin for place, origin in self.origins.items() if place.startswith(start)}
         return {
-            f"{new_path}{rest}".removeprefix("."): origin
+            f"{place_of(new_path)}{rest}".removeprefix("."): origin
             for rest, origin in rests.items() if rest[:1] in ("", ".", "[")
         }  # fmt: skip
 
@@ -57,8 +57,8 @@ class EnvironmentText(str):
 
 
 def place_of(path: str) -> str:
-    """A path in the form that camelCase and snake_case share."""
-    return _CAMEL.sub("_", path).lower()
+    """A path in the form that camelCase and snake_case share; names that differ in their first letter stay apart."""
+    return _CAMEL.sub(lambda hump: f"_{hump[0].lower()}", path)
 
 
 def path_of(path: str, key: str | int) -> str:

@@ -214,7 +214,7 @@ class Run:
 
     def taken_over(self, blamed: Evaluator | None, error: EvaluationError, done: Callable[[RunOutcome], None]) -> Run:
         """The same run for another thread: what has finished is kept, `blamed` has failed, the rest begins anew."""
-        self.superseded = True
+        self.cancel()  # or what it started elsewhere would count as waiting for good
         other = Run(
             self.runner, self.evaluation_input, done, self._randomness, self._probability, self._upstream,
             self._skip_models,
@@ -229,6 +229,8 @@ class Run:
     # --- beginning and ending ---------------------------------------------------------------------------------------
 
     def _begin(self, index: int) -> None:
+        if self.superseded:  # by a run that begins it too
+            return
         step = self._due[index]
         evaluator, executor = step.evaluator, self.runner.executor
         started_ns, tick = time_ns(), perf_counter_ns()

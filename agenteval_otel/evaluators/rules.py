@@ -78,7 +78,7 @@ class RulesEvaluator(Evaluator):
             return skipped_of(self, criterion.name, str(skipped))
         except EvaluationError as error:
             failure = failure_of(self, criterion.name, str(error), error_type=error.error_type)
-        except Exception as error:  # of a user's function or check: a run error
+        except Exception as error:  # of a user's function: a run error
             failure = failure_of(self, criterion.name, message_of(error), error_type=type(error).__name__)
             failure = copy_with(failure, {"raised": True})
         return copy_with(failure, {"filler": self.filler(criterion)})
@@ -172,7 +172,12 @@ class RuleBased(RulesEvaluator, type="RuleBased"):
         return load_each(_load_rule, value, path="rules")
 
     def score_rule(self, rule: RuleCheck, subject: EvaluationInput, criterion: EvaluationCriteria) -> Score:
-        failure = rule.check_input(subject)
+        try:
+            failure = rule.check_input(subject)
+        except (EvaluationError, EvaluationSkipped):
+            raise
+        except Exception as error:  # of a user's check, or of a mapping in the input: this rule's failure, no run error
+            raise EvaluationError(message_of(error), error_type=type(error).__name__) from None
         outcome = "passed" if failure is None else f"failed ({failure.detail})" if failure.detail else "failed"
         return Score(
             value=_value_on(criterion, passed=failure is None),

@@ -94,6 +94,8 @@ class Deliveries:
             self._scheduled = True
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self._deliver, context=contextvars.Context())
+        if self._loop.is_closed():  # of a thread that was replaced: they are not taken
+            self._finished.clear()
 
     def _deliver(self) -> None:
         self._scheduled = False  # first: a `put` from here on schedules the next delivery

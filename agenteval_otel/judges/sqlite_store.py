@@ -90,7 +90,7 @@ class SqliteStore:
             if isinstance(error, TimeoutError):
                 self._unusable(error)
             if not future.cancel() and undo is not None:
-                self.write(undo)
+                future.add_done_callback(lambda _: self.write(undo))  # not before the work itself
             raise
 
     def write(self, work: Work) -> None:
@@ -112,24 +112,30 @@ class SqliteStore:
         log.warning(self._event, part=str(self.path), error=type(error).__name__)
 
     def _transaction(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        with self._working:
-            unwritten = self._unwritten[:]
-            try:
-                if self._is_lost:
-                    raise OSError(f"{self.path}: was being written while this process was forked")
-                if self._connection is None:
-                    self._connection = self._connect()
-                self._connection.execute("BEGIN IMMEDIATE")
-                for write in unwritten:
-                    write(self._connection)
-                result = work(self._connection)
-                self._connection.execute("COMMIT")
-            except Exception as error:
-                self._drop()  # rolls back; the next work connects anew, since the file may have been removed
-                self._unusable(error)
-                raise
-            del self._unwritten[: len(unwritten)]
-            return result
+        try:
+            with self._working:
+                return self._committed(work)
+        except Exception as error:
+            self._unusable(error)  # without the lock, for which a fork waits: a handler of the log line may take long
+            raise
+
+    def _committed(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        unwritten = self._unwritten[:]
+        try:
+            if self._is_lost:
+                raise OSError(f"{self.path}: was being written while this process was forked")
+            if self._connection is None:
+                self._connection = self._connect()
+            self._connection.execute("BEGIN IMMEDIATE")
+            for write in unwritten:
+                write(self._connection)
+            result = work(self._connection)
+            self._connection.execute("COMMIT")
+        except BaseException:
+            self._drop()  # rolls back; the next work connects anew, since the file may have been removed
+            raise
+        del self._unwritten[: len(unwritten)]
+        return result
 
     def _connect(self) -> sqlite3.Connection:
         import sqlite3  # only where settings name a file

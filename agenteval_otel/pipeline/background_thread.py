@@ -149,8 +149,10 @@ class BackgroundThread(EvaluationThread):
         finally:
             self._loop = None
             _end_tasks(loop)
+            loop.set_exception_handler(lambda *_: None)  # what a generator raises may quote the conversation
             with contextlib.suppress(BaseException):  # closes the connections of hosted models
-                loop.run_until_complete(asyncio.wait_for(loop.shutdown_asyncgens(), _END_S))
+                loop.run_until_complete(asyncio.wait([loop.create_task(loop.shutdown_asyncgens())], timeout=_END_S))
+            _end_tasks(loop)  # a generator that does not end
             loop.close()
 
     def _serve_until_closed(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -233,6 +235,7 @@ class BackgroundThread(EvaluationThread):
         except BaseException:  # also SystemExit: an evaluation never ends the thread
             if self.superseded:
                 self._pool.take_back(list(self._present.values()))
+                self._present.clear()  # the pool keeps a thread that it has replaced
                 return
         for call in calls:
             self._done(call, PIPELINE_FAILED)  # those that `process` has lost

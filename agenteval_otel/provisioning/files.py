@@ -85,11 +85,11 @@ def _replace(path: Path, text: str) -> None:
     scratch = path.with_name(f".{path.name}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        scratch.write_text(text, encoding="utf-8", newline="\n")
         try:
+            scratch.write_text(text, encoding="utf-8", newline="\n")
             scratch.replace(path)
-        except OSError:
-            scratch.unlink()
+        except BaseException:
+            scratch.unlink(missing_ok=True)
             raise
     except OSError as error:
         raise ConfigurationError(f"cannot be written: {error.strerror}", path=str(path)) from error

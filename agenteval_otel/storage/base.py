@@ -71,7 +71,8 @@ class FanOutStorage:
 
     def close_within(self, timeout_s: float) -> None:
         """`close` on another thread, waiting at most so long: for code without an event loop, or inside one."""
-        if self.providers:
+        kept = EvaluationStorageProvider.close  # does nothing
+        if any(getattr(type(provider), "close", kept) is not kept for provider in self.providers):
             worker = Worker("agenteval-close", max_waiting=1)
             worker.submit(self._close_here)  # refused at the interpreter's exit, which closes everything
             worker.close(timeout_s)

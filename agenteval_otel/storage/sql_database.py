@@ -106,9 +106,10 @@ def connect_writer(target: Target, *, durable: bool) -> sa.Connection:
     connection = engine.connect()
     try:
         with connection.begin():
-            if target.path is None:  # several processes may create them at once
-                connection.execute(sa.text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _CREATE_LOCK})
-            _METADATA.create_all(connection)
+            if not all(map(sa.inspect(connection).has_table, _METADATA.tables)):
+                if target.path is None:  # several processes may create them at once
+                    connection.execute(sa.text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _CREATE_LOCK})
+                _METADATA.create_all(connection)
             if not _has_version(connection):
                 connection.execute(_SCHEMA.insert().values(version=VERSION))
     except BaseException:

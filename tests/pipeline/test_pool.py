@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 import time
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import pytest
 
 from agenteval_otel import monitor
-from agenteval_otel.evaluators import ResponseHealth
+from agenteval_otel.evaluators import Func, ResponseHealth
+from agenteval_otel.models import EvaluationInput
 from agenteval_otel.pipeline import Pipeline, PoolDispatcher, process_each
 from agenteval_otel.pipeline.background_thread import BackgroundThread
 from agenteval_otel.sampling import RatioSampler
@@ -325,3 +328,93 @@ def test_a_thread_that_ended_with_its_pool_is_not_replaced(
     monitor(pipeline=pipeline)(str.upper)("text")
     assert pipeline.shutdown(10.0)
     assert "background_thread_replaced" not in caplog.text
+
+
+def test_what_a_replaced_thread_had_started_is_not_waited_for() -> None:
+    """Else load shedding would see work for ever that is not there; and each evaluator ran once for each answer."""
+    blocks, calls = [False], 8
+
+    def capture(arguments: Mapping[str, Any], answer: Any) -> dict[str, Any]:
+        if blocks[0]:
+            blocks[0] = False
+            time.sleep(1.1)
+        return {}
+
+    def slow(evaluation_input: EvaluationInput) -> bool:
+        time.sleep(0.3)
+        return True
+
+    pipeline = Pipeline(
+        evaluators=[Func(criterion_name="slow", function=slow, execution="thread")], sampler=RatioSampler(ratio=1.0)
+    )
+    handler = monitor(pipeline=pipeline, capture=capture)(str.upper)
+    for _ in range(calls):
+        handler("text")
+    time.sleep(0.2)  # they are under way
+    blocks[0] = True
+    handler("text")
+    assert pipeline.flush(30.0)
+    assert eventually(lambda: pipeline.executor.waiting()["thread"].waiting == 0)
+    assert pipeline.accounting.outcomes()["evaluated"] >= calls
+    assert pipeline.shutdown(10.0)
+
+
+def test_a_run_that_was_taken_over_starts_nothing_more() -> None:
+    """An inline evaluator blocks the thread; the evaluator after it runs once, for the run that took over."""
+    started: list[str] = []
+
+    def blocks(evaluation_input: EvaluationInput) -> bool:
+        started.append("blocks")
+        if len(started) == 1:
+            time.sleep(1.2)
+        return True
+
+    def counts(evaluation_input: EvaluationInput) -> bool:
+        started.append("counts")
+        return True
+
+    pipeline = Pipeline(
+        evaluators=[
+            Func(criterion_name="blocks", function=blocks, execution="inline"),
+            Func(criterion_name="counts", function=counts, execution="thread"),
+        ],
+        sampler=RatioSampler(ratio=1.0),
+    )
+    monitor(pipeline=pipeline)(str.upper)("text")
+    assert pipeline.flush(10.0)
+    time.sleep(0.8)  # the blocked thread has come back
+    assert started.count("counts") == 1
+    assert pipeline.shutdown(10.0)
+
+
+@pytest.mark.parametrize("ending", ["raises", "hangs"])
+def test_a_generator_that_an_evaluator_left_open_ends_in_silence(
+    ending: str, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """What it raises may quote the conversation; and it holds up neither `shutdown` nor the end of the thread."""
+    kept = []
+
+    @contextlib.asynccontextmanager
+    async def session() -> AsyncIterator[None]:
+        try:
+            yield
+        finally:
+            if ending == "raises":
+                raise RuntimeError("my card is 4111")
+            for _ in range(5):
+                with contextlib.suppress(asyncio.CancelledError):
+                    await asyncio.sleep(0.5)
+
+    async def evaluate(evaluation_input: EvaluationInput) -> bool:
+        kept.append(session())
+        await kept[-1].__aenter__()
+        return True
+
+    pipeline = Pipeline(evaluators=[Func(criterion_name="session", function=evaluate)], sampler=RatioSampler(ratio=1.0))
+    monitor(pipeline=pipeline)(str.upper)("text")
+    assert pipeline.flush(10.0)
+    (thread,) = [thread for thread in threading.enumerate() if thread.name == "agenteval-background"]
+    pipeline.shutdown(0.2)
+    thread.join(10.0)
+    assert not thread.is_alive()
+    assert "4111" not in capfd.readouterr().err + caplog.text

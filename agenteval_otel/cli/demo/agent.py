@@ -156,9 +156,9 @@ def _turns_of(record: dict[str, Any], name: str) -> Iterator[Turn]:
 
 def _split(raw: list[dict[str, Any]], conversation: str) -> Iterator[Turn]:
     """Split a conversation before each message of the user that follows the assistant."""
-    try:
-        messages = _MESSAGES.validate_python(raw)
-    except ValidationError:
+    try:  # only what is read here: elsewhere ids may be numbers
+        messages = _MESSAGES.validate_python([{"role": item["role"], "content": item.get("content")} for item in raw])
+    except (ValidationError, TypeError, KeyError, AttributeError):
         raise ConfigurationError("expected a list of objects with a role", path="messages") from None
     if not any(message.role == "assistant" for message in messages):
         raise ConfigurationError("no message of the assistant", path="messages")
@@ -170,9 +170,11 @@ def _split(raw: list[dict[str, Any]], conversation: str) -> Iterator[Turn]:
         if first is None:
             continue
         answer = [message.content for message in messages[first:end] if message.role == "assistant" and message.content]
-        results = {item.tool_call_id: item.content for item in messages[first:end] if item.role == "tool"}
-        calls = [{**call, "result": results.get(call.get("id"))}
-                 for message in raw[first:end] for call in message.get("tool_calls") or ()]  # fmt: skip
+        turn = list(zip(raw[first:end], messages[first:end], strict=True))
+        results = {str(item.get("tool_call_id")): message.content for item, message in turn if message.role == "tool"}
+        calls = [{**call, "result": results.get(str(call.get("id")))}
+                 for item, _ in turn if isinstance(item.get("tool_calls"), list)
+                 for call in item["tool_calls"] if isinstance(call, dict)]  # fmt: skip
         yield Turn(conversation, raw[:first], answer[-1] if answer else "", calls)
         begin = end
 

@@ -34,7 +34,7 @@ class ToolRule(ArgumentTerms):
         criterion_name: The criterion that it decides; several rules may decide one, each with its own result.
         expected_tool_name: The tool that it is about; case counts.
         is_required: The tool must be called; without it a call is optional.
-        checked_calls: Whose arguments are checked: the ``first`` call's, ``all`` calls', or of ``any`` one.
+        checked_calls: Whose arguments must hold: the ``first`` call's, ``all`` calls', or those of ``any`` one.
         min_calls: The least number of calls: of the tool, or without one of all tools.
         max_calls: The largest number of calls.
         forbidden_tools: Tools that must not be called.
@@ -116,7 +116,7 @@ class ToolUsage(RulesEvaluator, type="ToolUsage"):
         rules: At least one. Rules for criteria that are not scored are ignored.
         tool_data_source: Where calls are looked for: the assistant's messages in the history, ``context.toolCalls``,
             or only the answer's own (``toolCalls``: what monitored calls capture), which the others are completed by.
-        zero_when_unused: An optional tool that was not called scores 0, but on ``binary`` and ``pass/fail``.
+        zero_when_unused: An optional tool that was not called scores 0; on ``binary`` and ``pass/fail`` it passes.
     """
 
     rules: ListOf[ToolRule] = Field(json_schema_extra={"minItems": 1})
