@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -18,6 +18,11 @@ from agenteval_otel.semconv import NOT_SAMPLED
 
 _MAX_CHARS, _BEGINNING = 512, 256
 _NO_SAY = SamplingDecision(False, None, "none", applies=False)
+# By [applies][surely sampled]: every call that waits for its answer is given one of them.
+_UNSETTLED = tuple(
+    tuple(SamplingDecision(surely, None, "undecided", applies=applies, settled=False) for surely in (False, True))
+    for applies in (False, True)
+)
 
 
 class _Combined(Sampler):
@@ -47,6 +52,11 @@ class _Combined(Sampler):
                 raise ConfigurationError(f"{wrong}: {hint}", path=path)
         return members
 
+    @cached_property
+    def _deciders(self) -> tuple[tuple[Callable[[SamplingContext], SamplingDecision], bool], ...]:
+        """Each member's `decide`, and whether its decision is kept because it counts calls."""
+        return tuple((member.decide, member.counts_calls) for member in self.samplers)
+
 
 class FirstOfSampler(_Combined, type="first_of"):
     """The first member that applies decides: rules from the most to the least important, a ratio as the last. So
@@ -56,8 +66,8 @@ class FirstOfSampler(_Combined, type="first_of"):
 
     def decide(self, context: SamplingContext) -> SamplingDecision:
         waiting, surely, last = False, True, _NO_SAY
-        for member in self.samplers:
-            decision = _once(member, context)
+        for decide, counts in self._deciders:
+            decision = _once(decide, context) if counts else decide(context)
             if not decision.settled:
                 # Whichever of those that wait turns out to decide: if all of them sample, it is known already.
                 waiting, surely = True, surely and decision.sampled
@@ -66,23 +76,23 @@ class FirstOfSampler(_Combined, type="first_of"):
                 break
         if not waiting:
             return last
-        return SamplingDecision(surely and last.sampled, None, "undecided", applies=last.applies, settled=False)
+        return _UNSETTLED[last.applies][surely and last.sampled]
 
 
 class AnyOfSampler(_Combined, type="any_of"):
     """Samples what any member samples; the probability is the largest ratio among the members that apply."""
 
     def decide(self, context: SamplingContext) -> SamplingDecision:
-        return union_of([_once(member, context) for member in self.samplers])
+        return union_of([_once(decide, context) if counts else decide(context) for decide, counts in self._deciders])
 
 
-def _once(member: Sampler, context: SamplingContext) -> SamplingDecision:
-    """A member's decision; one that counts calls makes it once a call, however often the combination is asked."""
-    if not member.counts_calls or context.memo is None:
-        return member.decide(context)
-    kept = context.memo.get(id(member))
+def _once(decide: Callable[[SamplingContext], SamplingDecision], context: SamplingContext) -> SamplingDecision:
+    """A member's decision, made once a call however often the combination is asked."""
+    if context.memo is None:
+        return decide(context)
+    kept = context.memo.get(id(decide))
     if kept is None:
-        kept = context.memo[id(member)] = member.decide(context)
+        kept = context.memo[id(decide)] = decide(context)
     return kept
 
 

@@ -40,9 +40,13 @@ class RatioSampler(Sampler, type="ratio"):
     def _rule(self) -> ThresholdRule:
         return ThresholdRule(threshold_of(self.ratio), SamplingDecision(True, self.ratio, "ratio"))
 
+    @cached_property
+    def _not_sampled(self) -> SamplingDecision:
+        return SamplingDecision(False, self.ratio, "ratio")
+
     def decide(self, context: SamplingContext) -> SamplingDecision:
         threshold, sampled = self._rule
-        return sampled if context.randomness < threshold else SamplingDecision(False, self.ratio, "ratio")
+        return sampled if context.randomness < threshold else self._not_sampled
 
     @property
     def by_randomness(self) -> ThresholdRule | None:

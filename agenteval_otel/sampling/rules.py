@@ -80,7 +80,7 @@ class ErrorSampler(RuleSampler, type="error"):
     types: ListOf[str] = ()
 
     def matches(self, context: SamplingContext) -> bool | None:
-        answer = _facts(context)
+        answer = context.answer or _recorded(context)
         if answer is None:
             return None
         return answer.error_type is not None and (not self.types or answer.error_type in self.types)
@@ -130,7 +130,7 @@ class SlowSampler(RuleSampler, type="slow"):
     above_s: float = Field(gt=0)
 
     def matches(self, context: SamplingContext) -> bool | None:
-        answer = _facts(context)
+        answer = context.answer or _recorded(context)
         return None if answer is None else answer.duration_s > self.above_s
 
 
@@ -156,9 +156,9 @@ class FunctionSampler(RuleSampler, type="function"):
         return SamplingDecision(context.randomness < threshold_of(returned), float(returned), self.type)
 
 
-def _facts(context: SamplingContext) -> AnswerFacts | None:
-    """Those of the answer; of one that was not captured here, such as a replayed one, those of its input."""
+def _recorded(context: SamplingContext) -> AnswerFacts | None:
+    """The facts of an answer that was not captured here, such as a replayed one: those of its input."""
     known = context.evaluation_input
-    if context.answer is not None or known is None:
-        return context.answer
+    if known is None:
+        return None
     return AnswerFacts(known.duration_s or 0.0, known.error_type, known.stream_end, known.conversation_id)

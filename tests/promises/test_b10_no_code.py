@@ -200,4 +200,4 @@ def test_the_package_has_nothing_that_runs_data() -> None:
     actual = {
         (Path(load["filename"]).relative_to(PACKAGE).as_posix(), load["code"]) for load in json.loads(checked.stdout)
     }
-    assert actual == {("evaluators/llm_judge/catalogue.py", "S506")}
+    assert actual == {("evaluators/llm_judge/rubric.py", "S506")}
