@@ -17,7 +17,7 @@ PROGRAM = """
     import asyncio, itertools, json, os, signal, sys, threading, time
     step, calls, stops = sys.argv[1], int(sys.argv[2]), sys.argv[3] == "stops"
 
-    # Before anything is imported: whoever keeps a reference to the function keeps the stepping one.
+    # Before anything is imported: a part that keeps a reference to the function keeps the stepping one.
     real_ns, turn = time.time_ns, itertools.count()
     NS = 10**9
     OFFSETS = {

@@ -162,7 +162,7 @@ def test_every_way_to_end(how: str, order: str, receiver: Receiver, promise: Rec
     assert ("Traceback" in finished.stderr) == (how == "exception"), finished.stderr
     assert_complete(receiver, CALLS, finished, own_spans=order != "private")
     assert not lost_items(receiver)
-    promise("C17", figure=f"every end, whoever was made first: {CALLS} of {CALLS}")
+    promise("C17", figure=f"every end, in either order of making the parts: {CALLS} of {CALLS}")
 
 
 @pytest.mark.parametrize("how", ["end", "SIGTERM", "child"])

@@ -1,4 +1,4 @@
-"""C5: a JSON line that was saved is there whoever is killed, and what a kill cuts off costs no other line."""
+"""C5: a JSON line that was saved is there after any process is killed, and what a kill cuts off costs no other line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""C6: a result that was saved is in the database whoever is killed, whole, and the file is in order."""
+"""C6: a result that was saved is in the database after any process is killed, whole, and the file is in order."""
 
 from __future__ import annotations
 

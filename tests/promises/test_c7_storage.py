@@ -169,7 +169,7 @@ def mount(folder: Path, options: str) -> None:
 
 
 def unmount(folder: Path) -> None:
-    """Take the file system off again, whoever still uses it."""
+    """Take the file system off again, even while it is in use."""
     subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
