@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agenteval_otel.cli import main
-from tests.config.support import said
+from tests.config.support import written_settings
 
 VALID = """\
     criteria:
@@ -53,7 +53,7 @@ def test_the_report_on_a_valid_file_describes_what_will_run(
     monkeypatch.setenv("AGENTEVAL_DISPATCHER__MAX_ITEMS", "9")
     monkeypatch.setenv("AGENTEVAL_TELEMETRY__HEADERS__API_KEY", "key-secret-7")
     monkeypatch.setenv("AGENTEVAL_SAMPEL_RATE", "1")
-    code, out, err = check(capsys, said(tmp_path, VALID))
+    code, out, err = check(capsys, written_settings(tmp_path, VALID))
     assert (code, err) == (0, "")
     for line in (
         "settings.yaml is valid (no profile; also valid: production, ci).", "support: 25 % of the calls",
@@ -77,7 +77,7 @@ def test_one_profile_can_be_checked(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The option and the variable choose it; a disabled one is reported as disabled."""
-    file = said(tmp_path, VALID)
+    file = written_settings(tmp_path, VALID)
     code, out, _ = check(capsys, file, "--profile", "production")
     assert code == 0
     assert "is valid (profile production)." in out, "the others were not checked"
@@ -93,7 +93,7 @@ def test_one_profile_can_be_checked(
 def test_every_problem_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Problems of the file and of each profile appear once, in the order of the lines; the exit code is 1."""
     text = VALID.replace("weight: 2", "weigth: 2").replace("${TOKEN}", "${TOKN}").replace("0.05", "lots")
-    code, out, err = check(capsys, said(tmp_path, text))
+    code, out, err = check(capsys, written_settings(tmp_path, text))
     assert (code, err) == (1, "")
     assert out.startswith("3 problems in ")
     problems = [line.strip() for line in out.splitlines()[2:]]
@@ -101,19 +101,19 @@ def test_every_problem_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "did you mean 'weight'?" in problems[0]
     assert "TOKN is not set" in problems[1]
     assert problems[2].endswith("sample_rate: expected a number, found 'lots'")
-    code, out, _ = check(capsys, said(tmp_path, "a: [\n"))
+    code, out, _ = check(capsys, written_settings(tmp_path, "a: [\n"))
     assert (code, out.splitlines()[0].split()[:2]) == (1, ["1", "problem"])
 
 
 def test_the_report_is_available_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """It has the same contents, and no secret either."""
-    code, out, _ = check(capsys, said(tmp_path, VALID), "--format", "json")
+    code, out, _ = check(capsys, written_settings(tmp_path, VALID), "--format", "json")
     report = json.loads(out)
     assert (code, report["valid"], report["problems"], report["profiles"]) == (0, True, [], ["production", "ci"])
     assert report["agents"]["quiet"]["enabled"] is False
     assert report["agents"]["support"]["evaluators"][1]["execution"] == "inline"
     assert "secret-7" not in out
-    code, out, _ = check(capsys, said(tmp_path, "agent_span: x"), "--format", "json")
+    code, out, _ = check(capsys, written_settings(tmp_path, "agent_span: x"), "--format", "json")
     report = json.loads(out)
     assert (code, report["valid"]) == (1, False)
     assert report["problems"][0]["origin"] == "settings.yaml:1"
@@ -125,7 +125,7 @@ def test_a_missing_file_or_profile_is_2(tmp_path: Path, capsys: pytest.CaptureFi
     code, out, err = check(capsys, tmp_path / "missing.yaml")
     assert (code, out) == (2, "")
     assert "missing.yaml: there is no such file" in err
-    code, _, err = check(capsys, said(tmp_path, VALID), "--profile", "prodction")
+    code, _, err = check(capsys, written_settings(tmp_path, VALID), "--profile", "prodction")
     assert code == 2
     assert "no profile 'prodction' (did you mean 'production'?); known: production, ci" in err
     with pytest.raises(SystemExit) as caught:
@@ -137,12 +137,12 @@ def test_the_report_names_the_destination_of_telemetry(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without an endpoint in the file it is that of the standard variable, or none."""
-    file = said(tmp_path, "agent_span: never")
+    file = written_settings(tmp_path, "agent_span: never")
     assert "Telemetry goes to the application's OpenTelemetry provider; without one, nowhere" in check(capsys, file)[1]
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://variable:4317")
     assert "else to http://variable:4317 (OTEL_EXPORTER_OTLP_ENDPOINT)" in check(capsys, file)[1]
-    assert "signals none" in check(capsys, said(tmp_path, "telemetry: {signals: []}"))[1]
-    stored = check(capsys, said(tmp_path, "storage: [{type: json_file, path: a.jsonl}]"))[1]
+    assert "signals none" in check(capsys, written_settings(tmp_path, "telemetry: {signals: []}"))[1]
+    stored = check(capsys, written_settings(tmp_path, "storage: [{type: json_file, path: a.jsonl}]"))[1]
     assert "Telemetry goes to the application's" in stored
     assert "Results are stored in:\n  json_file (path a.jsonl)" in stored
 
@@ -153,7 +153,7 @@ def test_a_missing_key_of_a_judge_is_a_warning(
     """It names the variable and the setting. The file is valid: another environment may have the key."""
     monkeypatch.delenv("KEY_THAT_IS_MISSING", raising=False)
     monkeypatch.setenv("KEY_THAT_IS_THERE", "key-secret-7")
-    code, out, err = check(capsys, said(tmp_path, """\
+    code, out, err = check(capsys, written_settings(tmp_path, """\
         evaluators:
           - ResponseHealth
           - {type: LLMJudge, judge: {type: anthropic, model: m, api_key_env: KEY_THAT_IS_MISSING}}

@@ -9,7 +9,7 @@ import pytest
 
 from agenteval_otel.cli import main
 from agenteval_otel.provisioning import ALL, TARGETS, options_of
-from tests.config.support import said
+from tests.config.support import written_settings
 
 SETTINGS = """\
     evaluators:
@@ -38,7 +38,7 @@ class Provision:
     def __call__(
         self, *arguments: object, settings: str | None = SETTINGS, output: str = "out"
     ) -> tuple[int, str, str]:
-        file = [] if settings is None else ["--settings", said(self.tmp_path, settings)]
+        file = [] if settings is None else ["--settings", written_settings(self.tmp_path, settings)]
         code = main(["provision", *map(str, (*arguments, *file, "--output", self.tmp_path / output))])
         return code, *self._capsys.readouterr()
 
@@ -130,7 +130,7 @@ def test_without_a_settings_file_nothing_is_written(provision: Provision, monkey
     code, _, err = provision("prometheus", settings=None)
     assert (code, provision.folder.exists()) == (2, False)
     assert "--settings: no settings file is named" in err
-    monkeypatch.setenv("AGENTEVAL_SETTINGS", str(said(provision.tmp_path, SETTINGS)))
+    monkeypatch.setenv("AGENTEVAL_SETTINGS", str(written_settings(provision.tmp_path, SETTINGS)))
     assert provision("prometheus", settings=None)[0] == 0
 
 

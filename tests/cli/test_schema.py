@@ -18,7 +18,7 @@ from agenteval_otel.evaluators import Evaluator
 from agenteval_otel.pipeline import Dispatcher
 from agenteval_otel.sampling import Sampler
 from agenteval_otel.storage import EvaluationStorageProvider
-from tests.config.support import said
+from tests.config.support import written_settings
 
 RIGHT = [
     "{}",
@@ -58,7 +58,7 @@ def validator() -> Any:
 @pytest.mark.parametrize("text", RIGHT)
 def test_what_is_right_validates_and_loads(text: str, validator: Any, tmp_path: Path) -> None:
     """The schema takes what the loader takes."""
-    load_settings(said(tmp_path, text), environment={})
+    load_settings(written_settings(tmp_path, text), environment={})
     assert [error.message for error in validator.iter_errors(yaml.safe_load(text))] == []
 
 
@@ -66,7 +66,7 @@ def test_what_is_right_validates_and_loads(text: str, validator: Any, tmp_path: 
 def test_what_is_wrong_does_neither(text: str, validator: Any, tmp_path: Path) -> None:
     """The schema refuses what the loader refuses."""
     with pytest.raises(SettingsError):
-        load_settings(said(tmp_path, text), environment={})
+        load_settings(written_settings(tmp_path, text), environment={})
     assert list(validator.iter_errors(yaml.safe_load(text)))
 
 
@@ -120,7 +120,7 @@ def test_plugins_are_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caps
                     depth: int = 3
                 ''')
         )
-    file = said(tmp_path, "plugins: [schema_plugin_two]")
+    file = written_settings(tmp_path, "plugins: [schema_plugin_two]")
     assert main(["schema", "--plugin", "schema_plugin_one", "--settings", str(file)]) == 0
     definitions = json.loads(capsys.readouterr().out)["$defs"]
     for name in ("one", "two"):

@@ -13,10 +13,10 @@ from agenteval_otel.config import Loaded, SettingsError, load_settings
 from agenteval_otel.pipeline import InlineDispatcher
 from tests.testing.doubles import Keeping
 
-__all__ = ["configured", "load", "said", "wrong"]
+__all__ = ["configured", "load", "written_settings", "wrong"]
 
 
-def said(folder: Path, text: str, *, name: str = "settings.yaml") -> Path:
+def written_settings(folder: Path, text: str, *, name: str = "settings.yaml") -> Path:
     """A settings file of that text."""
     file = folder / name
     file.write_text(dedent(text), encoding="utf-8")
@@ -25,7 +25,7 @@ def said(folder: Path, text: str, *, name: str = "settings.yaml") -> Path:
 
 def load(folder: Path, text: str, *, name: str = "settings.yaml", **arguments: Any) -> Loaded:
     """The settings of a file of that text."""
-    return load_settings(said(folder, text, name=name), **arguments)
+    return load_settings(written_settings(folder, text, name=name), **arguments)
 
 
 def wrong(folder: Path, text: str, *, name: str = "settings.yaml", **arguments: Any) -> SettingsError:
@@ -38,5 +38,5 @@ def wrong(folder: Path, text: str, *, name: str = "settings.yaml", **arguments: 
 def configured(folder: Path, text: str, **arguments: Any) -> Keeping:
     """Configure the process by a file of that text; what it evaluates, inline, is kept."""
     kept = Keeping()
-    configure(said(folder, text), storage=[kept], dispatcher=InlineDispatcher(), **arguments)
+    configure(written_settings(folder, text), storage=[kept], dispatcher=InlineDispatcher(), **arguments)
     return kept

@@ -12,7 +12,7 @@ from agenteval_otel.config.schema import json_schema
 from agenteval_otel.evaluators import CriterionEvaluator
 from agenteval_otel.models import EvaluationInput, Score
 from agenteval_otel.sampling import Escalation, LabelSampler, SlowSampler
-from tests.config.support import configured, load, said, wrong
+from tests.config.support import configured, load, written_settings, wrong
 
 
 class Dear(CriterionEvaluator, type="EscalationTestDear"):
@@ -142,7 +142,7 @@ def test_check_tells_who_waits(tmp_path: Path, capsys: pytest.CaptureFixture[str
     """`check` shows which criteria wait, and for what."""
     text = f"{EVALUATORS}\nescalation: {{baseline_rate: 0.1, rules: [{{type: label}}]}}\n"
     text += "agents: {a: {evaluators: [ResponseHealth]}, b: {escalation: false}}"
-    assert main(["check", str(said(tmp_path, text))]) == 0
+    assert main(["check", str(written_settings(tmp_path, text))]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert "  escalation to dear: 10 % of the sampled; label" in lines
     assert "  escalation: no evaluator is escalated" in lines

@@ -9,7 +9,7 @@ import pytest
 
 from agenteval_otel.config.files import MAX_BYTES, read_file
 from agenteval_otel.errors import ConfigurationError
-from tests.config.support import said
+from tests.config.support import written_settings
 
 SAME = {
     "settings.yaml": """
@@ -35,7 +35,7 @@ SAME = {
 
 
 def read(folder: Path, text: str, name: str = "settings.yaml") -> Any:
-    return read_file(said(folder, text, name=name)).values
+    return read_file(written_settings(folder, text, name=name)).values
 
 
 @pytest.mark.parametrize("name", SAME)
@@ -112,7 +112,7 @@ def test_what_is_refused(case: str, tmp_path: Path) -> None:
     """The error names the file, the line where the parser knows it, and the problem."""
     name, text, message, where = REFUSED[case]
     with pytest.raises(ConfigurationError) as caught:
-        read_file(said(tmp_path, text, name=name))
+        read_file(written_settings(tmp_path, text, name=name))
     assert message in str(caught.value)
     assert (caught.value.path or "").endswith(where)
 
@@ -133,7 +133,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
 def test_the_origin_of_values(tmp_path: Path) -> None:
     """The path of an error leads to a line: keys with dots, camelCase, and missing values."""
     tree = read_file(
-        said(
+        written_settings(
             tmp_path,
             """\
             agents:

@@ -13,7 +13,7 @@ from agenteval_otel.config import SettingsError, load_settings
 from agenteval_otel.pipeline import PoolDispatcher
 from agenteval_otel.sampling import RateLimitSampler, RatioSampler
 from agenteval_otel.storage import ConsoleStorageProvider, JsonFileStorageProvider, OtlpStorageProvider
-from tests.config.support import load, said, wrong
+from tests.config.support import load, written_settings, wrong
 
 PROFILES = """
     sampler: {type: rate_limit, max_per_s: 3, ratio: 0.5}
@@ -125,7 +125,7 @@ def test_variables_override_the_file(variable: str, tmp_path: Path, monkeypatch:
 def test_arguments_win_over_variables(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Fields from code win over variables, these over the file; a rate from code displaces a sampler from the file."""
     monkeypatch.setenv("AGENTEVAL_SAMPLE_RATE", "0.5")
-    assert load_settings(said(tmp_path, "sample_rate: 0.1")).settings.sample_rate == 0.5
+    assert load_settings(written_settings(tmp_path, "sample_rate: 0.1")).settings.sample_rate == 0.5
     assert load_settings(fields={"sample_rate": 0.9}).settings.sample_rate == 0.9
     document = load(tmp_path, "sampler: {type: rate_limit}\n", fields={"sampler": RatioSampler()})
     assert document.settings.sample_rate is None
@@ -151,7 +151,7 @@ def test_variables_that_name_no_setting(tmp_path: Path) -> None:
         "AGENTEVAL_TELEMETRY__ENDPIONT": "AGENTEVAL_TELEMETRY__ENDPOINT", "AGENTEVAL_TELEMETRY____": "",
         "AGENTEVAL_STORAGE__0__PATH": "", "AGENTEVAL_AGENTS__A__RATE": "", "AGENTEVAL_": "",
     }  # fmt: skip
-    result = load_settings(said(tmp_path, "agent_span: never"), environment=dict.fromkeys(names, "1"))
+    result = load_settings(written_settings(tmp_path, "agent_span: never"), environment=dict.fromkeys(names, "1"))
     assert len(result.warnings) == len(names)
     for name, meant in names.items():
         (warning,) = [item for item in result.warnings if item.startswith(f"{name} ")]

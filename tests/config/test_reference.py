@@ -15,7 +15,7 @@ from agenteval_otel.config.schema import attributes_of, json_schema
 from agenteval_otel.pipeline.load_shedding import LoadSheddingSettings
 from agenteval_otel.sampling.trace import SamplingSettings
 from agenteval_otel.storage import OtlpStorageProvider
-from tests.config.support import said
+from tests.config.support import written_settings
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 EXAMPLE = re.findall(r"^```yaml\n(.*?)^```", (DOCS / "configuration.md").read_text(), re.DOTALL | re.MULTILINE)[0]
@@ -33,7 +33,7 @@ def test_every_field_is_described(model: type) -> None:
 @pytest.mark.parametrize("profile", [None, "production", "staging", "ci"])
 def test_the_example_is_right(profile: str | None, tmp_path: Path) -> None:
     """The example of the introduction loads, with each of its profiles, and the schema agrees."""
-    settings = load_settings(said(tmp_path, EXAMPLE), profile=profile).settings
+    settings = load_settings(written_settings(tmp_path, EXAMPLE), profile=profile).settings
     assert settings.sample_rate == (0.05 if profile == "production" else 0.2)
     assert settings.enabled is (profile != "ci")
     jsonschema.Draft202012Validator(json_schema()).validate(yaml.safe_load(EXAMPLE))

@@ -16,7 +16,7 @@ from agenteval_otel.config import current_pipeline, default_pipeline, process
 from agenteval_otel.pipeline import InlineDispatcher
 from agenteval_otel.runtime.log import log
 from agenteval_otel.sampling import SamplingDecision
-from tests.config.support import configured, said
+from tests.config.support import configured, written_settings
 from tests.testing.doubles import Keeping
 
 
@@ -31,8 +31,8 @@ def test_what_changed_is_in_force_at_once(tmp_path: Path) -> None:
     kept = configured(tmp_path, "sample_rate: 0")
     handler = monitor(agent="a")(str.upper)
     handler("x")
-    said(tmp_path, "agents: {a: {sample_rate: 1.0, evaluators: [{type: KeywordCoverage, criterion_name: kw, "
-         "expected_keywords: [x]}]}}")  # fmt: skip
+    keywords = "{type: KeywordCoverage, criterion_name: kw, expected_keywords: [x]}"
+    written_settings(tmp_path, f"agents: {{a: {{sample_rate: 1.0, evaluators: [{keywords}]}}}}")
     assert reload()
     handler("x")
     assert [result.criterion_name for result in kept.results] == ["kw"]
@@ -45,7 +45,7 @@ def test_enabled_false_switches_off_without_another_pipeline(tmp_path: Path) -> 
     configured(tmp_path, "sample_rate: 1.0")
     handler, before = monitor(str.upper), current_pipeline()
     for enabled in (False, True, False):
-        said(tmp_path, f"enabled: {str(enabled).lower()}\nsample_rate: 1.0")
+        written_settings(tmp_path, f"enabled: {str(enabled).lower()}\nsample_rate: 1.0")
         assert reload()
         handler("a")
         assert current_pipeline() is before
@@ -86,7 +86,7 @@ def test_what_is_wrong_changes_nothing(case: str, tmp_path: Path, caplog: pytest
         assert "did you mean 'ratio'?" in logged[0]
     if content is ...:
         file.rmdir()
-    said(tmp_path, "sample_rate: 0.0")
+    written_settings(tmp_path, "sample_rate: 0.0")
     assert reload()
     handler("a")
     assert accounting()["not_sampled"] == 1
@@ -111,7 +111,7 @@ def test_a_handler_that_does_not_fit_keeps_all_where_they_were(tmp_path: Path) -
     kept, moody = configured(tmp_path, "sample_rate: 1.0"), Moody()
     handlers = [monitor(agent=f"a{number}", sampler=moody if number == 2 else None)(str.upper) for number in range(5)]
     before = current_pipeline()
-    said(tmp_path, "sample_rate: 0")
+    written_settings(tmp_path, "sample_rate: 0")
     moody.armed = True
     assert not reload()
     assert current_pipeline() is before
@@ -132,9 +132,9 @@ def test_equal_parts_are_kept(tmp_path: Path) -> None:
         "sampler: {type: rate_limit, max_per_s: 3}\n"
         "evaluators: [ResponseHealth, {type: KeywordCoverage, criterion_name: kw, expected_keywords: [a]}]\n"
     )
-    configure(said(tmp_path, text))
+    configure(written_settings(tmp_path, text))
     before = default_pipeline()
-    said(tmp_path, text.replace("expected_keywords: [a]", "expected_keywords: [b]") + "agent_span: never")
+    written_settings(tmp_path, text.replace("expected_keywords: [a]", "expected_keywords: [b]") + "agent_span: never")
     assert reload()
     after = default_pipeline()
     assert after is not before
@@ -154,14 +154,14 @@ def test_equal_parts_are_kept(tmp_path: Path) -> None:
 def test_storage_that_is_gone_is_closed(tmp_path: Path) -> None:
     """A file that nobody writes to any more is closed, after what was taken is saved; no thread is left."""
     first, second = tmp_path / "first.jsonl", tmp_path / "second.jsonl"
-    said(tmp_path, f"sample_rate: 1.0\nstorage: {{type: json_file, path: {first}}}")
+    written_settings(tmp_path, f"sample_rate: 1.0\nstorage: {{type: json_file, path: {first}}}")
     configure(tmp_path / "settings.yaml")
     handler = monitor(str.upper)
     handler("a")
     (provider,) = default_pipeline().defaults.storage
     assert flush(10)
     assert provider._batchers
-    said(tmp_path, f"sample_rate: 1.0\nstorage: {{type: json_file, path: {second}}}")
+    written_settings(tmp_path, f"sample_rate: 1.0\nstorage: {{type: json_file, path: {second}}}")
     assert reload()
     for thread in threading.enumerate():
         if thread.name == "agenteval-close":
@@ -175,10 +175,10 @@ def test_storage_that_is_gone_is_closed(tmp_path: Path) -> None:
 def test_a_profile_is_kept(tmp_path: Path) -> None:
     """The profile that was chosen is chosen again."""
     configured(tmp_path, "profiles: {a: {sample_rate: 0}}", profile="a")
-    said(tmp_path, "profiles: {a: {sample_rate: 0.5}}")
+    written_settings(tmp_path, "profiles: {a: {sample_rate: 0.5}}")
     assert reload()
     assert default_pipeline().defaults.sampler.ratio == 0.5  # type: ignore[attr-defined]
-    said(tmp_path, "profiles: {b: {}}")
+    written_settings(tmp_path, "profiles: {b: {}}")
     assert not reload()
 
 
@@ -199,7 +199,7 @@ def test_a_signal_in_the_middle_of_a_reload(tmp_path: Path, monkeypatch: pytest.
     def interrupted(*arguments: Any, **fields: Any) -> Any:
         result = read(*arguments, **fields)
         if not inner:
-            said(tmp_path, "sample_rate: 0.25")
+            written_settings(tmp_path, "sample_rate: 0.25")
             signal.raise_signal(signal.SIGHUP)
         return result
 
@@ -218,7 +218,7 @@ def test_disable_holds_through_reload_and_configure(tmp_path: Path) -> None:
     configured(tmp_path, "sample_rate: 1.0")
     handler = monitor(str.upper)
     disable()
-    said(tmp_path, "sample_rate: 1.0\nagent_span: never")
+    written_settings(tmp_path, "sample_rate: 1.0\nagent_span: never")
     assert reload()
     handler("a")
     configured(tmp_path, "enabled: true\nsample_rate: 1.0")

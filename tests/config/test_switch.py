@@ -12,7 +12,7 @@ from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.pipeline import InlineDispatcher
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.storage import JsonFileStorageProvider
-from tests.config.support import said
+from tests.config.support import written_settings
 from tests.testing.doubles import Keeping
 
 
@@ -48,12 +48,12 @@ def test_a_pipeline_that_is_built_while_it_is_off_is_off() -> None:
 def test_a_bare_handler_follows_the_file_of_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """``AGENTEVAL_SETTINGS`` is enough: no call of `configure`; it can be reloaded, and `configure()` reads it too."""
     text = "sample_rate: 0.5\nstorage: {type: json_file, path: a.jsonl}\nprofiles: {none: {sample_rate: 0}}\n"
-    monkeypatch.setenv("AGENTEVAL_SETTINGS", str(said(tmp_path, text)))
+    monkeypatch.setenv("AGENTEVAL_SETTINGS", str(written_settings(tmp_path, text)))
     monitor(str.upper)
     made = default_pipeline()
     assert made.defaults.sampler == RatioSampler(ratio=0.5)
     assert made.defaults.storage == (JsonFileStorageProvider(path=Path("a.jsonl")),)
-    said(tmp_path, text.replace("0.5", "0.25"))
+    written_settings(tmp_path, text.replace("0.5", "0.25"))
     assert reload()
     assert default_pipeline().defaults.sampler == RatioSampler(ratio=0.25)
     monkeypatch.setenv("AGENTEVAL_PROFILE", "none")
@@ -63,7 +63,7 @@ def test_a_bare_handler_follows_the_file_of_the_environment(tmp_path: Path, monk
 
 def test_a_wrong_file_of_the_environment_is_told_at_decoration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Decorating is the start: there, and not at a call, the file's problems are raised; nothing is left behind."""
-    monkeypatch.setenv("AGENTEVAL_SETTINGS", str(said(tmp_path, "sample_rate: 7")))
+    monkeypatch.setenv("AGENTEVAL_SETTINGS", str(written_settings(tmp_path, "sample_rate: 7")))
     with pytest.raises(ConfigurationError, match=r"settings\.yaml:1: sample_rate: .*found 7"):
         monitor(str.upper)
     assert current_pipeline() is None
@@ -89,7 +89,7 @@ def test_variables_without_a_setting_are_said_once(
 def test_a_plugin_brings_types(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A listed module is imported before evaluators are looked up; a missing or broken one is an error."""
     monkeypatch.syspath_prepend(str(tmp_path))
-    said(
+    written_settings(
         tmp_path,
         """\
         from agenteval_otel.evaluators import CriterionEvaluator
@@ -102,14 +102,18 @@ def test_a_plugin_brings_types(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         """,
         name="settings_plugin.py",
     )
-    said(tmp_path, "raise SystemExit(3)", name="settings_broken_plugin.py")
+    written_settings(tmp_path, "raise SystemExit(3)", name="settings_broken_plugin.py")
     settings = configure(
-        said(tmp_path, "plugins: [settings_plugin]\nevaluators: [{type: ShoutingOfTheSettingsTest}]"),
+        written_settings(tmp_path, "plugins: [settings_plugin]\nevaluators: [{type: ShoutingOfTheSettingsTest}]"),
         dispatcher=InlineDispatcher(), storage=[Keeping()],
     )  # fmt: skip
     assert [evaluator.label for evaluator in settings.evaluators] == ["ShoutingOfTheSettingsTest:shouting"]
     with pytest.raises(ConfigurationError) as caught:
-        configure(said(tmp_path, "plugins:\n  - settings_broken_plugin\n  - settings_missing_plugin\nagent_span: x"))
+        configure(
+            written_settings(
+                tmp_path, "plugins:\n  - settings_broken_plugin\n  - settings_missing_plugin\nagent_span: x"
+            )
+        )
     shown = str(caught.value)
     assert "settings.yaml:2: plugins[0]: 'settings_broken_plugin' cannot be imported" in shown
     assert "SystemExit: 3" in shown

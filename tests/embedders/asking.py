@@ -12,7 +12,7 @@ from agenteval_otel.embedders import Embedded, OpenAICompatibleEmbedder
 from agenteval_otel.errors import EmbedderError
 from agenteval_otel.testing import ModelReply, ModelServer
 
-__all__ = ["CANARY", "TEXTS", "embedded", "failure", "given", "hosted"]
+__all__ = ["CANARY", "TEXTS", "embedded", "embedding_reply", "failure", "hosted"]
 
 CANARY = "sk-canary-7d2c4b9e61"
 TEXTS = ("the parcel arrives on Tuesday", "the parcel arrives on Friday", "a bicycle")
@@ -36,7 +36,7 @@ def failure(embedder: OpenAICompatibleEmbedder, texts: Sequence[str] = TEXTS) ->
     return raised.value
 
 
-def given(make: Callable[[int, str], Any], *, indexed: bool = True) -> Callable[[dict[str, Any]], ModelReply]:
+def embedding_reply(make: Callable[[int, str], Any], *, indexed: bool = True) -> Callable[[dict[str, Any]], ModelReply]:
     """A reply whose embeddings are made of their index and their text."""
 
     def reply(body: dict[str, Any]) -> ModelReply:

@@ -16,7 +16,7 @@ from agenteval_otel.components.loading import resolve
 from agenteval_otel.embedders import Embedder, EmbedderUsage, OpenAICompatibleEmbedder
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.testing import ModelReply, ModelServer, check_component, check_embedder
-from tests.embedders.asking import CANARY, TEXTS, embedded, failure, given, hosted
+from tests.embedders.asking import CANARY, TEXTS, embedded, embedding_reply, failure, hosted
 
 
 def test_it_is_a_component() -> None:
@@ -82,7 +82,7 @@ def test_rows_follow_their_index() -> None:
         rows = [{"index": index, "embedding": [1.0, float(index)]} for index in range(len(body["input"]))]
         return ModelReply(body={"data": rows[::-1]})
 
-    for reply in (backwards, given(lambda index, _: [1.0, float(index)], indexed=False)):
+    for reply in (backwards, embedding_reply(lambda index, _: [1.0, float(index)], indexed=False)):
         with ModelServer([reply]) as server:
             rows = embedded(hosted(server)).vectors
         assert [float(row[1] / row[0]) for row in rows] == pytest.approx([0.0, 1.0, 2.0])
@@ -91,7 +91,7 @@ def test_rows_follow_their_index() -> None:
 def test_rows_of_any_size_have_the_length_one() -> None:
     """Numbers at the limits of floats are divided without overflow; whole numbers are numbers."""
     rows = [[1e308, -1e308], [5e-324, 0.0], [3, 4]]
-    with ModelServer([given(lambda index, _: rows[index])]) as server:
+    with ModelServer([embedding_reply(lambda index, _: rows[index])]) as server:
         result = embedded(hosted(server)).vectors
     assert result == pytest.approx(np.array([[0.5**0.5, -(0.5**0.5)], [1, 0], [0.6, 0.8]]), abs=1e-6)
 
@@ -107,22 +107,22 @@ INVALID: dict[str, Any] = {
     "one twice": ModelReply(body={"data": [{"index": 0, "embedding": ROW}] * 3}),
     "numbers from one on": ModelReply(body={"data": [{"index": index + 1, "embedding": ROW} for index in range(3)]}),
     "numbers that are texts": ModelReply(body={"data": [{"index": "0", "embedding": ROW}] * 3}),
-    "NaN": given(lambda index, _: [float("nan"), 1.0]),
-    "infinity": given(lambda index, _: [float("inf"), 1.0]),
+    "NaN": embedding_reply(lambda index, _: [float("nan"), 1.0]),
+    "infinity": embedding_reply(lambda index, _: [float("inf"), 1.0]),
     "beyond every float": _text('{"data": [' + ",".join(['{"embedding": [1e999, 1]}'] * 3) + "]}"),
     "a huge whole number": _text('{"data": [' + ",".join([f'{{"embedding": [{"9" * 400}, 1]}}'] * 3) + "]}"),
-    "NaN as text": given(lambda index, _: ["NaN", 1.0]),
-    "numbers as texts": given(lambda index, _: ["0.1", "0.2"]),
-    "truth values": given(lambda index, _: [True, False]),
-    "nothing": given(lambda index, _: []),
-    "null": given(lambda index, _: None),
-    "nulls": given(lambda index, _: [None, 1.0]),
-    "lists of lists": given(lambda index, _: [[1.0, 2.0]]),
-    "zeros": given(lambda index, _: [0.0, 0.0]),
-    "other lengths": given(lambda index, _: [1.0] * (index + 1)),
-    "no base64": given(lambda index, _: "%%%%"),
-    "base64 of half a number": given(lambda index, _: "AAAA"),
-    "base64 of NaN": given(lambda index, _: "AADAfwAAgD8="),
+    "NaN as text": embedding_reply(lambda index, _: ["NaN", 1.0]),
+    "numbers as texts": embedding_reply(lambda index, _: ["0.1", "0.2"]),
+    "truth values": embedding_reply(lambda index, _: [True, False]),
+    "nothing": embedding_reply(lambda index, _: []),
+    "null": embedding_reply(lambda index, _: None),
+    "nulls": embedding_reply(lambda index, _: [None, 1.0]),
+    "lists of lists": embedding_reply(lambda index, _: [[1.0, 2.0]]),
+    "zeros": embedding_reply(lambda index, _: [0.0, 0.0]),
+    "other lengths": embedding_reply(lambda index, _: [1.0] * (index + 1)),
+    "no base64": embedding_reply(lambda index, _: "%%%%"),
+    "base64 of half a number": embedding_reply(lambda index, _: "AAAA"),
+    "base64 of NaN": embedding_reply(lambda index, _: "AADAfwAAgD8="),
 }
 FAILED: dict[str, tuple[ModelReply, str, int]] = {
     "no embeddings": (ModelReply(body={"object": "list"}), "malformed_answer", 1),
@@ -179,7 +179,7 @@ def test_lengths_may_change_between_calls_only() -> None:
         assert embedded(hosted(server), ["a"]).vectors.shape == (1, 2)
         assert embedded(hosted(server), ["a"]).vectors.shape == (1, 3)
     assert (changed.error_type, "2 and 3" in str(changed)) == ("invalid_embedding", True)
-    with ModelServer([given(lambda index, _: [1.0] * 3)]) as server:
+    with ModelServer([embedding_reply(lambda index, _: [1.0] * 3)]) as server:
         assert failure(hosted(server, dimensions=4)).error_type == "invalid_embedding"
 
 

@@ -18,7 +18,7 @@ PROGRAM = "tests.embedders.real_weights"
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def asked(*question: str) -> dict[str, Any]:
+def ask_process(*question: str) -> dict[str, Any]:
     """The answer of the program that runs in the environment with the weights; it needs no network."""
     environment = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME", "LANG", "TMPDIR")}
     done = subprocess.run(
@@ -33,14 +33,14 @@ def asked(*question: str) -> dict[str, Any]:
 
 def test_it_holds_the_contract_and_knows_meaning() -> None:
     """Rows hold the contract from any thread; a paraphrase is near, another topic far."""
-    result = asked("contract")
+    result = ask_process("contract")
     assert (result["shape"], result["dtype"], result["none"][0]) == ([2, 384], "float32", 0)
     assert result["paraphrase"] > 0.5 > 0.2 > result["other matter"]
 
 
 def test_live_answers_use_the_worker_process() -> None:
     """The score comes, the host imports nothing, and a missing model is a failure."""
-    result = asked("child")
+    result = ask_process("child")
     assert (result["execution"], result["imported"]) == ("process", [])
     first, again, absent, absent_again = result["results"]
     assert first["score"] > 0.5
@@ -52,13 +52,13 @@ def test_live_answers_use_the_worker_process() -> None:
 
 def test_the_prepared_process_can_fork() -> None:
     """It has one thread, the model has as many as its settings say, and a child computes the same."""
-    assert asked("prepared") == {"threads": ["MainThread"], "model": 1, "code": 0}
+    assert ask_process("prepared") == {"threads": ["MainThread"], "model": 1, "code": 0}
 
 
 def test_its_order_follows_peoples_ratings() -> None:
     """The correlation on all rated sentence pairs is the documented one."""
     pairs = lines("stsb_dev.jsonl")
-    result = asked("ratings", str(DATA / "stsb_dev.jsonl"))
+    result = ask_process("ratings", str(DATA / "stsb_dev.jsonl"))
     assert result["rows"] == len(pairs)
     assert result["model"]["spearman"] > 0.86
     assert result["hashing"]["spearman"] > 0.74

@@ -61,7 +61,7 @@ def run(
         runner.executor.close()
 
 
-def told(outcome: RunOutcome) -> list[tuple[str, str, float | None, str | None]]:
+def summary_of(outcome: RunOutcome) -> list[tuple[str, str, float | None, str | None]]:
     return [
         (result.criterion_name, result.skip_reason or result.status, result.probability, result.sampling_reason)
         for result in outcome.results
@@ -72,7 +72,7 @@ def test_a_rule_sends_an_answer_on() -> None:
     """A low score of the first stage: the second sees the answer for sure, and the results stand as configured."""
     judge, first = Asked(), Free(criterion_name="cheap", value=0.1)
     outcome = run(LOW, Thinking(action=judge), first, probability=0.5)
-    assert told(outcome) == [("thinking", "scored", 0.5, "score"), ("cheap", "scored", 0.5, None)]
+    assert summary_of(outcome) == [("thinking", "scored", 0.5, "score"), ("cheap", "scored", 0.5, None)]
     assert judge.inputs == [INPUT]
 
 
@@ -80,7 +80,7 @@ def test_what_no_rule_matches_is_passed_over() -> None:
     """It is skipped with a word, with the probability that the floor gave it; the evaluator never sees it."""
     judge, first = Asked(), Free(criterion_name="cheap", value=0.9)
     outcome = run(LOW, Thinking(action=judge), first, probability=0.5)
-    assert told(outcome) == [("thinking", "not_escalated", 0.01, "baseline"), ("cheap", "scored", 0.5, None)]
+    assert summary_of(outcome) == [("thinking", "not_escalated", 0.01, "baseline"), ("cheap", "scored", 0.5, None)]
     assert not judge.inputs
     assert not outcome.errors
 
@@ -90,7 +90,7 @@ def test_the_floor_takes_some_whatever_was_found() -> None:
     for value, expected in ((0.9, 0.02), (0.1, 1.0)):
         judge = Asked()
         outcome = run(LOW, Free(value=value), Thinking(action=judge), randomness=ALWAYS, probability=1.0)
-        assert told(outcome)[1] == ("thinking", "scored", expected, "score" if value < 0.5 else "baseline")
+        assert summary_of(outcome)[1] == ("thinking", "scored", expected, "score" if value < 0.5 else "baseline")
         assert len(judge.inputs) == 1
 
 
@@ -113,7 +113,7 @@ def test_what_the_floor_takes_waits_for_nobody() -> None:
 def test_without_an_escalation_everybody_sees_everything() -> None:
     """No stages, no reasons."""
     judge = Asked()
-    assert told(run(None, Free(value=0.9), Thinking(action=judge), probability=1.0))[1] == (
+    assert summary_of(run(None, Free(value=0.9), Thinking(action=judge), probability=1.0))[1] == (
         "thinking", "scored", 1.0, None
     )  # fmt: skip
 
@@ -140,9 +140,9 @@ def breaking(_: EvaluationInput) -> Score:
 def test_all_of_the_first_stage_failed() -> None:
     """Failures are no scores: only a rule on failures matches them."""
     first = (Free(criterion_name="a", action=breaking), Free(criterion_name="b", action=breaking))
-    assert told(run(LOW, *first, Thinking()))[2][1] == "not_escalated"
+    assert summary_of(run(LOW, *first, Thinking()))[2][1] == "not_escalated"
     failures = Escalation(baseline_rate=0.02, rules=[{"type": "failure"}])
-    assert told(run(failures, *first, Thinking()))[2][1:] == ("scored", None, "failure")
+    assert summary_of(run(failures, *first, Thinking()))[2][1:] == ("scored", None, "failure")
 
 
 def test_one_that_hangs_in_the_first_stage_is_a_failure_after_its_time() -> None:
@@ -164,7 +164,7 @@ def test_a_rule_that_raises_is_told_and_costs_nothing_else() -> None:
     broken = Escalation(baseline_rate=0.02, rules=[FunctionSampler(function=explode), LabelSampler()])
     outcome = run(broken, Free(action=lambda _: Score(value=0.1, passed=False)), Thinking(), probability=1.0)
     assert [result.status for result in outcome.results] == ["scored", "scored"]
-    assert told(outcome)[1][2:] == (1.0, "label")
+    assert summary_of(outcome)[1][2:] == (1.0, "label")
     assert [(error.evaluator_type, error.message) for error in outcome.errors] == [
         ("escalation:function", "RuntimeError: of the user's own")
     ]
@@ -174,13 +174,13 @@ def test_a_rule_that_raises_is_told_and_costs_nothing_else() -> None:
 def test_load_shedding_is_named_first() -> None:
     """While models sit out, that is why: no rule has passed the answer over."""
     for value in (0.1, 0.9):
-        assert told(run(LOW, Free(value=value), Thinking(), skip_models=True))[1][1] == "load_shed"
+        assert summary_of(run(LOW, Free(value=value), Thinking(), skip_models=True))[1][1] == "load_shed"
 
 
 def test_an_own_rate_lowers_the_probability_as_well() -> None:
     """The rate cuts from the draw that sampled the answer, the escalation from another: both multiply."""
     judge = Thinking(sample_rate=0.5)
-    assert told(run(LOW, Free(value=0.1), judge, randomness=0, probability=0.8))[1] == (
+    assert summary_of(run(LOW, Free(value=0.1), judge, randomness=0, probability=0.8))[1] == (
         "thinking",
         "scored",
         0.5,
@@ -196,9 +196,9 @@ def test_an_evaluator_says_with_what_probability_it_went_on(value: Any, expected
     """A spend limit that lets through a quarter of the calls: each result stands for four; no number is unknown."""
     actual = EvaluationResult(criterion_name="raw", evaluator_type="T", score=0.1, sampling_reason="its own")
     outcome = run(None, Raw(results=(actual.model_copy(update={"probability_given_sampled": value}),)), probability=0.5)
-    assert told(outcome) == [("raw", "scored", expected, None)]
+    assert summary_of(outcome) == [("raw", "scored", expected, None)]
     unknown = run(None, Raw(results=(actual,)), probability=None)
-    assert told(unknown) == [("raw", "scored", None, None)]
+    assert summary_of(unknown) == [("raw", "scored", None, None)]
 
 
 def test_it_is_multiplied_with_the_escalations() -> None:
@@ -206,7 +206,7 @@ def test_it_is_multiplied_with_the_escalations() -> None:
     actual = EvaluationResult(criterion_name="raw", evaluator_type="T", score=0.1, probability_given_sampled=0.5)
     escalation = Escalation(baseline_rate=0.02, rules=[ScoreSampler(below=0.5, ratio=1.0)], criteria=["raw"])
     outcome = run(escalation, Raw(results=(actual,)), Free(value=0.1), probability=0.5)
-    assert told(outcome)[0] == ("raw", "scored", 0.25, "score")
+    assert summary_of(outcome)[0] == ("raw", "scored", 0.25, "score")
 
 
 def test_what_a_spend_limit_lets_through_is_weighted_offline_too() -> None:
@@ -353,4 +353,4 @@ def test_nobody_who_waits_is_refused() -> None:
 def test_criteria_of_the_input_are_heeded() -> None:
     """What the input does not ask for is not passed over either."""
     requests = INPUT.model_copy(update={"criteria": (EvaluationCriteria(name="fixed", scale="numeric"),)})
-    assert told(run(LOW, Free(value=0.9), Thinking(), made=requests)) == [("fixed", "scored", None, None)]
+    assert summary_of(run(LOW, Free(value=0.9), Thinking(), made=requests)) == [("fixed", "scored", None, None)]

@@ -11,7 +11,7 @@ from agenteval_otel.evaluators import LLMJudge
 from agenteval_otel.evaluators.llm_judge.rubric import entry_of, names
 from agenteval_otel.testing import ScriptedJudge
 
-__all__ = ["CODE", "FULL", "NAMES", "SETS", "built", "results", "said"]
+__all__ = ["CODE", "FULL", "NAMES", "SETS", "built", "reply_for", "results"]
 
 NAMES = names()
 SETS = ("AnswerQuality", "ContentHarm")
@@ -36,7 +36,7 @@ def built(name: str, judge: Any = None, **fields: Any) -> LLMJudge:
     return result
 
 
-def said(name: str, score: Any = None) -> dict[str, Any]:
+def reply_for(name: str, score: Any = None) -> dict[str, Any]:
     """An answer as a judge gives it for the criterion and `FULL`: by default the best that there is."""
     entry = entry_of(name)
     if "claims" not in entry:

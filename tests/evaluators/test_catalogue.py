@@ -19,7 +19,7 @@ from agenteval_otel.evaluators.llm_judge.rubric import entry_of, rubric_fields
 from agenteval_otel.judges import JudgeRequest
 from agenteval_otel.testing import ScriptedJudge
 from agenteval_otel.testing.checks import check_component, check_evaluator
-from tests.evaluators.catalogue import FULL, NAMES, SETS, built, results, said
+from tests.evaluators.catalogue import FULL, NAMES, SETS, built, reply_for, results
 from tests.judges.test_prompt import taken_apart
 
 each = pytest.mark.parametrize("name", NAMES)
@@ -95,7 +95,9 @@ def test_a_file_names_only_fields_that_the_judge_is_shown(name: str) -> None:
 @each
 def test_it_is_judged_on_its_scale(name: str) -> None:
     """By name and with its defaults: best answer, best score, verdict and threshold; the worst one fails."""
-    judge = ScriptedJudge(replies=(said(name), said(name, 1 if entry_of(name)["scale"] == "likert5" else False)))
+    judge = ScriptedJudge(
+        replies=(reply_for(name), reply_for(name, 1 if entry_of(name)["scale"] == "likert5" else False))
+    )
     evaluator = built(name, judge)
     (best,), (worst,) = results(evaluator), results(evaluator)
     assert (best.status, best.criterion_name, best.normalized, best.passed) == ("scored", name, 1.0, True)
@@ -111,7 +113,7 @@ def test_it_is_judged_on_its_scale(name: str) -> None:
 def test_its_form_from_0_to_1(name: str) -> None:
     """The same judgement on request as a share: 4 of 1 to 5 is 0.75, and passes or fails as it did."""
     likert = entry_of(name)["scale"] == "likert5"
-    evaluator = built(name, ScriptedJudge(fallback=said(name, 4 if likert else None)), scale="numeric")
+    evaluator = built(name, ScriptedJudge(fallback=reply_for(name, 4 if likert else None)), scale="numeric")
     (result,) = results(evaluator)
     assert type(result.score) is float
     assert result.score == result.normalized == (0.75 if likert else 1.0)
@@ -126,7 +128,7 @@ def test_its_form_from_0_to_1(name: str) -> None:
 )
 def test_without_what_it_needs_it_is_skipped(name: str, field: str) -> None:
     """With the field as the reason, and nobody is asked; of alternatives all have to be missing."""
-    judge = ScriptedJudge(fallback=said(name))
+    judge = ScriptedJudge(fallback=reply_for(name))
     fields = field.split("|")
     config = EvaluationRunConfig(evaluators=[built(name, judge)])
     (result,) = run_evaluation_sync(lacking(*fields), config).results
@@ -137,7 +139,7 @@ def test_without_what_it_needs_it_is_skipped(name: str, field: str) -> None:
 
 def test_a_need_with_alternatives_takes_the_first_that_there_is() -> None:
     """Groundedness goes by the context, else by the reference, and by results of tools; only that is shown."""
-    judge = ScriptedJudge(fallback=said("Groundedness"))
+    judge = ScriptedJudge(fallback=reply_for("Groundedness"))
     evaluator = built("Groundedness", judge)
     for left_out, shown in (
         ((), ["input", "response", "context", "tool_results"]),
@@ -156,7 +158,7 @@ def test_a_need_with_alternatives_takes_the_first_that_there_is() -> None:
 @each
 def test_it_keeps_the_contract(name: str) -> None:
     """Any input gives results or skips, the same again; its dump builds it again, in its own form and from 0 to 1."""
-    judge = ScriptedJudge(fallback=said(name))
+    judge = ScriptedJudge(fallback=reply_for(name))
     check_evaluator(built(name, judge))
     for fields in ({}, {"scale": "numeric"}, {"threshold": 1.0, "weight": 2, "objective": 0.9, "tags": ["x"]}):
         if not (entry_of(name)["scale"] == "pass/fail" and "threshold" in fields):
@@ -167,7 +169,7 @@ def test_it_keeps_the_contract(name: str) -> None:
 def test_a_set_asks_for_all_of_its_criteria_in_one_call(name: str) -> None:
     """One question, and a score of its own for each; who lacks its needs is skipped beside the others."""
     criteria = getattr(types, name).criteria_names
-    judge = ScriptedJudge(fallback={criterion: said(criterion) for criterion in criteria})
+    judge = ScriptedJudge(fallback={criterion: reply_for(criterion) for criterion in criteria})
     actual = results(built(name, judge))
     assert [(criterion.criterion_name, criterion.status, criterion.normalized) for criterion in actual] == [
         (criterion, "scored", 1.0) for criterion in criteria
@@ -245,7 +247,7 @@ def test_the_schema_knows_the_types_and_the_names() -> None:
 
 def test_a_retrieval_is_judged_whatever_the_answer_was() -> None:
     """What does not look at the answer is not refused for an empty one."""
-    judge = ScriptedJudge(fallback=said("Retrieval"))
+    judge = ScriptedJudge(fallback=reply_for("Retrieval"))
     (result,) = results(built("Retrieval", judge), FULL.model_copy(update={"response": ":"}))
     assert result.score == 5
     request: JudgeRequest = judge.requests[0]

@@ -11,7 +11,7 @@ from agenteval_otel import EvaluationResult, configure, monitor
 from agenteval_otel.evaluators import AnswerQuality
 from agenteval_otel.pipeline import InlineDispatcher
 from agenteval_otel.testing import ScriptedJudge
-from tests.evaluators.catalogue import said
+from tests.evaluators.catalogue import reply_for
 from tests.ground_truth.support import written
 from tests.judges.test_prompt import taken_apart
 from tests.testing.doubles import Keeping
@@ -23,9 +23,9 @@ ROWS = [(QUESTION, "It is on its way.", "Orders", "shop")]
 def answered(request: Any) -> dict[str, Any]:
     """What a judge says: of the criteria that it is asked for, on what it was shown."""
     answers = {
-        "Coherence": said("Coherence"),
-        "Fluency": said("Fluency"),
-        "Equivalence": said("Equivalence", 4),
+        "Coherence": reply_for("Coherence"),
+        "Fluency": reply_for("Fluency"),
+        "Equivalence": reply_for("Equivalence", 4),
         "Groundedness": {"claims": [{"quote": "on its way", "evidence": "It is on its way.", "holds": True},
                                     {"quote": "by plane", "evidence": "nothing", "holds": False}], "reason": "r"},
     }  # fmt: skip
@@ -37,7 +37,9 @@ def kept(tmp_path: Path) -> Keeping:
     return Keeping()
 
 
-def asked(kept: Keeping, judge: Any, tmp_path: Path, question: str, **fields: Any) -> dict[str, EvaluationResult]:
+def judge_question(
+    kept: Keeping, judge: Any, tmp_path: Path, question: str, **fields: Any
+) -> dict[str, EvaluationResult]:
     configure(
         sample_rate=1.0, evaluators=[AnswerQuality(judge=judge, **fields)], storage=[kept],
         ground_truth={"type": "csv", "path": str(written(tmp_path / "rows.csv", ROWS))}, dispatcher=InlineDispatcher(),
@@ -54,7 +56,7 @@ def asked(kept: Keeping, judge: Any, tmp_path: Path, question: str, **fields: An
 def test_with_ground_truth_there_are_four_scores_from_1_to_5(kept: Keeping, tmp_path: Path) -> None:
     """As the Partnership Agent has them, from one call: the store's answer is reference and material."""
     judge = ScriptedJudge(answer=answered)
-    actual = asked(kept, judge, tmp_path, QUESTION)
+    actual = judge_question(kept, judge, tmp_path, QUESTION)
     assert {name: (result.score, result.passed) for name, result in actual.items()} == {
         "Coherence": (5, True), "Fluency": (5, True), "Equivalence": (4, True), "Groundedness": (3.0, False),
     }  # fmt: skip
@@ -65,7 +67,7 @@ def test_with_ground_truth_there_are_four_scores_from_1_to_5(kept: Keeping, tmp_
 def test_without_ground_truth_two_are_judged_and_two_are_skipped(kept: Keeping, tmp_path: Path) -> None:
     """The judge is not asked for what cannot be said, and each skip names what was missing."""
     judge = ScriptedJudge(answer=answered)
-    actual = asked(kept, judge, tmp_path, "How much is a stamp for a letter?")
+    actual = judge_question(kept, judge, tmp_path, "How much is a stamp for a letter?")
     assert {name: (result.status, result.skip_reason) for name, result in actual.items()} == {
         "Coherence": ("scored", None), "Fluency": ("scored", None),
         "Equivalence": ("skipped", "no ground truth"),

@@ -54,7 +54,7 @@ def nothing_asked() -> None:
     ASKED.clear()
 
 
-def told(score: Any, **fields: Any) -> LLMJudge:
+def judge_that_scores(score: Any, **fields: Any) -> LLMJudge:
     answer = {"evidence": ["a quote"], "reason": "because", "score": score}
     return LLMJudge(judge=Told(answer=answer), **{"criterion_name": "c", **fields})
 
@@ -70,15 +70,15 @@ def results(judge: LLMJudge, given: EvaluationInput = INPUT) -> list[EvaluationR
 
 def test_it_keeps_the_contract_of_evaluators() -> None:
     """Any input gives results or a skip, the same ones again; and its dump, which holds no answer, builds it again."""
-    check_evaluator(told(True))
-    check_component(told(4, scale="likert5", levels={1: "bad", 5: "good"}), Evaluator)
-    assert told(True).resolved_execution == "async"
-    assert told(True).label == "LLMJudge:c"
+    check_evaluator(judge_that_scores(True))
+    check_component(judge_that_scores(4, scale="likert5", levels={1: "bad", 5: "good"}), Evaluator)
+    assert judge_that_scores(True).resolved_execution == "async"
+    assert judge_that_scores(True).label == "LLMJudge:c"
 
 
 def test_a_score_comes_with_reason_evidence_model_and_usage() -> None:
     """What the judge said and what it took stands on the result."""
-    (result,) = results(told(True))
+    (result,) = results(judge_that_scores(True))
     assert (result.score, result.label, result.reasoning) == (True, "pass", "because")
     assert result.metadata is not None
     assert result.metadata["evidence"] == ["a quote"]
@@ -106,7 +106,7 @@ def test_scales(
     scale: str, fields: dict[str, Any], message: Any, score: Any, normalized: float | None, passed: bool | None
 ) -> None:
     """A score of the scale is read as what it is, normalized and held to the threshold."""
-    (result,) = results(told(message, scale=scale, **fields))
+    (result,) = results(judge_that_scores(message, scale=scale, **fields))
     assert result.error is None
     assert (result.score, type(result.score)) == (score, type(score))
     assert result.normalized == pytest.approx(normalized)
@@ -141,7 +141,7 @@ def test_scales(
 )
 def test_what_is_no_score_of_the_scale_is_a_failure(scale: str, message: Any, word: str) -> None:
     """Neither rounded nor clipped nor guessed: a failed result, with what the call took all the same."""
-    (result,) = results(told(message, scale=scale))
+    (result,) = results(judge_that_scores(message, scale=scale))
     assert result.error_type == word
     assert result.metadata is not None
     assert result.metadata["judge"]["inputTokens"] == 90
@@ -157,7 +157,7 @@ def test_what_is_no_score_of_the_scale_is_a_failure(scale: str, message: Any, wo
 )
 def test_no_generated_answer_becomes_an_invented_score(message: Any, scale: str) -> None:
     """Whatever stands where the score should: a score of the scale by its own type, or a failure."""
-    (result,) = results(told(message, scale=scale))
+    (result,) = results(judge_that_scores(message, scale=scale))
     if result.error is not None:
         assert result.error_type in ("malformed_answer", "out_of_range")
         return
@@ -234,13 +234,18 @@ def test_only_what_is_asked_for_is_asked() -> None:
     assert (result.criterion_name, result.score) == ("clear", False)
     assert "Clear to a child?" in ASKED[0].prompt
     assert "polite" not in ASKED[0].prompt
-    assert results(told(True), INPUT.model_copy(update={"criteria": (EvaluationCriteria(name="other"),)})) == []
+    assert (
+        results(judge_that_scores(True), INPUT.model_copy(update={"criteria": (EvaluationCriteria(name="other"),)}))
+        == []
+    )
     assert len(ASKED) == 1
 
 
 def test_levels_are_told_on_their_own_scale_only() -> None:
     """A described level is in the question, unless the input asks for another scale."""
-    judge = told(4, scale="likert5", levels={1: "word salad", 5: "clear throughout"}, description="How clear?")
+    judge = judge_that_scores(
+        4, scale="likert5", levels={1: "word salad", 5: "clear throughout"}, description="How clear?"
+    )
     results(judge)
     assert "- 1: word salad\n- 5: clear throughout" in ASKED[0].prompt
     assert ASKED[0].answer_form["properties"]["score"] == {"type": "integer", "enum": [1, 2, 3, 4, 5]}
@@ -272,7 +277,10 @@ def test_what_is_needed_is_shown() -> None:
             "agent_config": {"tools": [{"name": "t"}]},
         }
     )
-    results(told(True, needs=["question", "response", "context", "history", "tool_calls", "tool_definitions"]), given)
+    results(
+        judge_that_scores(True, needs=["question", "response", "context", "history", "tool_calls", "tool_definitions"]),
+        given,
+    )
     names = ("input", "response", "reference", "context", "history", "tool_calls", "tool_definitions")
     assert [name for name in names if f'\n"{name}": ' in ASKED[0].prompt] == list(names)
 
@@ -299,7 +307,7 @@ def test_what_is_needed_is_shown() -> None:
 def test_answers_that_are_none_reach_no_judge(text: str) -> None:
     """Judges have taken such for right ones; code says what they are, and nothing is spent."""
     with pytest.raises(EvaluationSkipped, match=r"^(empty|degenerate) answer$|^no response$"):
-        results(told(True), EvaluationInput(response=text))
+        results(judge_that_scores(True), EvaluationInput(response=text))
     assert ASKED == []
 
 
@@ -316,7 +324,7 @@ def test_a_long_text_is_shortened_in_the_middle_and_the_judge_is_told() -> None:
     given = EvaluationInput(
         response="start " + "x y " * 50_000 + "end", prompt="p " * 50_000, context={"k": "c " * 50_000}
     )
-    results(told(True, max_field_chars=1_000, needs=["response", "context"]), given)
+    results(judge_that_scores(True, max_field_chars=1_000, needs=["response", "context"]), given)
     prompt = ASKED[0].prompt
     assert len(prompt) < 6_000
     assert '"start ' in prompt
@@ -346,7 +354,7 @@ def test_a_long_text_is_shortened_in_the_middle_and_the_judge_is_told() -> None:
 )
 def test_text_that_speaks_to_the_judge_is_flagged(text: str, sign: str) -> None:
     """On the result and with the kind of sign, whether the judge fell for it or not, and when it failed too."""
-    for judge in (told(True), told("no score")):
+    for judge in (judge_that_scores(True), judge_that_scores("no score")):
         (result,) = results(judge, EvaluationInput(response=f"An answer. {text}" if "SCORE" not in text else text))
         assert result.suspected_injection
         assert sign in (result.metadata or {})["injectionSigns"]
@@ -399,11 +407,11 @@ def test_bad_settings_are_refused_at_load(fields: dict[str, Any], message: str) 
 
 def test_the_question_is_the_same_but_for_its_mark() -> None:
     """Two runs of the same input have one fingerprint, for a cache; another answer or rubric has another."""
-    first, second = (told(True).question_for(INPUT)[0] for _ in range(2))
+    first, second = (judge_that_scores(True).question_for(INPUT)[0] for _ in range(2))
     assert first.prompt != second.prompt
     assert first.fingerprint == second.fingerprint
-    assert told(True, description="other").question_for(INPUT)[0].fingerprint != first.fingerprint
-    assert told(True).question_for(EvaluationInput(response="other"))[0].fingerprint != first.fingerprint
+    assert judge_that_scores(True, description="other").question_for(INPUT)[0].fingerprint != first.fingerprint
+    assert judge_that_scores(True).question_for(EvaluationInput(response="other"))[0].fingerprint != first.fingerprint
 
 
 class Generating:

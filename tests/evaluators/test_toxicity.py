@@ -24,7 +24,7 @@ def run(response: Any, *terms: str, scale: str | None = None, **fields: Any) -> 
     return result_of(evaluator, response, criteria=criteria)
 
 
-def found(response: Any, *terms: str, **fields: Any) -> list[str]:
+def terms_present(response: Any, *terms: str, **fields: Any) -> list[str]:
     metadata = run(response, *terms, **fields).metadata
     assert metadata is not None
     return list(metadata["foundToxicTerms"])
@@ -44,8 +44,8 @@ def found(response: Any, *terms: str, **fields: Any) -> list[str]:
 )  # fmt: skip
 def test_terms_are_whole_words_of_any_script(text: str, term: str, is_found: bool) -> None:
     """A term is found where its script ends it, signs and emoji wherever they stand; few and many terms alike."""
-    assert found(text, term) == [term] * is_found
-    assert found(text, term, *(f"other{number}" for number in range(150))) == [term] * is_found
+    assert terms_present(text, term) == [term] * is_found
+    assert terms_present(text, term, *(f"other{number}" for number in range(150))) == [term] * is_found
 
 
 def test_terms_are_listed_once_as_configured_in_order() -> None:
@@ -67,8 +67,8 @@ def test_the_score_is_true_for_clean_on_every_scale(scale: str) -> None:
 
 def test_case_and_parts_of_words_on_request() -> None:
     """With case a term must be written alike; without whole words it may stand inside of others."""
-    assert found("STUPID stupid", "STUPID", "Stupid", caseSensitive=True) == ["STUPID"]
-    assert found("a classic", "ass", matchWholeWord=False) == ["ass"]
+    assert terms_present("STUPID stupid", "STUPID", "Stupid", caseSensitive=True) == ["STUPID"]
+    assert terms_present("a classic", "ass", matchWholeWord=False) == ["ass"]
 
 
 def test_the_reasoning_lists_terms_and_nothing_of_the_text() -> None:
@@ -140,4 +140,4 @@ def test_a_short_list_is_looked_for_on_the_loop() -> None:
 @settings(deadline=None)
 def test_a_text_made_of_the_terms_holds_them_all(terms: list[str]) -> None:
     """Terms with spaces between them are all found, in the order of the configuration."""
-    assert found(" ".join(reversed(terms)), *terms) == list(dict.fromkeys(terms))
+    assert terms_present(" ".join(reversed(terms)), *terms) == list(dict.fromkeys(terms))

@@ -48,7 +48,7 @@ def one(executor: Executor, evaluator: Evaluator, text: str = "text") -> Corouti
     return evaluate(executor, evaluator, EvaluationInput(response=text))
 
 
-async def said(executor: Executor, evaluator: Evaluator, text: str) -> str:
+async def failure_or_scored(executor: Executor, evaluator: Evaluator, text: str) -> str:
     """The word of the failure, or ``scored``."""
     try:
         await one(executor, evaluator, text)
@@ -164,7 +164,7 @@ def test_the_end_of_one_evaluation_is_its_own() -> None:
         problems = {7: ("segfault", "crashed"), 20: ("_exit", "crashed"), 33: ("hang", "timeout")}
         evaluators = [Troubled(criterion_name=f"t{number}", timeout_s=3.0) for number in range(40)]
         words = await asyncio.gather(*(
-            said(executor, evaluator, problems.get(number, ("fine", ""))[0])
+            failure_or_scored(executor, evaluator, problems.get(number, ("fine", ""))[0])
             for number, evaluator in enumerate(evaluators)
         ))  # fmt: skip
         assert words == [problems.get(number, ("", "scored"))[1] for number in range(40)]

@@ -56,7 +56,7 @@ def remote(trace_id: int, state: str | None, *, sampled: bool = True, span_id: i
     )  # fmt: skip
 
 
-def said(telemetry: RecordedTelemetry, name: str) -> list[Any]:
+def event_values(telemetry: RecordedTelemetry, name: str) -> list[Any]:
     return [event.attributes.get(name) for event in telemetry.events()]
 
 
@@ -68,7 +68,7 @@ def test_a_trace_is_in_or_out_as_a_whole_and_calls_one_by_one(telemetry: Recorde
         for _ in range(400):
             under(remote(0xABC, None), handler)
         assert len(telemetry.events()) - before in expected
-    assert set(said(telemetry, PROBABILITY)) <= {0.25}
+    assert set(event_values(telemetry, PROBABILITY)) <= {0.25}
 
 
 def test_rates_nest_by_call_too(telemetry: RecordedTelemetry) -> None:
@@ -77,7 +77,7 @@ def test_rates_nest_by_call_too(telemetry: RecordedTelemetry) -> None:
     for _ in range(400):
         under(remote(0xABC, None), handler)
     assert 60 <= len(telemetry.events()) <= 140
-    assert set(said(telemetry, PROBABILITY)) == {0.25}
+    assert set(event_values(telemetry, PROBABILITY)) == {0.25}
 
 
 def test_the_calls_of_a_span_are_numbered_alike_in_every_process() -> None:
@@ -101,7 +101,7 @@ def test_a_handler_that_repeats_in_a_trace_is_named_once(
     for trace_id in (1, 2):
         for _ in range(12):
             under(remote(trace_id, None), handler)
-    assert said(telemetry, CLUSTERED) == [None] * 8 + [True] * 16
+    assert event_values(telemetry, CLUSTERED) == [None] * 8 + [True] * 16
     named = [record.getMessage() for record in caplog.records if "handler_repeats_in_trace" in record.getMessage()]
     assert len(named) == 1
     assert "repeating" in named[0]
@@ -116,7 +116,7 @@ def test_other_handlers_are_not_named(
     handler = handler_of(telemetry, agent="others", unit=unit)
     for number in range(20):
         under(remote(1 + number % traces, None), handler)
-    assert said(telemetry, CLUSTERED) == [None] * 20
+    assert event_values(telemetry, CLUSTERED) == [None] * 20
     assert "handler_repeats_in_trace" not in caplog.text
 
 
@@ -154,7 +154,7 @@ def test_an_attribute_of_the_span_carries_the_share(telemetry: RecordedTelemetry
     for share in (0.2, "often", None):
         with telemetry.tracer().start_as_current_span("request", attributes={"sampled.share": share} if share else {}):
             handler("A question?")
-    assert said(telemetry, PROBABILITY) == [0.2, 0.5, 0.5]
+    assert event_values(telemetry, PROBABILITY) == [0.2, 0.5, 0.5]
 
 
 def test_weights_add_up_to_all_responses(telemetry: RecordedTelemetry) -> None:
@@ -166,5 +166,5 @@ def test_weights_add_up_to_all_responses(telemetry: RecordedTelemetry) -> None:
             randomness = ((2 * number + 1) << 56) // 2_048
             if randomness >= 0xC << 52:  # kept by the head sampler with the threshold c, a quarter
                 under(remote(randomness, QUARTER), handler)
-        totals[ratio] = sum(1 / share for share in said(telemetry, PROBABILITY)[before:])
+        totals[ratio] = sum(1 / share for share in event_values(telemetry, PROBABILITY)[before:])
     assert totals == {1.0: 1_024, 0.5: 1_024, 0.125: 1_024}

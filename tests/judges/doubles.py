@@ -11,7 +11,7 @@ from pydantic import Field
 
 from agenteval_otel.judges import Judge, JudgeRequest, JudgeUsage, Verdict
 
-__all__ = ["CountingJudge", "asked", "usage_of"]
+__all__ = ["CountingJudge", "request_of", "usage_of"]
 
 GOOD = {"score": 4}
 
@@ -57,5 +57,5 @@ def verdict(read: int = 100, answered: int = 50) -> Verdict:
     return Verdict(answer=dict(GOOD), raw="{}", usage=usage_of(read, answered), model="small-1", duration_s=0.2)
 
 
-def asked(prompt: str = "a" * 300, *, fingerprint: str = "", purpose: str = "correctness", most: int = 100) -> Any:
+def request_of(prompt: str = "a" * 300, *, fingerprint: str = "", purpose: str = "correctness", most: int = 100) -> Any:
     return JudgeRequest(prompt=prompt, max_tokens=most, purpose=purpose, fingerprint=fingerprint)

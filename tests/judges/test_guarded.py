@@ -18,7 +18,7 @@ from agenteval_otel.judges.ledger import MemoryLedger
 from agenteval_otel.models.judge_calls import JudgeCall, observed_by
 from agenteval_otel.testing import ManualClock, ModelReply, ModelServer
 from tests.judges.asking import GOOD, QUESTION, hosted
-from tests.judges.doubles import CountingJudge, asked, usage_of, verdict
+from tests.judges.doubles import CountingJudge, request_of, usage_of, verdict
 
 
 class Observer:
@@ -65,7 +65,7 @@ def fails_with(word: str, *, retryable: bool = False, usage: JudgeUsage | None =
 
 
 def ask(guarded: Guarded, request: Any = None) -> Verdict:
-    return asyncio.run(guarded.judge(request or asked(fingerprint="f0")))
+    return asyncio.run(guarded.judge(request or request_of(fingerprint="f0")))
 
 
 def test_a_verdict_carries_its_price() -> None:
@@ -102,7 +102,7 @@ def test_other_questions_and_models_have_other_verdicts() -> None:
     for judge in (small, large):
         guarded = Guarded(judge, cache=shared)
         for fingerprint in ("f0", "f1", "f0", "", ""):
-            ask(guarded, asked(fingerprint=fingerprint))
+            ask(guarded, request_of(fingerprint=fingerprint))
     assert (small.calls, large.calls) == (4, 4)
 
 
@@ -122,7 +122,7 @@ def test_a_useless_verdict_is_forgotten() -> None:
     judge = CountingJudge()
     guarded = Guarded(judge, cache=cache())
     ask(guarded)
-    guarded.forget(asked(fingerprint="f0"))
+    guarded.forget(request_of(fingerprint="f0"))
     ask(guarded)
     assert judge.calls == 2
 
@@ -133,8 +133,8 @@ def test_equal_requests_at_once_are_one_call() -> None:
     guarded = Guarded(judge, cache=cache(), budget=budget())
 
     async def work() -> list[Verdict]:
-        same = [asyncio.ensure_future(guarded.judge(asked(fingerprint="f0"))) for _ in range(50)]
-        other = asyncio.ensure_future(guarded.judge(asked(fingerprint="f1")))
+        same = [asyncio.ensure_future(guarded.judge(request_of(fingerprint="f0"))) for _ in range(50)]
+        other = asyncio.ensure_future(guarded.judge(request_of(fingerprint="f1")))
         for _ in range(2):
             await judge.arrivals.get()
         judge.pause.set()
@@ -153,7 +153,7 @@ def test_a_shared_call_shares_its_failure() -> None:
         guarded = Guarded(judge, cache=cache(), budget=budget(**({} if answer else {"usd_per_day": 1e-9})))
 
         async def work(judge: CountingJudge = judge, guarded: Guarded = guarded, answer: Any = answer) -> list[Any]:
-            same = [asyncio.ensure_future(guarded.judge(asked(fingerprint="f0"))) for _ in range(5)]
+            same = [asyncio.ensure_future(guarded.judge(request_of(fingerprint="f0"))) for _ in range(5)]
             if answer is not None:  # else nobody gets as far as the judge
                 await judge.arrivals.get()
             judge.pause.set()
@@ -174,7 +174,7 @@ def test_a_shared_call_survives_cancellation() -> None:
     guarded = Guarded(judge, cache=cache())
 
     async def work() -> list[Any]:
-        same = [asyncio.ensure_future(guarded.judge(asked(fingerprint="f0"))) for _ in range(5)]
+        same = [asyncio.ensure_future(guarded.judge(request_of(fingerprint="f0"))) for _ in range(5)]
         assert await judge.arrivals.get() == 1
         same[0].cancel()
         same[3].cancel()
@@ -194,12 +194,12 @@ def test_the_order_of_the_guards() -> None:
     guarded = Guarded(CountingJudge(answer=fails_with("overloaded", retryable=True)), cache=shared, breaker=gate,
                       budget=limiter)  # fmt: skip
     with pytest.raises(JudgeError, match="call 1"):
-        ask(guarded, asked(fingerprint="f1"))
+        ask(guarded, request_of(fingerprint="f1"))
     assert gate.state == "open"
     assert ask(guarded).from_cache
     for _ in range(5):
         with pytest.raises(JudgeError) as caught:
-            ask(guarded, asked(fingerprint="f1"))
+            ask(guarded, request_of(fingerprint="f1"))
         assert caught.value.error_type == "breaker_open"
     well, observer = breaker(failures=1), Observer()
     short = Guarded(CountingJudge(), breaker=well, budget=budget(tokens_per_day=300))
@@ -236,7 +236,7 @@ def test_the_observer_gets_every_question() -> None:
 
     async def cancelled() -> None:
         judge = CountingJudge(pause=asyncio.Event())
-        task = asyncio.ensure_future(Guarded(judge).judge(asked()))
+        task = asyncio.ensure_future(Guarded(judge).judge(request_of()))
         await judge.arrivals.get()
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
@@ -268,10 +268,10 @@ def test_a_broken_observer_breaks_nothing() -> None:
 def test_a_verdict_has_the_probability_of_its_call() -> None:
     """Near a limit it is that of the budget; for a cached verdict it is 1."""
     guarded = Guarded(CountingJudge(), budget=budget(usd_per_day=0.01), cache=cache())
-    result = [ask(guarded, asked(fingerprint=f"f{number}")).probability for number in range(25)]  # 0.00035 each
+    result = [ask(guarded, request_of(fingerprint=f"f{number}")).probability for number in range(25)]  # 0.00035 each
     assert result[:23] == [1.0] * 23
     assert result[24] == pytest.approx(0.8)  # 0.0084 are spent
-    assert ask(guarded, asked(fingerprint="f24")).probability == 1.0
+    assert ask(guarded, request_of(fingerprint="f24")).probability == 1.0
 
 
 def test_settings_make_the_guards() -> None:

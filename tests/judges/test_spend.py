@@ -35,7 +35,7 @@ from agenteval_otel.judges.ledger import SCHEMA, Amount, MemoryLedger, SqliteLed
 from agenteval_otel.judges.sqlite_store import SqliteStore
 from agenteval_otel.runtime.log import log
 from agenteval_otel.testing import ManualClock
-from tests.judges.doubles import CountingJudge, asked, usage_of
+from tests.judges.doubles import CountingJudge, request_of, usage_of
 
 SMALL = Price(input=1.0, output=5.0)
 NOON = 1_800_014_400.0  # a day's number that nobody has to think about
@@ -60,7 +60,7 @@ def file_of(path: Path, **settings: Any) -> Iterator[SqliteLedger]:
 
 
 def reserve(budget: BudgetLimiter, request: Any = None, model: str = "small-1") -> Reservation:
-    return asyncio.run(budget.reserve(request or asked(), model))
+    return asyncio.run(budget.reserve(request or request_of(), model))
 
 
 def skip_of(budget: BudgetLimiter, request: Any = None, model: str = "small-1") -> str:
@@ -97,7 +97,7 @@ def test_the_longest_name_wins() -> None:
 @given(st.text(max_size=200), st.integers(1, 10_000))
 def test_the_estimate_is_at_least_a_third_of_the_letters(text: str, most: int) -> None:
     """It includes the longest answer."""
-    assert most_of(asked(text, most=most), None).tokens >= len(text) / 3 + most
+    assert most_of(request_of(text, most=most), None).tokens >= len(text) / 3 + most
 
 
 # --- one budget -----------------------------------------------------------------------------------------------------
@@ -137,10 +137,10 @@ def test_each_limit_holds(limits: dict[str, Any], scope: str) -> None:
 def test_purposes_and_accounts_have_their_own_limits() -> None:
     """A purpose at its limit does not stop others; the total of an account stops all of its judges."""
     budget = limiter_of(purposes={"a": PurposeLimits(tokens_per_day=300)}, tokens_per_day=600)
-    reserve(budget, asked(purpose="a"))
-    assert skip_of(budget, asked(purpose="a")) == "budget_exhausted"
-    reserve(budget, asked(purpose="b"))
-    assert skip_of(limiter_of(tokens_per_day=600), asked(purpose="b")) == "budget_exhausted"
+    reserve(budget, request_of(purpose="a"))
+    assert skip_of(budget, request_of(purpose="a")) == "budget_exhausted"
+    reserve(budget, request_of(purpose="b"))
+    assert skip_of(limiter_of(tokens_per_day=600), request_of(purpose="b")) == "budget_exhausted"
     reserve(limiter_of(tokens_per_day=600, account="others"))
 
 
@@ -261,7 +261,7 @@ def test_a_cancelled_call_settles() -> None:
 
     async def work() -> None:
         guarded = Guarded(CountingJudge(pause=asyncio.Event()), budget=budget)
-        task = asyncio.ensure_future(guarded.judge(asked()))
+        task = asyncio.ensure_future(guarded.judge(request_of()))
         await asyncio.sleep(0.01)
         assert repr(ledger) == "<MemoryLedger 1 reserved>"
         task.cancel()
@@ -373,7 +373,7 @@ def test_a_cancelled_reservation_leaves_nothing(tmp_path: Path) -> None:
 
         async def work() -> None:
             for delay in range(20):
-                task = asyncio.ensure_future(budget.reserve(asked(), "small-1"))
+                task = asyncio.ensure_future(budget.reserve(request_of(), "small-1"))
                 await asyncio.sleep(delay * 0.0001)
                 if task.cancel():
                     with pytest.raises(asyncio.CancelledError):
@@ -394,11 +394,11 @@ def test_a_new_file_waits_for_another_writer(tmp_path: Path) -> None:
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         database = SqliteStore(path, SCHEMA, event="unusable", patience_s=30)
-        asked = database.submit(lambda connection: connection.execute("SELECT 1").fetchone())
+        request_of = database.submit(lambda connection: connection.execute("SELECT 1").fetchone())
         with pytest.raises(TimeoutError):
-            asked.result(0.2)
+            request_of.result(0.2)
         other.execute("COMMIT")
-    assert asked.result(30) == (1,)
+    assert request_of.result(30) == (1,)
     assert database.close(10)
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from agenteval_otel import accounting, configure, disable, enable, flush, monitor, reload
 from agenteval_otel.pipeline import PoolDispatcher
-from tests.config.support import said
+from tests.config.support import written_settings
 from tests.promises.figures import Recorder
 from tests.promises.programs import run_program, together
 from tests.testing.doubles import Free, Keeping
@@ -95,10 +95,10 @@ def test_toggling_under_load_is_effective_at_once(promise: Recorder) -> None:
 
 def test_the_file_switches_off_too(tmp_path: Path) -> None:
     """`reload` picks up ``enabled: false`` while calls run, and the next call follows it."""
-    configure(said(tmp_path, "sample_rate: 1.0"), storage=[Keeping()], evaluators=[Free()])
+    configure(written_settings(tmp_path, "sample_rate: 1.0"), storage=[Keeping()], evaluators=[Free()])
     handler = monitor(answer)
     handler()
-    said(tmp_path, "sample_rate: 1.0\nenabled: false")
+    written_settings(tmp_path, "sample_rate: 1.0\nenabled: false")
     assert reload()
     handler()
     assert flush(20)

@@ -21,7 +21,7 @@ from agenteval_otel import accounting, configure, flush, monitor, reload
 from agenteval_otel.config import SettingsError, build, load_settings, set_current_pipeline
 from agenteval_otel.pipeline import InlineDispatcher, Pipeline
 from agenteval_otel.storage import OtlpStorageProvider
-from tests.config.support import said
+from tests.config.support import written_settings
 from tests.promises.figures import Recorder
 from tests.promises.programs import together
 from tests.testing.doubles import Free, Keeping
@@ -261,7 +261,7 @@ TEXTS_IN_TURN = [
 
 def test_reloading_under_load_from_many_threads(tmp_path: Path) -> None:
     """Eight threads reload a file that changes, breaks and vanishes while handlers are called: all calls count."""
-    file = said(tmp_path, "sample_rate: 1.0")
+    file = written_settings(tmp_path, "sample_rate: 1.0")
     configure(file, storage=[Keeping()], evaluators=[Free()], redactors=[])
     handlers = [monitor(agent=name)(str.upper) for name in ("a", "b")]
     reloads, calls, pause = itertools.count(), itertools.count(), threading.Event()
@@ -291,7 +291,7 @@ def test_reloading_under_load_from_many_threads(tmp_path: Path) -> None:
 
     callers = [partial(call, handlers[number % 2]) for number in range(CALLERS)]
     together([*callers, *[reload_often] * RELOADERS, rewrite])
-    said(tmp_path, "sample_rate: 1.0")
+    written_settings(tmp_path, "sample_rate: 1.0")
     assert reload()
     handlers[0]("x")
     assert flush(60)

@@ -31,7 +31,7 @@ from agenteval_otel.judges.budget import NANO, BudgetLimiter
 from agenteval_otel.judges.ledger import Amount, Entry, Key, MemoryLedger
 from agenteval_otel.testing import ModelReply, ModelServer
 from tests.judges.asking import GOOD, QUESTION, hosted
-from tests.judges.doubles import CountingJudge, asked, verdict
+from tests.judges.doubles import CountingJudge, request_of, verdict
 from tests.promises.figures import Recorder, sized
 from tests.promises.programs import run_program, started_program
 
@@ -63,7 +63,7 @@ class Spender:
     async def ask(self, budget: BudgetLimiter, model: str = "small-1") -> bool:
         """One call as `Guarded` makes it; False where it was not let through."""
         try:
-            reservation = await budget.reserve(asked("a" * 300, most=100), model)
+            reservation = await budget.reserve(request_of("a" * 300, most=100), model)
         except EvaluationSkipped:
             self.skips += 1
             self.many.set()
@@ -148,7 +148,7 @@ def test_a_ledger_never_waits_for_its_own_lock() -> None:
         return gc.collect() > 0
 
     def work() -> None:
-        call = guarded.judge(asked("a" * 300, most=100))
+        call = guarded.judge(request_of("a" * 300, most=100))
         call.send(None)
         cycle: list[Any] = [call]
         cycle.append(cycle)
@@ -253,11 +253,11 @@ def test_usage_that_makes_no_sense_gives_no_money(
         calls = 0
         with contextlib.suppress(EvaluationSkipped):
             while calls < 1_000:
-                actual = await judge.judge(asked())
+                actual = await judge.judge(request_of())
                 assert actual.cost_usd is None or 0.0 <= actual.cost_usd < 1e9
                 calls += 1
         clock[0] += DAY_S  # the next day is another one, whatever was told of the last
-        await judge.judge(asked())
+        await judge.judge(request_of())
         return calls
 
     assert 1 <= asyncio.run(work()) <= 0.05 * NANO / _cost(1, 0)

@@ -104,9 +104,9 @@ class AsksAJudge(CriterionEvaluator):
     criterion_name: str = "own"
 
     async def score(self, evaluation_input: EvaluationInput) -> Score:
-        from tests.judges.doubles import asked
+        from tests.judges.doubles import request_of
 
-        verdict = await HELD.guarded().judge(asked())
+        verdict = await HELD.guarded().judge(request_of())
         return Score(value=bool(verdict.answer["score"]))
 
 
