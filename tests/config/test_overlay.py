@@ -244,3 +244,22 @@ def test_telemetry_is_the_default_of_otlp_storage(tmp_path: Path) -> None:
     own = OtlpStorageProvider()
     assert Settings(telemetry={"detail": "none"}, storage=own).storage == (own,)
     assert Settings(telemetry=OtlpStorageProvider(detail="none")).telemetry.detail == "none"
+
+
+def test_names_that_differ_in_their_first_letter_keep_their_lines(tmp_path: Path) -> None:
+    """An agent `Support` beside `support`: the error names the line of the one that is wrong."""
+    text = "agents:\n  Support:\n    sample_rate: 3\n  support:\n    sample_rate: 0.5\n"
+    assert "settings.yaml:3" in str(wrong(tmp_path, text))
+
+
+def test_an_unknown_profile_names_the_file(tmp_path: Path) -> None:
+    """Where the file has no profiles at all, too."""
+    assert str(wrong(tmp_path, "sample_rate: 1.0", profile="ci")).startswith("settings.yaml: profiles: no profile 'ci'")
+
+
+def test_a_variable_is_not_suggested_as_its_own_correction(tmp_path: Path) -> None:
+    """Settings of an agent have the agent's name in them."""
+    loaded = load(tmp_path, "sample_rate: 1.0", environment={"AGENTEVAL_AGENTS__ENABLED": "false"})
+    (warning,) = loaded.warnings
+    assert "AGENTEVAL_AGENTS__ENABLED names no setting" in warning
+    assert "did you mean 'AGENTEVAL_AGENTS__ENABLED'" not in warning
