@@ -108,7 +108,7 @@ class BreachSettings(BaseModel, metaclass=FriendlyErrors):
             as recovered; one whose answers all pass recovers after at most so many.
         window: The reported rate is that of the last so many verdicts.
         remind_s: A lasting breach is reported again after so many seconds, with the next verdict; null reports it once.
-        timeout_s: Time limit of one call of `on_breach` or `on_recovery`, in seconds.
+        timeout_s: Time limit of one call of an async `on_breach` or `on_recovery`, in seconds.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)

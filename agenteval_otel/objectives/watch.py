@@ -59,7 +59,6 @@ class Objectives:
         if not self.settings.breach.enabled:
             return
         try:
-            self._callbacks.check_late()
             for crossing in self._crossings(response, objectives, baseline_rate):
                 self._report(crossing, emitter)
         except Exception as error:
@@ -109,10 +108,7 @@ class Objectives:
             )  # fmt: skip
 
     def _callback_failed(self, kind: str, error: BaseException) -> None:
-        if kind == "breached":
-            self._broken("on_breach", error)
-        else:
-            self._broken("on_recovery", error)
+        self._broken("on_breach" if kind == "breached" else "on_recovery", error)
 
 
 def _verdict(result: EvaluationResult, response: Response, baseline_rate: float) -> Verdict | None:
