@@ -117,8 +117,7 @@ def resolve(
 ) -> HandlerSettings:
     """The settings of one handler; raises ConfigurationError where they do not fit each other.
 
-    With `telemetry_off` a handler is disabled whose results are neither stored, nor watched by an objective, nor, as
-    `calls_back` says, reported to a function.
+    With `telemetry_off` a handler is disabled whose results are not stored, watched or (`calls_back`) reported.
     """
     if not options.evaluators:
         raise ConfigurationError("expected at least one evaluator", path="evaluators")
@@ -130,7 +129,10 @@ def resolve(
     if criteria:
         runner = EvaluationRunner(options.evaluators, criteria=criteria, **parts)
     names = [criterion.name for criterion in runner.criteria]
-    _check_names(names)
+    for name in names:
+        if (wrong := wrong_criterion_name(name)) is not None:
+            hint = "; name a lambda: Func(criterion_name=..., function=...)" if name == "<lambda>" else ""
+            raise ConfigurationError(f"criterion name {name!r} {wrong}{hint}", path="evaluators")
     providers = tuple(options.storage or ())
     emitters = [emitter for part in providers if (emitter := getattr(part, "emitter", None)) is not None]
     emitter = emitters[0] if emitters else telemetry
@@ -167,13 +169,6 @@ def _changed(
         for criterion in criteria
     }
     return tuple(criterion.model_copy(update=changes.get(criterion.name, {})) for criterion in declared)
-
-
-def _check_names(names: Sequence[str]) -> None:
-    for name in names:
-        if (wrong := wrong_criterion_name(name)) is not None:
-            hint = "; name a lambda: Func(criterion_name=..., function=...)" if name == "<lambda>" else ""
-            raise ConfigurationError(f"criterion name {name!r} {wrong}{hint}", path="evaluators")
 
 
 def check_escalation(

@@ -192,7 +192,7 @@ async def run_evaluations(
         raise ConfigurationError(f"expected EvaluationInputs, found {type(inputs).__name__}", path="inputs")
     total = len(inputs) if isinstance(inputs, Sized) else None
     results: dict[int, AggregatedEvaluationResult] = {}
-    behind = _Behind(_MOST_BEHIND * concurrency)
+    running: dict[int, asyncio.Event] = {}
     waiting = enumerate(inputs)
     broken = 0
     with contextlib.closing(OfflineRun(config)) as run, contextlib.closing(Progress(total, shown=progress)) as shown:
@@ -209,7 +209,7 @@ async def run_evaluations(
         try:
             async with asyncio.TaskGroup() as group:
                 for _ in range(concurrency if total is None else min(concurrency, total)):
-                    group.create_task(_evaluate(waiting, run, finished, behind))
+                    group.create_task(_evaluate(waiting, run, finished, running, _MOST_BEHIND * concurrency))
         except BaseExceptionGroup as failures:
             raise failures.exceptions[0] from None  # the first one ended the others
     return [results[position] for position in sorted(results)]
@@ -233,37 +233,21 @@ def run_evaluations_sync(
 
 
 async def _evaluate(
-    waiting: Iterator[tuple[int, EvaluationInput]], run: OfflineRun, finished: OnResult, behind: _Behind
-) -> None:
+    waiting: Iterator[tuple[int, EvaluationInput]], run: OfflineRun, finished: OnResult,
+    running: dict[int, asyncio.Event], most_behind: int,
+) -> None:  # fmt: skip
     for position, evaluation_input in waiting:
+        over = running[position] = asyncio.Event()
         try:
             aggregated = await run.evaluate(evaluation_input)
         except Exception as error:  # this input's own: the configuration was checked when it was built
             aggregated = _failed(evaluation_input, error)
+        del running[position]
+        over.set()
         finished(position, aggregated)
         await asyncio.sleep(0)  # inputs that need no waiting would hold the loop to the last of them
-        await behind.wait_after(position)
-
-
-class _Behind:
-    """Bounds how far inputs run ahead of a slow one, whose successors' results have to be kept."""
-
-    def __init__(self, most: int) -> None:
-        self._most, self._oldest = most, 0
-        self._done: set[int] = set()
-        self._moved = asyncio.Event()
-
-    async def wait_after(self, position: int) -> None:
-        """Mark the input at this position as done; wait while an earlier one that still runs is too far behind."""
-        self._done.add(position)
-        if position == self._oldest:
-            while self._oldest in self._done:
-                self._done.remove(self._oldest)
-                self._oldest += 1
-            self._moved.set()
-            self._moved = asyncio.Event()
-        while position - self._oldest >= self._most:
-            await self._moved.wait()
+        while running and position - (oldest := next(iter(running))) >= most_behind:
+            await running[oldest].wait()  # results of its successors may have to be kept until it is over
 
 
 def _failed(evaluation_input: Any, error: Exception) -> AggregatedEvaluationResult:

@@ -11,7 +11,7 @@ import inspect
 import pkgutil
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any, Literal, cast
 
 from agenteval_otel import semconv as names
@@ -143,14 +143,9 @@ class Callbacks:
             result = function(crossing)
             if inspect.isawaitable(result):
                 with asyncio.Runner(loop_factory=new_loop) as runner:
-                    runner.run(_within(result, self._timeout_s))
+                    runner.run(asyncio.wait_for(result, self._timeout_s))
         except BaseException as error:  # also SystemExit: the thread continues with the next
             self._on_failure(crossing.kind, error)
-
-
-async def _within(result: Awaitable[Any], timeout_s: float) -> None:
-    async with asyncio.timeout(timeout_s):
-        await result
 
 
 def load_callback(value: Any, *, path: str) -> Callback | None:

@@ -197,9 +197,6 @@ class Tracks:
         self.settings = settings
         self.reset()
 
-    def __repr__(self) -> str:
-        return f"<Tracks {len(self._known)}>"
-
     def __len__(self) -> int:
         return len(self._known)
 

@@ -75,9 +75,6 @@ class EscalationDecider:
         self._known = [SamplingDecision(second < threshold_of(rate), rate, BASELINE)]
         self.broken: list[tuple[str, BaseException]] = []
 
-    def __repr__(self) -> str:
-        return f"<EscalationDecider {len(self._open)} rules open>"
-
     def decide(self, results: Sequence[EvaluationResult] | None = None) -> SamplingDecision:
         """The decision so far, settled with results; sampled and not settled, they only say with what probability."""
         context = self._context._replace(results=results)

@@ -223,7 +223,7 @@ def test_many_failures_still_fit_into_a_line() -> None:
     result = Suite(evaluators=[stub(f"evaluator_{index}", passed=False, value=0.999) for index in range(40)]).run_sync(
         ANSWER
     )
-    assert repr(result).startswith("<SuiteResult 'suite' failed: evaluator_0 0.99, evaluator_1 0.99")
+    assert repr(result).startswith("<SuiteResult 'suite' failed: evaluator_0 0.99; evaluator_1 0.99")
     assert len(repr(result)) < 230
 
 
