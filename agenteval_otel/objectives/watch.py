@@ -107,7 +107,10 @@ class Objectives:
             )  # fmt: skip
 
     def _callback_failed(self, kind: str, error: BaseException) -> None:
-        self._broken("on_breach" if kind == "breached" else "on_recovery", error)
+        if kind == "breached":
+            self._broken("on_breach", error)
+        else:
+            self._broken("on_recovery", error)
 
 
 def _verdict(result: EvaluationResult, response: Response, baseline_rate: float) -> Verdict | None:
