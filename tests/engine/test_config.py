@@ -261,36 +261,6 @@ def test_any_configuration_loads_or_says_what_is_wrong(fields: dict[str, Any], e
     assert config.evaluators
 
 
-TEXTS = st.sampled_from(["", " ", "\ud800", "\u202e\x00", "e\u0301" * 9, "\U0001f9d1\u200d\U0001f680", "a b", "{}"])
-VALUES = st.recursive(TEXTS | st.none() | st.booleans() | st.floats() | st.text(max_size=9),
-                      lambda inner: st.lists(inner, max_size=2) | st.dictionaries(
-                          st.sampled_from(["role", "contentParts", "type", "text"]), inner, max_size=3),
-                      max_leaves=6)  # fmt: skip
-SCALES = st.sampled_from(["binary", "pass/fail", "likert5", "numeric", "string", "own"])
-
-
-@settings(max_examples=200, deadline=None)
-@given(
-    response=VALUES, ground_truth=VALUES, scale=SCALES, missing=st.booleans(),
-    weight=st.none() | st.floats(allow_nan=False, allow_infinity=False),
-)  # fmt: skip
-def test_any_input_gives_scores_or_errors(
-    response: Any, ground_truth: Any, scale: str, missing: bool, weight: float | None
-) -> None:
-    """Whatever the answer holds, and where it holds nothing: a finite score, an error or a skip, and JSON of it."""
-    config = EvaluationRunConfig.model_validate(ORIGINAL)
-    names = ("IsShort", "SaysParis", "Coverage")
-    fields = {"groundTruth": ground_truth, "criteria": [{"name": n, "scale": scale, "weight": weight} for n in names]}
-    evaluation_input = EvaluationInput.model_validate(fields if missing else {"response": response, **fields})
-    aggregated = run_evaluation_sync(evaluation_input, config)
-    assert aggregated.overall_score is None or 0.0 <= aggregated.overall_score <= 1.0
-    for result in aggregated.results:
-        assert result.status == "scored" or (result.score is None and (result.error or result.skip_reason))
-        if missing:
-            assert result.status == "failed"
-    json.dumps(aggregated.original_json())
-
-
 LARGE: list[dict[str, Any]] = [
     {"type": "RuleBased", "rules": [
         {"criterion": "b", "type": "includes", "keywords": ["needle"], "expectedOutcome": "any"},
