@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from hypothesis import strategies as st
 
 from agenteval_otel import EvaluationInput, EvaluationRunConfig, run_evaluation_sync
 from agenteval_otel.errors import ConfigurationError
-from agenteval_otel.evaluators import Evaluator, Length, ResponseHealth, RuleBased
+from agenteval_otel.evaluators import CriterionEvaluator, Evaluator, Length, ResponseHealth, RuleBased
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationCriteria
 from agenteval_otel.scoring import Aggregation, Scored
 from tests.testing.doubles import Fixed, Free, Keeping, Thinking, config_of
@@ -210,31 +209,25 @@ def test_storage_may_be_named(tmp_path: Path) -> None:
     assert config_of(ResponseHealth(), storage=Keeping()).model_dump()["storage"] is None
 
 
-PLUGIN = """
-from agenteval_otel.evaluators import CriterionEvaluator
-from agenteval_otel.models import Score
+class Shouting(CriterionEvaluator, type="ShoutingOfTestConfig"):
+    """Whether the answer does not shout."""
 
-class Shouting(CriterionEvaluator, type="Shouting"):
-    '''Whether the answer shouts.'''
     criterion_name: str = "calm"
-    def score(self, evaluation_input):
-        return Score(value=not evaluation_input.response_text.isupper())
-"""
+
+    def score(self, evaluation_input: EvaluationInput) -> bool:
+        return not evaluation_input.response_text.isupper()
 
 
-def test_custom_evaluators_come_from_plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A module that the configuration lists brings its evaluators, as configurations in either form."""
-    (tmp_path / "shouting_of_test_config.py").write_text(PLUGIN)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    config = {"plugins": ["shouting_of_test_config"], "evaluators": [{"type": "Shouting"}]}
-    try:
-        assert run_evaluation_sync(INPUT, EvaluationRunConfig.model_validate(config)).overall_score == 1.0
-        original = {"evaluatorConfigs": [{"type": "Shouting", "config": {"criterionName": "calm"}}]}
-        loud = EvaluationInput(response="NO")
-        assert run_evaluation_sync(loud, EvaluationRunConfig.model_validate(original)).overall_score == 0.0
-    finally:
-        Evaluator.registry.pop("Shouting", None)
-        sys.modules.pop("shouting_of_test_config", None)
+@pytest.mark.parametrize(
+    "fields",
+    [{"evaluators": [{"type": "ShoutingOfTestConfig"}], "plugins": [__name__]},
+     {"evaluatorConfigs": [{"type": "ShoutingOfTestConfig", "config": {"criterionName": "calm"}}]}],
+)  # fmt: skip
+def test_custom_evaluators_are_taken_in_either_form(fields: dict[str, Any]) -> None:
+    """By their type, once a plugin has registered it."""
+    config = EvaluationRunConfig.model_validate(fields)
+    assert run_evaluation_sync(INPUT, config).overall_score == 1.0
+    assert run_evaluation_sync(EvaluationInput(response="NO"), config).overall_score == 0.0
 
 
 NAMES = st.sampled_from(["type", "config", "rules", "criterionName", "expectedKeywords", "evaluatorConfigs", "metadata",

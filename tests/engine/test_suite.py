@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from agenteval_otel import EvaluationInput, Score, Suite, SuiteResult
 from agenteval_otel.engine.suite import SuiteScore
@@ -220,27 +218,3 @@ def test_pytest_reports_a_failing_suite(tmp_path: Path) -> None:
     assert "E       AssertionError: assert <SuiteResult 'answers' failed: contains 0.50 (1 of 2 found" in done.stdout
     assert "E         FAIL    contains      0.50  1 of 2 found; missing: 'Tuesday'" in done.stdout
     assert "suite_result.py" not in done.stdout
-
-
-VERDICTS = st.lists(st.tuples(st.sampled_from(["pass", "fail", "skip", "break"]), st.floats(0, 1)), max_size=5)
-
-
-@settings(deadline=None)
-@given(verdicts=VERDICTS, continues=st.booleans())
-def test_any_suite_adds_up(verdicts: list[tuple[str, float]], continues: bool) -> None:
-    """Every name stands in exactly one place, the value is a mean, and the verdict follows from the parts."""
-    errors = {"skip": EvaluationSkipped("no"), "break": ValueError("no")}
-    suite = Suite(
-        continue_on_error=continues,
-        evaluators=[stub(str(index), passed=word == "pass", value=value, error=errors.get(word))
-                    for index, (word, value) in enumerate(verdicts)],
-    )  # fmt: skip
-    result = suite.run_sync(ANSWER)
-    places = [*result.scores, *result.errors, *result.skipped, *result.not_run]
-    assert sorted(places) == sorted(str(index) for index in range(len(verdicts)))
-    tested = not verdicts or any(word != "skip" for word, _ in verdicts)
-    assert result.passed is (tested and not any(word in ("fail", "break") for word, _ in verdicts))
-    assert continues is False or result.not_run == ()
-    assert result.value is None or 0.0 <= result.value <= 1.0
-    assert (result.value is None) is (not result.scores)
-    assert len(str(result).splitlines()) == 1 + len(verdicts)

@@ -59,45 +59,32 @@ def recorder_of() -> Iterator[Callable[..., Recorder]]:
     assert mine() == []
 
 
-def test_sync_and_async_functions_are_called(recorder_of: Callable[..., Recorder]) -> None:
-    """Each on a thread of ours, with the crossing; an async one is awaited there to its end."""
-    recorder = recorder_of()
-    result: list[Any] = []
+def test_functions_are_called_and_what_they_raise_is_counted(recorder_of: Callable[..., Recorder]) -> None:
+    """Each on a thread of ours; an async one is awaited there to its end. An exit is counted too."""
+    recorder, calls = recorder_of(), list[Any]()
 
-    async def later(crossing: ObjectiveCrossing) -> None:
+    def call(crossing: ObjectiveCrossing) -> None:
+        calls.append((crossing, threading.current_thread().name))
+
+    async def call_later(crossing: ObjectiveCrossing) -> None:
         await asyncio.sleep(0)
-        result.append((crossing, threading.current_thread().name))
+        call(crossing)
+        raise KeyError("no")
 
-    recorder.submit(lambda crossing: result.append((crossing, threading.current_thread().name)))
-    recorder.submit(later)
-    assert recorder.callbacks.flush(5.0)
-    assert result == [(CROSSING, "agenteval-callback")] * 2
-    assert recorder.broken == []
-
-
-def test_what_they_raise_is_counted(recorder_of: Callable[..., Recorder]) -> None:
-    """Also an exit and an interruption; the next callbacks run all the same."""
-    recorder = recorder_of()
-    result: list[Any] = []
-
-    def bad(error: BaseException) -> Callable[[ObjectiveCrossing], Any]:
+    def raising(error: BaseException) -> Callable[[ObjectiveCrossing], Any]:
         def function(crossing: ObjectiveCrossing) -> None:
             raise error
 
         return function
 
-    async def bad_later(crossing: ObjectiveCrossing) -> None:
-        raise KeyError("no")
-
     for error in (ValueError("secret"), SystemExit(3), KeyboardInterrupt()):
-        recorder.submit(bad(error))
-    recorder.submit(bad_later)
-    recorder.submit(result.append)
+        recorder.submit(raising(error))
+    recorder.submit(call_later)
+    recorder.submit(call)
     assert recorder.callbacks.flush(5.0)
-    assert sorted(recorder.broken) == [
-        ("breached", word) for word in ("KeyError", "KeyboardInterrupt", "SystemExit", "ValueError")
-    ]
-    assert result == [CROSSING]
+    words = ("ValueError", "SystemExit", "KeyboardInterrupt", "KeyError")
+    assert recorder.broken == [("breached", word) for word in words]
+    assert calls == [(CROSSING, "agenteval-callback")] * 2
 
 
 def test_a_late_async_function_is_cancelled(recorder_of: Callable[..., Recorder]) -> None:

@@ -203,13 +203,6 @@ def test_without_a_conversation_the_trace_decides() -> None:
     assert not last_word(sampler, HIGH, FINE).sampled
 
 
-def test_different_randomness_is_not_mixed() -> None:
-    """A sampler with its own randomness is refused inside a combination, which may stand inside of it."""
-    with pytest.raises(ConfigurationError, match="put the first_of inside of it") as caught:
-        FirstOfSampler(samplers=(ErrorSampler(), ConversationSampler(ratio=0.1)))
-    assert caught.value.path == "samplers[1]"
-
-
 @pytest.mark.parametrize(
     ("mapping", "path", "message"),
     [
@@ -219,6 +212,8 @@ def test_different_randomness_is_not_mixed() -> None:
         ({"type": "first_of", "samplers": {"type": "error"}}, "sampler.samplers", "expected a list"),
         ({"type": "first_of", "samplers": [{"type": "often"}]}, "sampler.samplers[0]", "known: agent, conversation"),
         ({"type": "conversation", "sampler": {"type": "ratio", "ratio": 2}}, "sampler.sampler.ratio", "found 2"),
+        ({"type": "first_of", "samplers": [{"type": "error"}, {"type": "conversation"}]}, "sampler.samplers[1]",
+         "has its own randomness, and probabilities of different ones do not nest: put the first_of inside of it"),
         ({"type": "agent"}, "sampler.agents", "missing"),
         ({"type": "pattern", "pattern": "("}, "sampler.pattern", "found '('"),
         ({"type": "first_of", "samplers": [{"type": "first_of", "samplers": [{"type": "error", "ratio": -1}]}]},
@@ -323,18 +318,13 @@ def test_a_conversations_id_counts_for_the_queue() -> None:
     sizes: list[int] = []
 
     class Weighing(InlineDispatcher):
-        """Tells what it is given to hold."""
-
         def submit(self, call: object, size_bytes: int) -> bool:
             sizes.append(size_bytes)
             return super().submit(call, size_bytes)
 
-    def handler(prompt: str, conversation_id: str) -> str:
-        return prompt
-
-    pipeline = Pipeline(sampler=FunctionSampler(function=lambda given: True), evaluators=(Free(),), storage=(),
-                        dispatcher=Weighing())  # fmt: skip
-    monitored = monitor(pipeline=pipeline)(handler)
-    monitored("a", "c")
-    monitored("a", "c" * 1_000_000)
+    pipeline = Pipeline(
+        sampler=FunctionSampler(function=lambda given: True), evaluators=(Free(),), storage=(), dispatcher=Weighing()
+    )
+    for conversation_id in ("c", "c" * 1_000_000):
+        monitor(pipeline=pipeline)(lambda prompt, conversation_id: prompt)("a", conversation_id)
     assert sizes[1] - sizes[0] == 999_999
