@@ -121,12 +121,16 @@ def result_of_suite(name: str, results: Sequence[EvaluationResult], names: Seque
         else:
             skipped[criterion_name] = group[0].skip_reason or "skipped"
     not_run = tuple(criterion_name for criterion_name in names if criterion_name not in by_name)
-    tested = bool(scores) or not names
+    failures = [criterion_name for criterion_name, score in scores.items() if not score.passed]
+    parts = [f"{len(scores) - len(failures)} of {len(scores) + len(errors)} passed"]
+    if skipped and not scores and not errors:
+        parts = ["nothing was scored"]
+    lists = (("failed", failures), ("broke", errors), ("skipped", skipped), ("not run", not_run))
     return SuiteResult(
-        name=name, passed=tested and not errors and all(score.passed for score in scores.values()),
+        name=name, passed=not failures and not errors and (bool(scores) or not names),
         value=_mean([score.value for score in scores.values() if score.value is not None]),
-        reasoning=_summary(scores, errors, skipped, not_run), scores=scores, errors=errors, skipped=skipped,
-        not_run=not_run, results=tuple(results),
+        reasoning="; ".join([*parts, *(f"{label}: {', '.join(listed)}" for label, listed in lists if listed)]),
+        scores=scores, errors=errors, skipped=skipped, not_run=not_run, results=tuple(results),
     )  # fmt: skip
 
 
@@ -150,17 +154,6 @@ def _reason_of(result: EvaluationResult) -> str | None:
 
 def _mean(values: Sequence[float]) -> float | None:
     return min(1.0, fsum(values) / len(values)) if values else None
-
-
-def _summary(
-    scores: dict[str, SuiteScore], errors: dict[str, str], skipped: dict[str, str], not_run: Sequence[str]
-) -> str:
-    failed = [name for name, score in scores.items() if not score.passed]
-    parts = [f"{len(scores) - len(failed)} of {len(scores) + len(errors)} passed"]
-    if skipped and not scores and not errors:
-        parts = ["nothing was scored"]
-    lists = (("failed", failed), ("broke", errors), ("skipped", skipped), ("not run", not_run))
-    return "; ".join([*parts, *(f"{label}: {', '.join(names)}" for label, names in lists if names)])
 
 
 def _number(value: float | None) -> str:

@@ -108,19 +108,13 @@ def test_everything_that_stands_for_an_evaluator_runs() -> None:
     assert outcome.check().name == "all"
     assert list(outcome.scores) == ["short", "exact_match", "thinking", "response_health"]
 
-    async def inside() -> bool:
-        return bool(suite.run_sync(ANSWER))
-
-    assert asyncio.run(inside())
-
 
 def test_without_a_verdict_only_the_best_score_passes() -> None:
     """A fraction without a threshold fails below 1, and says why; with a threshold it is held to that."""
 
     def coverage(*keywords: str, **fields: Any) -> SuiteResult:
-        return Suite(evaluators=[KeywordCoverage(criterion_name="kw", expected_keywords=keywords, **fields)]).run_sync(
-            ANSWER
-        )
+        evaluator = KeywordCoverage(criterion_name="kw", expected_keywords=keywords, **fields)
+        return Suite(evaluators=[evaluator]).run_sync(ANSWER)
 
     assert coverage("due", "Monday")
     assert "without a threshold" in str(coverage("due", "Sunday"))
@@ -205,16 +199,13 @@ def test_pytest_reports_a_failing_suite(tmp_path: Path) -> None:
 
             def test_checked():
                 SUITE.run_sync(ANSWER).check()
-
-            def test_passing():
-                assert Suite(evaluators=[Contains(substrings=["due"])]).run_sync(ANSWER)
             """)
     )
     # The project's own configuration has nothing to say to a user's tests.
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
-    assert "2 failed, 1 passed" in done.stdout, done.stdout + done.stderr
+    assert "2 failed" in done.stdout, done.stdout + done.stderr
     assert "E       AssertionError: assert <SuiteResult 'answers' failed: contains 0.50 (1 of 2 found" in done.stdout
     assert "E         FAIL    contains      0.50  1 of 2 found; missing: 'Tuesday'" in done.stdout
     assert "suite_result.py" not in done.stdout

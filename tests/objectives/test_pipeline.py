@@ -56,12 +56,11 @@ def test_a_breach_and_its_recovery_are_reported(telemetry: RecordedTelemetry) ->
     assert recovery.clustered  # 30 calls were of one trace
     assert breach.at_ns == breach.since_ns == recovery.since_ns < recovery.at_ns
     assert str(breach).startswith("objective breached: good of shop passes ")
-    pipeline.shutdown(5.0)
 
 
 def test_the_table_of_attributes_holds(telemetry: RecordedTelemetry) -> None:
     """A reminder has every attribute that the reference knows, and no other event has more."""
-    pipeline, ask = pipeline_of(telemetry, breach=BreachSettings(minimum=5, remind_s=1e-9))
+    _, ask = pipeline_of(telemetry, breach=BreachSettings(minimum=5, remind_s=1e-9))
     with telemetry.tracer().start_as_current_span("host work"):  # one trace: its calls are sampled together
         ask("bad", times=30)
     first, *again = crossings(telemetry)
@@ -70,7 +69,6 @@ def test_the_table_of_attributes_holds(telemetry: RecordedTelemetry) -> None:
     assert set(first.attributes) == always
     assert set(again[-1].attributes) == {item.name for item in ATTRIBUTES if item.crossing}
     assert again[-1].attributes["agenteval.objective.reminder"] is True
-    pipeline.shutdown(5.0)
 
 
 @pytest.mark.parametrize(
@@ -85,7 +83,6 @@ def test_nothing_is_watched_without_verdicts_or_an_objective(
     pipeline, ask = pipeline_of(telemetry, **arguments)
     ask(message, times=100)
     assert (crossings(telemetry), len(pipeline.objectives.tracks)) == ([], 0)
-    pipeline.shutdown(5.0)
 
 
 def test_each_agent_has_its_own_track(telemetry: RecordedTelemetry) -> None:
@@ -99,7 +96,6 @@ def test_each_agent_has_its_own_track(telemetry: RecordedTelemetry) -> None:
         ask("bad", agent=agent)
     assert pipeline.flush(5.0)
     assert [(item.agent, item.objective) for item in breaches] == [("strict", 1.0)]
-    pipeline.shutdown(5.0)
 
 
 class Unlike(Sampler, type="objective_unlike"):
@@ -116,23 +112,21 @@ class Unlike(Sampler, type="objective_unlike"):
 
 def test_weights_put_uneven_sampling_right(telemetry: RecordedTelemetry) -> None:
     """Every bad answer is evaluated and one good one in twenty: half of the verdicts fail, and nothing is breached."""
-    pipeline, ask = pipeline_of(telemetry, sampler=Unlike())
+    _, ask = pipeline_of(telemetry, sampler=Unlike())
     for _ in range(100):
         ask("good")
         ask("bad")
     assert crossings(telemetry) == []
     ask("bad", times=300)
     assert [event.event_name for event in crossings(telemetry)] == [BREACHED]
-    pipeline.shutdown(5.0)
 
 
 def test_an_unknown_probability_is_left_out(telemetry: RecordedTelemetry, caplog: pytest.LogCaptureFixture) -> None:
     """Such a verdict stands for an unknown number of answers; the log reports once that it is left out."""
-    pipeline, ask = pipeline_of(telemetry, sampler=Unlike(known=False))
+    _, ask = pipeline_of(telemetry, sampler=Unlike(known=False))
     ask("bad", times=100)
     assert crossings(telemetry) == []
     assert len([line for line in caplog.messages if "verdict_left_out" in line]) <= 1
-    pipeline.shutdown(5.0)
 
 
 def test_answers_of_escalation_rules_weigh_less_than_those_of_the_baseline(telemetry: RecordedTelemetry) -> None:
@@ -140,7 +134,7 @@ def test_answers_of_escalation_rules_weigh_less_than_those_of_the_baseline(telem
     result: dict[str, float] = {}
     for reason in ("result", BASELINE):
         kept = Keeping()
-        pipeline, ask = pipeline_of(telemetry, objective=0.5, storage=(kept,), breach=BreachSettings(enabled=False))
+        _, ask = pipeline_of(telemetry, objective=0.5, storage=(kept,), breach=BreachSettings(enabled=False))
         ask("bad")
         taken = kept.results[0].model_copy(update={"sampling_reason": reason, "probability": 1.0})
         response = kept.saved[0].model_copy(update={"results": (taken,)})
@@ -150,8 +144,6 @@ def test_answers_of_escalation_rules_weigh_less_than_those_of_the_baseline(telem
         track = watched.objectives.tracks.of("shop", "good", 0.5)
         assert track is not None
         result[reason] = track.evidence.value
-        pipeline.shutdown(5.0)
-        watched.shutdown(5.0)
     assert 9 < result["result"] < 12
     assert result[BASELINE] > 20
 
@@ -162,7 +154,6 @@ def test_handlers_know_their_baseline_rate(telemetry: RecordedTelemetry) -> None
     assert pipeline.handler("shop").baseline_rate == 1.0
     options = HandlerOptions((Good(), ResponseHealth()), escalation=Escalation(baseline_rate=0.01, criteria=("good",)))
     assert pipeline.handler("shop", options).baseline_rate == 0.01
-    pipeline.shutdown(5.0)
 
 
 def test_too_many_criteria_are_counted(telemetry: RecordedTelemetry) -> None:
@@ -173,7 +164,6 @@ def test_too_many_criteria_are_counted(telemetry: RecordedTelemetry) -> None:
         tracks.of("a", f"c{number}", 0.5)
     ask("bad", times=3)
     assert (pipeline.accounting.failures["objectives"], len(tracks)) == (3, 1_024)
-    pipeline.shutdown(5.0)
 
 
 def test_functions_that_raise_are_counted_by_their_name(telemetry: RecordedTelemetry) -> None:
@@ -188,7 +178,6 @@ def test_functions_that_raise_are_counted_by_their_name(telemetry: RecordedTelem
     assert pipeline.flush(5.0)
     assert pipeline.accounting.failures == {"on_breach": 1, "on_recovery": 1}
     assert [event.event_name for event in crossings(telemetry)] == [BREACHED, RECOVERED]
-    pipeline.shutdown(5.0)
 
 
 def test_answers_do_not_wait_for_a_hanging_callback(telemetry: RecordedTelemetry) -> None:

@@ -135,6 +135,8 @@ def test_the_first_that_applies_decides() -> None:
     ):
         result = last_word(sampler, randomness, facts)
         assert (result.sampled, result.probability, result.reason) == (sampled, probability, reason)
+    result = last_word(FirstOfSampler(samplers=(ErrorSampler(), AgentSampler(agents=("other",)))), LOW, FINE)
+    assert (result.sampled, result.outcome, result.probability) == (False, "not_sampled", None), "none applies"
 
 
 def test_what_is_sure_is_known_before_the_answer() -> None:
@@ -142,12 +144,6 @@ def test_what_is_sure_is_known_before_the_answer() -> None:
     before = [SAMPLERS["first_of"].decide(SamplingContext("a", randomness, memo={})) for randomness in (LOW, HIGH)]
     assert [(decision.sampled, decision.settled) for decision in before] == [(True, False), (False, False)]
     assert before[0].applies
-
-
-def test_no_member_applies() -> None:
-    """Where no member has a say nothing is sampled, and the call counts as not sampled."""
-    result = last_word(FirstOfSampler(samplers=(ErrorSampler(), AgentSampler(agents=("other",)))), LOW, FINE)
-    assert (result.sampled, result.outcome, result.probability) == (False, "not_sampled", None)
 
 
 def test_a_rate_limit_inside_counts_a_call_once() -> None:
@@ -194,13 +190,7 @@ def test_conversations_are_sampled_whole() -> None:
         assert (decision.probability, decision.reason) == (0.3, "conversation")
         taken += decision.sampled
     assert abs(taken / 2_000 - 0.3) < 3 * (0.3 * 0.7 / 2_000) ** 0.5
-
-
-def test_without_a_conversation_the_trace_decides() -> None:
-    """A response of no known conversation falls back on its own randomness."""
-    sampler = ConversationSampler(ratio=0.5)
-    assert last_word(sampler, LOW, FINE) == SamplingDecision(True, 0.5, "ratio")
-    assert not last_word(sampler, HIGH, FINE).sampled
+    assert last_word(sampler, LOW, FINE) == SamplingDecision(True, 0.3, "ratio"), "by the trace, without a conversation"
 
 
 @pytest.mark.parametrize(
