@@ -223,7 +223,7 @@ def log_problems(agent: str, evaluators: Iterable[Any]) -> None:
         return
 
 
-def _parts(value: Any, path: str, contracts: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
+def _parts(value: Any, path: str, contracts: tuple[str, ...], depth: int = 8) -> Iterator[tuple[str, Any]]:
     if isinstance(value, Component) and value.contract in contracts:
         yield path, value
     inner: list[tuple[str, Any]] = []
@@ -234,5 +234,5 @@ def _parts(value: Any, path: str, contracts: tuple[str, ...]) -> Iterator[tuple[
         inner = [(f"{path}.{key}", item) for key, item in value.items()]
     elif isinstance(value, list | tuple):
         inner = [(f"{path}[{index}]", item) for index, item in enumerate(value)]
-    for place, item in inner:
-        yield from _parts(item, place, contracts)
+    for place, item in inner if depth > 0 else ():  # a field of a user's evaluator may hold a cycle
+        yield from _parts(item, place, contracts, depth - 1)
