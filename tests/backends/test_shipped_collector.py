@@ -84,8 +84,7 @@ def send_with_content(sdk: Sdk) -> Sent:
             attributes={**CONTENT, **KEPT},
         )  # fmt: skip
         logger.emit(event_name="gen_ai.user.message", timestamp=time.time_ns(), body={"content": SECRET})
-    context = span.get_span_context()
-    return Sent(trace_id=f"{context.trace_id:032x}", span_id=f"{context.span_id:016x}")
+    return Sent.of(span)
 
 
 @pytest.fixture(scope="module", name="shipped")
