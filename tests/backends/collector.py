@@ -19,11 +19,8 @@ OPEN_METRICS = "application/openmetrics-text; version=1.0.0"
 class Collector(BackendProcess):
     """One Collector process and what it received, which stays when it is stopped and started again.
 
-    Args:
-        config: A configuration file to run instead of the harness's own. It takes its ports from the environment
-            (`collector-config/otel-collector.yaml` shows the names); received values are then read only where it
-            writes to the file `$COLLECTOR_FILE_PATH`.
-        environment: More variables for such a configuration file.
+    A `config` other than the harness's own takes its ports from the environment, as
+    `collector-config/otel-collector.yaml` does, and is read where it writes to the file `$COLLECTOR_FILE_PATH`.
     """
 
     title = "the Collector"

@@ -71,14 +71,11 @@ def test_storage_in_a_file_ends_no_telemetry(collector: Collector, tmp_path: Pat
     criteria = {result["criterionName"] for answer in stored for result in answer["results"]}
     assert CRITERION in criteria
 
-    events = collector.wait_for(
-        lambda seen: len(actual := seen.logs(service)) >= ANSWERS * len(criteria) and actual, ARRIVAL_LIMIT_S
-    )
+    collector.wait_for(lambda seen: len(seen.logs(service)) >= ANSWERS * len(criteria), ARRIVAL_LIMIT_S)
+    collector.wait_for(lambda seen: len(seen.spans(service)) >= 2 * ANSWERS, ARRIVAL_LIMIT_S)
+    events, spans = collector.logs(service), collector.spans(service)
     assert {event.name for event in events} == {semconv.EVENT_RESULT}
     assert len(events) == ANSWERS * len(criteria)
-    spans = collector.wait_for(
-        lambda seen: len(actual := seen.spans(service)) >= 2 * ANSWERS and actual, ARRIVAL_LIMIT_S
-    )
     agents = {span.span_id: span for span in spans if span.name == "invoke_agent watched"}
     assert (len(agents), len(spans)) == (ANSWERS, 2 * ANSWERS)
     assert {event.span_id for event in events} == agents.keys()

@@ -123,12 +123,10 @@ def test_a_fleet_keeps_traces_whole_and_series_apart(
 ) -> None:
     """An agent and two gateways: each trace is decided in one place, each service's metrics are at one gateway."""
     backends = {"COLLECTOR_TRACES_ENDPOINT": jaeger.otlp_endpoint, "COLLECTOR_LOGS_ENDPOINT": loki.otlp_endpoint}
-    config = quick / "gateway.yaml"
+    backends, config = NO_REST | backends, quick / "gateway.yaml"
     with ExitStack() as stack:
         gateways = [
-            stack.enter_context(
-                running(shipped_to(collector_binary, tmp_path / name, config=config, **NO_REST, **backends))
-            )
+            stack.enter_context(running(shipped_to(collector_binary, tmp_path / name, config=config, **backends)))
             for name in ("one", "two")
         ]
         addresses = ", ".join(gateway.grpc_endpoint.removeprefix("http://") for gateway in gateways)

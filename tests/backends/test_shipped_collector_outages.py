@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -23,16 +25,10 @@ pytestmark = pytest.mark.backend
 LOG = "collector.log"
 
 
-class Answering:
-    """An HTTP endpoint that answers every POST with a status, which may change; `taken` counts posts by status."""
-
-    def __init__(self, status: int) -> None:
-        self.status, self.endpoint, self.taken = status, "", Counter[int]()
-
-
 @contextmanager
-def answering(status: int) -> Iterator[Answering]:
-    made = Answering(status)
+def answering(status: int) -> Iterator[Any]:
+    """An HTTP endpoint that answers every POST with its `status`, which may change; `taken` counts posts by status."""
+    made = SimpleNamespace(status=status, endpoint="", taken=Counter())
 
     class Handler(PostHandler):
         def do_POST(self) -> None:

@@ -13,7 +13,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 
 from .fixtures import running
 from .jaeger import Jaeger
-from .sdk import SHIPPED
+from .sdk import SHIPPED, Sent
 from .test_shipped_collector import LIMIT_S
 
 pytestmark = pytest.mark.backend
@@ -33,13 +33,11 @@ def test_jaeger_has_its_traces_after_a_restart(jaeger_binary: Path, tmp_path: Pa
     jaeger = Jaeger(jaeger_binary, tmp_path, config=SHIPPED.parent / "jaeger" / "jaeger.yaml")
     with running(jaeger):
         provider = TracerProvider()
-        provider.add_span_processor(
-            SimpleSpanProcessor(OTLPSpanExporter(f"http://{jaeger.otlp_endpoint}", insecure=True))
-        )
+        provider.add_span_processor(SimpleSpanProcessor(OTLPSpanExporter(f"http://{jaeger.otlp_endpoint}")))
         span = provider.get_tracer("t").start_span("before")
         span.end()
         provider.shutdown()
-        trace_id = f"{span.get_span_context().trace_id:032x}"
+        trace_id = Sent.of(span).trace_id
         assert jaeger.wait_for(lambda seen: seen.trace(trace_id), LIMIT_S)
 
         jaeger.stop()

@@ -156,9 +156,9 @@ def test_a_collector_that_does_not_answer_breaks_nothing(kind: str) -> None:
     """The run ends with its scores, names the address, and is no success."""
     with refused_port() as port, black_hole() as hole:
         address = hole.endpoint if kind == "silent" else f"http://127.0.0.1:{port}"
-        by_variable = {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": address} if kind == "down" else {}
-        option = [] if by_variable else ["--otlp-endpoint", address]
-        ended = run_demo("--calls", "20", "--seconds", "0.5", *option, **by_variable)
+        option = ["--otlp-endpoint", address] if kind == "silent" else []
+        variable = {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": address} if kind == "down" else {}
+        ended = run_demo("--calls", "20", "--seconds", "0.5", *option, **variable)
     assert ended.returncode == 1
     assert outcomes(ended.stdout)["calls"] == 20
     assert f"Not everything reached {address}" in ended.stdout
@@ -185,11 +185,10 @@ def test_the_live_view_uses_the_alternate_screen() -> None:
     """The screen is redrawn a few times a second and given back; no line is wider than the terminal."""
     leader, follower = pty.openpty()
     ioctl(follower, TIOCSWINSZ, struct.pack("HHHH", 40, 70, 0, 0))
-    environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
     with subprocess.Popen(
         [sys.executable, "-m", "agenteval_otel", "demo", "--seconds", "2"],
         stdin=follower, stdout=follower, stderr=follower,
-        env={**environment, "TERM": "xterm-256color", "NO_COLOR": "1"},
+        env={**os.environ, "TERM": "xterm-256color", "NO_COLOR": "1"},
     ) as running:  # fmt: skip
         os.close(follower)
         shown = b"".join(_read(leader)).decode()
@@ -261,15 +260,16 @@ def test_the_screens_fit_every_width(finished: Run, columns: int) -> None:
 
 
 @pytest.mark.backend
-@pytest.mark.shared
-@pytest.mark.parametrize("agent", ["support", "recorded"])
-def test_a_collector_gets_the_application_and_its_scores(collector: Collector, agent: str, shared: Path) -> None:
+@pytest.mark.parametrize("agent", ["support", pytest.param("recorded", marks=pytest.mark.shared)])
+def test_a_collector_gets_the_application_and_its_scores(
+    collector: Collector, agent: str, request: pytest.FixtureRequest
+) -> None:
     """The trace has request, agent and tool spans; the scores are children of the agent's span. Nothing is missing."""
     service, endpoint, protocol = f"demo-{agent}", collector.grpc_endpoint, "grpc"
     arguments = ["--calls", "60", "--seconds", "1"]
     if agent == "recorded":
         endpoint, protocol = collector.http_endpoint, "http/protobuf"
-        arguments = ["--traffic", str(shared / "data" / "tau_airline_sample.jsonl")]
+        arguments = ["--traffic", str(request.getfixturevalue("shared") / "data" / "tau_airline_sample.jsonl")]
     ended = run_demo(
         *arguments, "--otlp-endpoint", endpoint, OTEL_SERVICE_NAME=service, OTEL_EXPORTER_OTLP_PROTOCOL=protocol
     )

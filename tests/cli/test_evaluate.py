@@ -23,7 +23,6 @@ from agenteval_otel.evaluators.base import Execution
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationResult
 from tests.cli.conftest import CommandLine
 
-ANSWERS = [{"response": "It is due on Tuesday.", "prompt": "When?"}, {"response": ""}, {"response": "I'm sorry, no."}]
 LENGTH = {
     "type": "RuleBased",
     "rules": [{"criterionName": "short", "config": {"type": "length", "max": 12}}],
@@ -88,8 +87,8 @@ def evaluate(cli: CommandLine) -> Evaluate:
 
 def test_without_settings_answers_are_checked_for_their_health(evaluate: Evaluate) -> None:
     """A file of answers is enough; the table is all that is printed."""
-    shown = evaluate(evaluate.lines("answers.jsonl", ANSWERS))
-    assert shown.startswith("3 inputs from answers.jsonl in ")
+    shown = evaluate(evaluate.says("It is due on Tuesday.", "", "I'm sorry, no."))
+    assert shown.startswith("3 inputs from says.jsonl in ")
     assert "response_health" in shown
     assert evaluate.err == ""
 
@@ -217,16 +216,6 @@ def test_a_mean_below_the_limit_is_1(limits: list[str], missed: list[str], evalu
     assert all(line in evaluate.err for line in missed)
 
 
-def test_without_a_score_every_limit_is_missed(evaluate: Evaluate) -> None:
-    """There is no mean then, so that not even 0 is met."""
-    report = evaluate.report(
-        evaluate.says("break"), "--settings", evaluate.settings(), "--fail-under", "says=0", "--fail-under", "0", code=1
-    )
-    assert [target["criterion"] for target in report["missed"]] == ["says", None]
-    assert report["criteria"][0]["mean"] is None
-    assert "no mean (0 scored, 1 failed: broken 1)" in evaluate.err
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -274,12 +263,17 @@ def test_wrong_options_settings_and_datasets_are_2(arguments: list[str], message
 
 
 def test_nothing_scored_is_2(evaluate: Evaluate) -> None:
-    """A run without a score is no success, also without a target; its reports are written."""
+    """A run without a score is no success, also without a target; reports are written. A limit of 0 is missed too."""
     evaluate(evaluate.says(), code=2)
     assert "no inputs in says.jsonl" in evaluate.err
     shown = evaluate(evaluate.says("break", "skip"), "--settings", evaluate.settings(), code=2)
     assert "nothing was scored (says: 0 scored, 1 skipped: nothing to say 1, 1 failed: broken 1)" in evaluate.err
     assert "says" in shown
+    limits = ("--fail-under", "says=0", "--fail-under", "0")
+    report = evaluate.report(evaluate.says("break"), "--settings", evaluate.settings(), *limits, code=1)
+    assert [target["criterion"] for target in report["missed"]] == ["says", None]
+    assert report["criteria"][0]["mean"] is None
+    assert "no mean (0 scored, 1 failed: broken 1)" in evaluate.err
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no full disk here")

@@ -105,13 +105,6 @@ def test_junit_tells_failures_errors_and_skips_apart() -> None:
     assert skipped.attrib["message"] == "no ground truth"
 
 
-def test_the_lowest_inputs_failed_a_criterion() -> None:
-    """An input without a failing result is left out of the list."""
-    text = Run("table").add(scored(False)).add(result(score=0.2, normalized=0.2)).text()
-    lines = [line.split() for line in text.splitlines() if "a.jsonl:" in line]
-    assert lines == [["Lowest", "a.jsonl:1", "0.00", "tone"]]
-
-
 def test_junit_has_one_case_for_each_criterion_of_an_input() -> None:
     """Of several results for a criterion the worst decides; each source is a suite."""
     run = Run("junit").add(scored(), scored(False), scored(criterion="health")).add(scored(), FAILED, scored(False))
@@ -173,12 +166,16 @@ def test_the_table_fits_its_terminal(width: int, monkeypatch: pytest.MonkeyPatch
     assert ("0.00 (0.00" in text) is (width == 80)
 
 
-def test_the_table_shows_categories() -> None:
-    """Labels without a score are counted below the table."""
-    run = Run("table")
+def test_the_table_shows_categories_and_the_lowest_inputs() -> None:
+    """Labels without a score are counted below the table. An input without a failing result is not a lowest one."""
+    run = Run("table").add(scored(False)).add(result("other", score=0.2, normalized=0.2))
     for label in ("neutral", "positive", "neutral"):
-        run.add(result(score=label, label=label))
-    assert re.search(r"Labels +tone +neutral 2, positive 1", run.text())
+        run.add(result("mood", score=label, label=label))
+    text = run.text()
+    assert re.search(r"Labels +mood +neutral 2, positive 1", text)
+    assert [line.split() for line in text.splitlines() if "a.jsonl:" in line] == [
+        ["Lowest", "a.jsonl:1", "0.00", "tone"]
+    ]
 
 
 def test_totals_do_not_grow_with_the_inputs() -> None:
