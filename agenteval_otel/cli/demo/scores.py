@@ -21,8 +21,7 @@ OBJECTIVES = {
     "response_health": 0.8, "short_enough": 0.85, "courtesy": 0.8, "names_the_topic": 0.85, "next_step": 0.8,
     "tools_worked": 0.8,
 }  # fmt: skip
-_BREACH = BreachSettings(false_alarm_every=1_000)
-"""A run has hundreds of answers, so an alarm a month would be late."""
+_BREACH = BreachSettings(false_alarm_every=1_000)  # a run has hundreds of answers: an alarm a month would be late
 _MAX_VERDICTS = 20_000
 _LEVELS = "▁▂▃▄▅▆▇█"
 _WORD = re.compile(r"\b(?!(?:about|anything|hello|order|please|thanks?|there|where|which|would)\b)[^\W\d_]{5,}")

@@ -13,7 +13,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from difflib import get_close_matches
 from functools import lru_cache, partial
 from itertools import chain
@@ -41,8 +41,7 @@ _JSON_CELLS = {
     "criteria", "context", "agent_config", "message_history", "metadata", "tool_calls", "usage", "memory_stats",
 }  # fmt: skip
 """Fields that are lists or mappings: their cells are JSON."""
-_TYPOS = 0.85
-"""An unknown name of at least this likeness to a field counts as misspelled."""
+_TYPOS = 0.85  # an unknown name of at least this likeness to a field counts as misspelled
 
 Named = list[tuple[str, Any]]
 """The values of an input by the names in the dataset."""
@@ -71,7 +70,7 @@ def readable_twice(path: str) -> Iterator[str]:
         return
     with tempfile.TemporaryDirectory() as folder:
         copy = os.path.join(folder, "copy")
-        with open(copy, "wb") as file, sys.stdin.buffer if path == _STDIN else open(path, "rb") as stream:
+        with open(copy, "wb") as file, nullcontext(sys.stdin.buffer) if path == _STDIN else open(path, "rb") as stream:
             shutil.copyfileobj(stream, file)
         yield copy
 

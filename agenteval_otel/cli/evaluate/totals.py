@@ -15,8 +15,7 @@ from agenteval_otel.models.judge_calls import CACHED, JudgeCall
 from agenteval_otel.scoring.intervals import Estimate, WeightedSums
 from agenteval_otel.scoring.probability import weight
 
-ROUNDING = 1e-9
-"""Tolerance for sums of floating-point numbers: a mean of 0.8 reaches a limit of 0.8."""
+ROUNDING = 1e-9  # a mean of 0.8 reaches a limit of 0.8, whatever its sum was rounded to
 _MAX_KEYS = 32
 _LOWEST = 10
 
