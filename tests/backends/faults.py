@@ -105,38 +105,6 @@ def serving(handler: type[BaseHTTPRequestHandler]) -> Iterator[int]:
         server.server_close()
 
 
-class Answering:
-    """An HTTP endpoint that answers every POST with one status.
-
-    Attributes:
-        status: What it answers; may be changed while it runs.
-        taken: How many posts it answered, by status.
-    """
-
-    def __init__(self, status: int) -> None:
-        self.status, self.endpoint = status, ""
-        self.taken: dict[int, int] = {}
-
-
-@contextmanager
-def answering(status: int, *, after: threading.Event | None = None) -> Iterator[Answering]:
-    """An endpoint that refuses or takes everything, once the event is set where there is one, until the block ends."""
-    made = Answering(status)
-
-    class Handler(PostHandler):
-        def do_POST(self) -> None:
-            self.body()
-            if after is not None:
-                after.wait(120.0)
-            status = made.status
-            self.answer(status)
-            made.taken[status] = made.taken.get(status, 0) + 1
-
-    with serving(Handler) as port:
-        made.endpoint = f"http://{LOOPBACK}:{port}"
-        yield made
-
-
 @contextmanager
 def grpc_server(answer: Callable[[str, bytes, Any], bytes]) -> Iterator[int]:
     """A gRPC server on loopback that answers every method, given its name, request and context; gives its port."""
