@@ -17,10 +17,6 @@ from agenteval_otel import EvaluationInput, Score
 from agenteval_otel.cli import evaluate as evaluate_module
 from agenteval_otel.cli.evaluate.dataset import Row
 from agenteval_otel.cli.evaluate.reports import RESULTS
-<<<<<<< HEAD
-from agenteval_otel.engine.offline import Progress
-=======
->>>>>>> w-cli
 from agenteval_otel.errors import EvaluationError, EvaluationSkipped
 from agenteval_otel.evaluators import CriterionEvaluator
 from agenteval_otel.evaluators.base import Execution
@@ -406,63 +402,7 @@ def test_an_interrupt_is_130(evaluate: Evaluate, monkeypatch: pytest.MonkeyPatch
     assert len((evaluate.folder / "r.jsonl").read_text().splitlines()) == 1
 
 
-<<<<<<< HEAD
-def test_progress_in_logs_is_a_line_every_ten_seconds(capsys: pytest.CaptureFixture[str]) -> None:
-    """It goes to standard error; a shorter run has none."""
-    now = 0.0
-
-    def clock() -> float:
-        return now
-
-    progress = Progress(1000, clock=clock)
-    for count in range(300):
-        now = count / 12
-        progress.advance(1 if count > 200 else 0)
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert captured.err.splitlines() == [
-        "121 of 1,000 inputs evaluated, 12.1 a second", "241 of 1,000 inputs evaluated, 12.1 a second, 1 with failures",
-    ]  # fmt: skip
-
-
-def runs() -> list[Any]:
-    """Recorded runs whose whole configuration is JSON: without functions and storage of the test."""
-    parameters = []
-    for parameter in vectors("runner.run"):
-        (vector,) = parameter.values
-        whole = vector is None or ("storage" not in vector and "argumentChecks" not in json.dumps(vector["config"]))
-        if whole and (vector is None or (vector["class"] == "exact" and "evaluatorConfigs" in vector["config"])):
-            parameters.append(parameter)
-    return parameters
-
-
-@pytest.mark.parametrize("vector", runs())
-def test_recorded_runs_of_agentdock_have_its_results(vector: dict[str, Any], evaluate: Command) -> None:
-    """Configuration and input are files; the result is the recorded one, or a refusal."""
-    expected = vector["expected"]
-    config = evaluate.file("run.json", json.dumps(vector["config"]))
-    arguments = (evaluate.lines("input.jsonl", [vector["input"]]), "--settings", config)
-    if expected.get("throws"):
-        evaluate(*arguments, code=2)
-        assert "run.json" in evaluate.err
-        return
-    form = json.loads(
-        evaluate(*arguments, "--results", "-", "--results-format", "agentdock", code=0 if expected["results"] else 2)
-    )
-    assert same(form.get("overallScore"), expected["overallScore"])
-    assert same(form["evaluationConfigSnapshot"], expected["evaluationConfigSnapshot"])
-    assert set(form["metadata"]) == set(expected["metadataKeysOut"])
-    assert same(form["metadata"]["errors"], expected["errors"])
-    assert len(form["results"]) == len(expected["results"])
-    for result, wanted in zip(form["results"], expected["results"], strict=True):
-        assert ("error" in result) is wanted["error"]
-        assert all(same(result.get(key), value) for key, value in wanted.items() if key != "error")
-
-
-def test_calls_of_judges_are_counted(evaluate: Command) -> None:
-=======
 def test_calls_of_judges_are_counted(evaluate: Evaluate) -> None:
->>>>>>> w-cli
     """Standard error and the JSON report have calls, cache hits, tokens and cost."""
     judge = {
         "type": "scripted", "model": "small-1", "input_tokens": 1_000, "output_tokens": 100, "cache": {},

@@ -16,7 +16,7 @@ from agenteval_otel import EvaluationCriteria, EvaluationInput
 from agenteval_otel.cli.evaluate.dataset import Row
 from agenteval_otel.cli.evaluate.reports import KINDS
 from agenteval_otel.cli.evaluate.totals import FailUnder, Summary, Totals, targets_of
-from agenteval_otel.engine.offline import Lines, Progress, progress_for
+from agenteval_otel.engine.offline import Progress
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationResult, RunError
 
 EVIL = "a\0\x1b\ud800\ufffe]]>&<b>\"'|`\n@all"
@@ -194,71 +194,22 @@ def test_totals_do_not_grow_with_the_inputs() -> None:
     assert [low.place for low in totals.lowest] == [f"a:{number}" for number in range(2999, 2989, -1)]
 
 
-<<<<<<< HEAD
-def test_a_slow_input_bounds_the_results_that_wait_for_it() -> None:
-    """The runner stops taking inputs, and keeps no results that are not wanted."""
-    inputs_taken = most_ahead = 0
-    positions: list[int] = []
-
-    async def slow_at_first(evaluation_input: EvaluationInput) -> float:
-        if evaluation_input.response_text == "0":
-            for _ in range(5000):  # turns of the loop, in which the others could run on
-                await asyncio.sleep(0)
-        return 1.0
-
-    def inputs() -> Iterator[EvaluationInput]:
-        nonlocal inputs_taken
-        for number in range(2000):
-            inputs_taken += 1
-            yield EvaluationInput(response=str(number))
-
-    def on_result(position: int, _: AggregatedEvaluationResult) -> None:
-        nonlocal most_ahead
-        positions.append(position)
-        if 0 not in positions:
-            most_ahead = max(most_ahead, inputs_taken)
-
-    config = EvaluationRunConfig(evaluators=[Func(function=slow_at_first, criterion_name="slow")])
-    assert run_evaluations_sync(inputs(), config, concurrency=2, on_result=on_result, keep_results=False) == []
-    assert sorted(positions) == list(range(2000))
-    assert most_ahead <= 64 * 2 + 2
-
-
-def test_progress_on_a_terminal_is_one_line_that_is_rewritten(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is written to standard error, and blank at the end."""
-    from agenteval_otel.engine.offline import Progress
-
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
-
-    monkeypatch.setattr(sys, "stderr", Terminal())
-    seconds = iter((0.0, 1.0))
-    progress = Progress(3, clock=lambda: next(seconds))
-    progress.advance(0)
-    progress.close()
-    lines = sys.stderr.getvalue().split("\r")  # type: ignore[attr-defined]
-    assert [line.strip() for line in lines] == ["1 of 3 inputs evaluated, 1.0 a second", "", ""]
-=======
-def test_progress_is_a_bar_on_a_terminal_and_a_line_every_ten_seconds_elsewhere(
+def test_progress_is_a_rewritten_line_on_a_terminal_and_one_every_ten_seconds_elsewhere(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It is drawn on standard error. The bar disappears at the end; a run shorter than ten seconds has no line."""
+    """It is written to standard error. The terminal's is blank at the end; a short run has no line elsewhere."""
     clock = itertools.count(step=4).__next__
     monkeypatch.setattr(sys, "stderr", io.StringIO())
-    assert type(progress_for(3)) is Lines
-    with Lines(1000, clock=clock) as lines:
-        for number in range(6):
-            lines.advance(number // 3)
+    progress = Progress(1000, clock=clock)
+    for number in range(6):
+        progress.advance(number // 3)
     assert sys.stderr.getvalue().splitlines() == [
         "3 of 1,000 inputs evaluated, 0.2 a second", "6 of 1,000 inputs evaluated, 0.2 a second, 1 with failures",
     ]  # fmt: skip
     monkeypatch.setattr(sys, "stderr", io.StringIO())
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    monkeypatch.setenv("TERM", "xterm")
-    assert type(progress_for(3, quiet=True)) is Progress
-    with progress_for(3) as bar:
-        bar.advance(1)
-    assert "1/3" in sys.stderr.getvalue()
-    assert sys.stderr.getvalue().rstrip().endswith("\x1b[2K")
->>>>>>> w-cli
+    progress = Progress(3, clock=itertools.count().__next__)
+    progress.advance(0)
+    progress.close()
+    lines = [line.strip() for line in sys.stderr.getvalue().split("\r")]
+    assert lines == ["1 of 3 inputs evaluated, 1.0 a second", "", ""]
