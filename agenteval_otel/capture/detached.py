@@ -28,6 +28,7 @@ ATOMS: Final[frozenset[type]] = frozenset(
     {str, bytes, int, float, bool, type(None), complex, Decimal, UUID, date, timedelta, range}
 )
 """Types whose values cannot change and whose text the interpreter makes."""
+_ATOMS_AND_TIMES: Final = ATOMS | {datetime, time}
 _LISTS: Final[frozenset[Any]] = frozenset({list, tuple, set, frozenset, deque})
 # What stands for values that cannot be read, and for those that lie beyond the limits.
 _LEFT_OUT: Final = object()
@@ -136,7 +137,7 @@ class _Walk:
             atom = reader(value)
         except Exception:
             return _LEFT_OUT
-        if type(atom) not in ATOMS and type(atom) is not datetime and type(atom) is not time:
+        if type(atom) not in _ATOMS_AND_TIMES:
             return _LEFT_OUT
         self.size_bytes += getsizeof(atom)
         return atom
@@ -386,25 +387,18 @@ def _enum_value(member: enum.Enum) -> Any:
     return value if type(value) in ATOMS else dict.get(stored, "_name_", _LEFT_OUT)
 
 
-def _moment_reader(kind: Any, names: tuple[str, ...]) -> Callable[[Any], Any]:
-    """Reads a date with time, or a time, without a time zone of the host's own class."""
-
-    def read(value: Any) -> Any:
-        zone = kind.tzinfo.__get__(value)
-        if type(value) is kind and (zone is None or type(zone) in (timezone, ZoneInfo)):
-            return value
-        return kind(*(getattr(kind, name).__get__(value) for name in names))
-
-    return read
+def _moment(value: datetime) -> datetime:
+    """A date with time; a time zone of a class that is not the standard library's is left out."""
+    zone: Any = datetime.__dict__["tzinfo"].__get__(value)
+    zone = zone if type(zone) in (timezone, ZoneInfo) else None
+    return datetime.combine(datetime.date(value), datetime.time(value), zone)
 
 
-_OF_A_TIME: Final = ("hour", "minute", "second", "microsecond")
 _BY_BASE: Final[tuple[tuple[type, Reader], ...]] = (
     (enum.Enum, _enum_value), (str, str.__str__), (bytes, lambda value: bytes.__getitem__(value, slice(None))),
     (bytearray, lambda value: bytes(bytearray.__getitem__(value, slice(_MOST_BYTES)))),
     (int, int.__int__), (float, float.__float__),
-    (datetime, _moment_reader(datetime, ("year", "month", "day", *_OF_A_TIME))),
-    (time, _moment_reader(time, _OF_A_TIME)),
+    (datetime, _moment), (time, lambda value: datetime.combine(date.min, value, None).time()),
     (dict, dict), (list, list), (tuple, tuple), (set, set), (frozenset, frozenset), (deque, deque),
     *((base, "it is no answer") for base in (
         type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.MethodType, functools.partial,

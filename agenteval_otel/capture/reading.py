@@ -13,22 +13,18 @@ from typing import Any, Final
 from agenteval_otel.capture.detached import read_also
 from agenteval_otel.capture.fields import MAX_ITEMS, Tokens, add_tokens, json_object
 from agenteval_otel.capture.messages import Call, Result, Turn
-from agenteval_otel.capture.text import CAP_CHARS, PlainCopy, clean
+from agenteval_otel.capture.text import PlainCopy, clean
 
-_MAX_PIECES: Final = 4 * CAP_CHARS
+_MAX_KNOWN: Final = 64  # turns among which the one with a key is looked for
 
 
 class Calls:
-    """The tool calls of one answer, in the order in which they were begun.
-
-    A call is known by its id; a piece without an id by its place: the turn and the index that it belongs to.
-    """
+    """The tool calls of one answer. A call is known by its id, a piece without one by its place: turn and index."""
 
     def __init__(self) -> None:
         self._all: list[Call] = []
         self._by_id: dict[str, Call] = {}
         self._by_place: dict[Any, Call] = {}
-        self._chars = 0
 
     def __len__(self) -> int:
         return len(self._all)
@@ -51,17 +47,10 @@ class Calls:
             call = self._begin(Call(id, name or ""), place)
         self._by_place[place] = call
         call.name = call.name or name or ""
-        if not isinstance(piece, str):
-            call.arguments = call.arguments if piece is None else piece
-        elif self._chars < _MAX_PIECES:
-            self._chars += len(piece)
-            call.pieces.append(clean(piece))
-
-    def complete(self, place: Any, arguments: Any) -> None:
-        """Set the whole arguments of a call whose pieces may have come before."""
-        call = self._by_place.get(place)
-        if call is not None and arguments is not None:
-            call.arguments, call.pieces = arguments, []
+        if isinstance(piece, str):
+            call.pieces.append(piece)
+        elif piece is not None:
+            call.arguments = piece
 
     def set_results(self, results: list[Result]) -> None:
         for id, result in results:
@@ -175,8 +164,7 @@ class Reading:
         if self._turns and (key is None or self._turns[-1].key in (key, None)):
             self._turns[-1].key = key or self._turns[-1].key
             return self._turns[-1]
-        known = next((turn for turn in reversed(self._turns[-64:]) if turn.key == key), None)
-        return known if known is not None else self.begin_turn(key)
+        return self._known(key) or self.begin_turn(key)
 
     def extend(self, turn: Turn, text: Any) -> None:
         """Append a piece of a turn's text."""
@@ -210,7 +198,7 @@ class Reading:
     def add_turn(self, message: Turn) -> Turn:
         """Add a turn as a whole: at once, or again after its pieces."""
         turn = self._turn_of(message)
-        if message.text is not None and message.text != self.text and message.text != self._text_of(turn):
+        if message.text not in (None, self.text, self._text_of(turn)):
             self._segments = [segment for segment in self._segments if segment[0] is not turn]
             self.extend(turn, message.text)
         for index, call in enumerate(message.calls):
@@ -244,13 +232,15 @@ class Reading:
         return next(with_output, self._turns[-1] if self._turns else None)
 
     def _turn_of(self, message: Turn) -> Turn:
-        for key in filter(None, (message.key, message.response_id)):
-            known = next((turn for turn in reversed(self._turns[-64:]) if key in (turn.key, turn.response_id)), None)
-            if known is not None:
-                return known
-        if self._turns and message.text and message.text in (self.text, self._text_of(self._turns[-1])):
-            return self._turns[-1]
-        return self.begin_turn(message.key)
+        known = self._known(message.key) or self._known(message.response_id)
+        if known is not None:
+            return known
+        is_last = self._turns and message.text and message.text in (self.text, self._text_of(self._turns[-1]))
+        return self._turns[-1] if is_last else self.begin_turn(message.key)
+
+    def _known(self, key: str | None) -> Turn | None:
+        turns = reversed(self._turns[-_MAX_KNOWN:]) if key else ()
+        return next((turn for turn in turns if key in (turn.key, turn.response_id)), None)
 
     def _text_of(self, turn: Turn) -> str:
         return "".join(text for owner, text in self._segments if owner is turn)

@@ -32,17 +32,14 @@ def annotate(**facts: Unpack[Facts]) -> None:
         call = _running_call()
         if call is None or call.settings is None:
             return
-        known = call.facts
-        if known is None:
-            known = call.facts = {}
+        known = call.facts = call.facts or {}
         for name, value in dict[str, Any](facts).items():
             before = known.get(name)
             if name == "tool_calls" and isinstance(value, list | tuple) and isinstance(before, list | tuple):
                 value = [*before, *islice(value, max(0, _MAX_CALLS - len(before)))]
-            if call.ended_ns:
-                value = take(value).value  # the call waits already: nothing of the host's joins it
             if name in known or len(known) < _MAX_FACTS:
-                known[name] = value
+                # Where the call waits already, nothing of the host's joins it.
+                known[name] = take(value).value if call.ended_ns else value
     except Exception:
         return
 

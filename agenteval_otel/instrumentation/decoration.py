@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
 from typing import Any
 
 from agenteval_otel.capture.text import clean
@@ -12,7 +11,6 @@ from agenteval_otel.config.process import default_pipeline
 from agenteval_otel.config.settings import load_sampler, load_storage
 from agenteval_otel.engine.handler import HandlerOptions, HandlerSettings, check_escalation
 from agenteval_otel.errors import ConfigurationError
-from agenteval_otel.evaluators import Evaluator
 from agenteval_otel.instrumentation.handler import Handler
 from agenteval_otel.instrumentation.wrappers import wrap
 from agenteval_otel.pipeline import Pipeline
@@ -30,10 +28,15 @@ def decorated(
         raise ConfigurationError(f"expected a callable, found {type(handler).__name__}{hint}", path="handler")
     chosen = None if evaluators is None else load_evaluators(evaluators)
     options = HandlerOptions(
-        evaluators=chosen, sampler=load_sampler(sample_rate, sampler), escalation=_load_fitting(escalation, chosen),
+        evaluators=chosen, sampler=load_sampler(sample_rate, sampler), escalation=load_escalation(escalation),
         storage=None if storage is None else load_storage(storage),
     )  # fmt: skip
-    _check_facts(agent, capture)
+    if isinstance(options.escalation, Escalation) and chosen is not None:
+        check_escalation(options.escalation, chosen)
+    if agent is not None and (not isinstance(agent, str) or not agent.strip()):
+        raise ConfigurationError(f"expected a name, found {agent!r}", path="agent")
+    if capture is not None and not callable(capture):
+        raise ConfigurationError(f"expected a function, found {type(capture).__name__}", path="capture")
 
     def decorate(function: Any) -> Any:
         if isinstance(function, classmethod | staticmethod):
@@ -52,18 +55,3 @@ def decorated(
         return wrap(function, handling)
 
     return decorate if handler is None else decorate(handler)
-
-
-def _check_facts(agent: Any, capture: Any) -> None:
-    if agent is not None and (not isinstance(agent, str) or not agent.strip()):
-        raise ConfigurationError(f"expected a name, found {agent!r}", path="agent")
-    if capture is not None and not callable(capture):
-        raise ConfigurationError(f"expected a function, found {type(capture).__name__}", path="capture")
-
-
-def _load_fitting(value: Any, evaluators: Sequence[Evaluator] | None) -> Escalation | bool | None:
-    """The escalation, checked against the evaluators where they are given here."""
-    escalation = load_escalation(value)
-    if isinstance(escalation, Escalation) and evaluators is not None:
-        check_escalation(escalation, evaluators)
-    return escalation

@@ -25,10 +25,6 @@ class JudgeUsage(Value):
     cache_write_tokens: int = 0
     calls: int = 1
 
-    def plus(self, other: JudgeUsage) -> JudgeUsage:
-        """Both together."""
-        return JudgeUsage(**{name: getattr(self, name) + getattr(other, name) for name in JudgeUsage.model_fields})
-
 
 class JudgeCall(NamedTuple):
     """What became of one question.

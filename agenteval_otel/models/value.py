@@ -86,17 +86,16 @@ def _copied(value: Any, depth: int, known: dict[int, Any]) -> Any:
     if isinstance(value, dict):
         copied = known[id(value)] = {}
         copied.update({key: _copied(item, depth - 1, known) for key, item in dict.items(value)})
-        return copied
-    if isinstance(value, list):
+    elif isinstance(value, list):
         copied = known[id(value)] = []
         copied.extend([_copied(item, depth - 1, known) for item in list.__iter__(value)])
-        return copied
-    if isinstance(value, set):
+    elif isinstance(value, set):
         copied = set(value)  # members of a set are immutable
     elif isinstance(value, tuple):
         copied = tuple(_copied(item, depth - 1, known) for item in value)
     else:
-        fields = {name: getattr(value, name) for name in value.model_fields_set}
-        copied = copy_with(value, {name: _copied(item, depth - 1, known) for name, item in fields.items()})
+        copied = copy_with(
+            value, {name: _copied(getattr(value, name), depth - 1, known) for name in value.model_fields_set}
+        )
     known[id(value)] = copied
     return copied

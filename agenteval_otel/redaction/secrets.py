@@ -163,8 +163,7 @@ def _assigned(scan: Scan, name: bytes, pattern: re.Pattern[str]) -> Iterator[Fin
         match = pattern.match(text, at)
         if match is None:
             continue
-        groups = match.groupdict()
-        group = next(kind for kind in ("said", "double", "single", "word") if groups.get(kind) is not None)
+        group = str(match.lastgroup)  # of the value, which stands after the sign
         value = match[group]
         if _NO_VALUE.match(value) or (name != b"pass" and _PLAIN_NUMBER.match(value)):
             continue

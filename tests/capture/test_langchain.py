@@ -79,7 +79,7 @@ def agent() -> Iterator[Any]:
 def test_a_message(server: Model, settings: dict[str, Any], reason: str) -> None:
     """The message and its dumps tell text, calls, usage, model and reason, whichever API is behind it."""
     message = server.chat(**settings).invoke("How is the weather?")
-    dumps = (message.model_dump(), message.model_dump_json(), message_to_dict(message), dumpd(message))
+    dumps = (message.model_dump(), message_to_dict(message), dumpd(message))
     for answer in (message, *dumps):
         captured = returned(answer)
         assert facts_of(captured) == (LOOK, [CALL], (7, 9), "gpt-x", reason)
