@@ -10,7 +10,7 @@ from uuid import UUID
 from pydantic import ValidationError
 
 from agenteval_otel.capture.answers import read_answer, read_chunks
-from agenteval_otel.capture.calls import CONVERSATION_NAMES, CapturedCall
+from agenteval_otel.capture.calls import CONVERSATION_NAMES, PROMPT_NAMES, SYSTEM_NAMES, CapturedCall
 from agenteval_otel.capture.detached import Detached, Unreadable, take
 from agenteval_otel.capture.fields import MAX_ITEMS, Tokens, field, items, last_items, short, usage_of
 from agenteval_otel.capture.messages import Turn, all_turns, calls_in, content_text, is_content, is_message
@@ -54,11 +54,7 @@ SNAPSHOT: Final = "agenteval.snapshot"
 TRUNCATED: Final = "truncated"
 _SHORT_TEXTS: Final = frozenset({"agent_id", "conversation_id", "finish_reason", "model", "response_id", "session_id"})
 _NESTED: Final = ("message_history", "tool_calls", "usage")
-_PROMPT_KEYS: Final = (
-    "prompt", "question", "query", "user_prompt", "user_input", "message", "input", "text", "content",
-)  # fmt: skip
 _CONVERSATION_KEYS: Final = ("messages", "input", "history", "message_history")
-_SYSTEM_KEYS: Final = ("system", "system_prompt", "instructions")
 
 
 def build_input(
@@ -106,8 +102,8 @@ def _fields_of(call: CapturedCall, *, has_response: bool) -> dict[str, Any]:
         "tool_calls": reading.calls.finished(),
         "usage": _usage_fields(reading.usage),
         "model": reading.model,
-        "response_id": reading.response_id,
-        "finish_reason": reading.finish_reason,
+        "response_id": reading.last.response_id,
+        "finish_reason": reading.last.finish_reason,
         "conversation_id": short(call.conversation) or prompt.conversation_id or reading.conversation_id,
         "timestamp": call.ended_ns // 1_000_000,
         "agent": call.agent,
@@ -198,7 +194,7 @@ def read_prompt(prompt: Any, *, system: Any = None, history: Any = None) -> Prom
     turns, system_text = _turns(prompt), _system(system)
     if turns is not None:
         question = _last_question(turns)
-        beside = (_system(field(prompt, name)) for name in _SYSTEM_KEYS)
+        beside = (_system(field(prompt, name)) for name in SYSTEM_NAMES)
         system_text = system_text or next(filter(None, beside), None)
     else:
         question, before = _text(prompt), _history(history)
@@ -253,7 +249,7 @@ def _turns(prompt: Any) -> list[Turn] | None:
 def _text(prompt: Any) -> str | None:
     if is_content(prompt):
         return clean(content_text(prompt) or "")
-    for name in _PROMPT_KEYS:
+    for name in PROMPT_NAMES:
         content = field(prompt, name)
         if isinstance(content, str):
             return to_text(content)

@@ -120,11 +120,11 @@ class CapturedCall:
 
     def keep_facts(self) -> None:
         """Detach what was annotated, once, when the handler has ended."""
-        for name, value in list((self.facts or {}).items()):
-            taken = take(value)
+        facts = self.facts or {}
+        for name, taken in [(name, take(value)) for name, value in facts.items()]:
             self.size_bytes += taken.size_bytes
             self.left_out += taken.left_out + taken.truncated  # a fact bears no mark: what is cut is counted
-            self.facts[name] = taken.value  # type: ignore[index]
+            facts[name] = taken.value
 
     def originals(self) -> Any:
         """The answer or the chunks for ``capture=``: the host's own objects."""
@@ -158,7 +158,7 @@ CURRENT: Final[ContextVar[CapturedCall | None]] = ContextVar("agenteval_current_
 """The monitored call that the running code belongs to; None outside and inside calls that were not sampled."""
 
 
-_PROMPT_NAMES: Final = (
+PROMPT_NAMES: Final = (
     "prompt", "question", "query", "user_prompt", "user_input", "user_message", "message", "messages", "input",
     "inputs", "text", "content", "request",
 )  # fmt: skip
@@ -168,7 +168,7 @@ _WEB_TYPES: Final = frozenset({
 })  # fmt: skip
 CONVERSATION_NAMES: Final = ("conversation_id", "session_id", "thread_id")
 """Names of a conversation's id, among arguments and in a prompt that is a request."""
-_SYSTEM_NAMES: Final = ("system", "system_prompt", "system_message", "instructions")
+SYSTEM_NAMES: Final = ("system", "system_prompt", "system_message", "instructions")
 _HISTORY_NAMES: Final = ("history", "message_history", "chat_history", "conversation_history", "messages")
 
 
@@ -189,11 +189,9 @@ class Arguments:
         self._conversation = _places(parameters, CONVERSATION_NAMES)
         self._config = _places(parameters, ("config",))
         self._others = [
-            (kind, place)
-            for kind, names in (("system", _SYSTEM_NAMES), ("history", _HISTORY_NAMES))
-            for place in _places(parameters, names)
-            if place[0] != self.prompt_name
-        ]
+            (kind, place) for kind, names in (("system", SYSTEM_NAMES), ("history", _HISTORY_NAMES))
+            for place in _places(parameters, names) if place[0] != self.prompt_name
+        ]  # fmt: skip
         self.more = keep or bool(self._conversation or self._config or self._others)
 
     def prompt(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
@@ -240,7 +238,7 @@ def _prompt_place(parameters: list[inspect.Parameter]) -> tuple[int, str]:
     start = 1 if parameters and parameters[0].name in ("self", "cls") else 0
     usable = [p for p in parameters[start:] if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
     by_name = {p.name: p for p in usable if _annotation_name(p) not in _WEB_TYPES}
-    chosen = next((by_name[name] for name in (*_PROMPT_NAMES, *by_name) if name in by_name), None)
+    chosen = next((by_name[name] for name in (*PROMPT_NAMES, *by_name) if name in by_name), None)
     if chosen is None:
         return start, "" if start else "prompt"
     return (sys.maxsize if chosen.kind is chosen.KEYWORD_ONLY else parameters.index(chosen)), chosen.name

@@ -154,7 +154,7 @@ def turns_of(message: Any) -> list[Turn]:
         return _agent_turns(message)
     role = _role_of(message)
     if role is not None:
-        return [_turn(_unwrapped(message), role)]
+        return [_turn(message, role)]
     return _item_turns(message) if _is_item(message) else []
 
 
@@ -169,20 +169,10 @@ def all_turns(messages: Any) -> list[Turn]:
 
 
 def _role_of(message: Any) -> str | None:
-    role = field(message, "role")
-    if isinstance(role, str):
-        return _ROLES.get(role) or (short(role) if field(message, "content") is not None else None)
-    message = _unwrapped(message)
-    return _ROLES.get(kind_of(message)) if field(message, "content") is not None else None
-
-
-def _unwrapped(message: Any) -> Any:
-    """A message that was dumped together with its class, without it: ``{type, data}`` or ``{lc, id, kwargs}``."""
-    for name in ("data", "kwargs"):
-        inner = field(message, name)
-        if type(inner) is dict and field(inner, "content") is not None and kind_of(inner):
-            return inner
-    return message
+    role, has_content = kind_of(message, "role"), field(message, "content") is not None
+    if not role:
+        return _ROLES.get(kind_of(message)) if has_content else None
+    return _ROLES.get(role) or (short(role) if has_content else None)
 
 
 def _turn(message: Any, role: str) -> Turn:

@@ -1,8 +1,7 @@
-"""Reading: an answer as it is put together, from one whole object or from the pieces of a stream; and who reads it.
+"""Reading: an answer as it is put together, from one whole object or from the pieces of a stream.
 
-An agent may call its model several times for one answer. Each of the model's responses is a turn here; the answer's
-text is that of the last turn that says or calls something, the same whether the agent was streamed or not. Tool calls,
-results and usage are those of all turns. Text that the handler passed on as plain strings belongs to no turn and stays.
+Each response of a model is a turn. The answer's text is that of the last turn with output; tool calls, results and
+usage are those of all turns. Text that the handler passed on as plain strings belongs to no turn and stays.
 """
 
 from __future__ import annotations
@@ -112,7 +111,7 @@ class Reading:
     @property
     def text(self) -> str:
         """The answer's text, capped and clean."""
-        last = self._last()
+        last = self.last
         return clean("".join(text for owner, text in self._segments if owner is None or owner is last))
 
     @property
@@ -129,14 +128,10 @@ class Reading:
         return next((turn.model for turn in reversed(self._turns) if turn.model), None)
 
     @property
-    def response_id(self) -> str | None:
-        """The id of the last turn."""
-        return last.response_id if (last := self._last()) else None
-
-    @property
-    def finish_reason(self) -> str | None:
-        """Why the last turn ended; None where it did not."""
-        return last.finish_reason if (last := self._last()) else None
+    def last(self) -> Turn:
+        """The last turn with output, else the last one; an empty one where there is none."""
+        with_output = (turn for turn in reversed(self._turns) if turn.has_output)
+        return next(with_output, self._turns[-1] if self._turns else Turn("assistant"))
 
     def add_text(self, text: str) -> None:
         """Add text that the handler passed on as it is; it belongs to no turn and stays."""
@@ -226,11 +221,6 @@ class Reading:
         else:
             self.calls.set_results(turn.results)
 
-    def _last(self) -> Turn | None:
-        """The last turn with output, else the last one."""
-        with_output = (turn for turn in reversed(self._turns) if turn.has_output)
-        return next(with_output, self._turns[-1] if self._turns else None)
-
     def _turn_of(self, message: Turn) -> Turn:
         known = self._known(message.key) or self._known(message.response_id)
         if known is not None:
@@ -256,9 +246,9 @@ def response_format(
 ) -> Callable[[FormatReader], FormatReader]:
     """Register a function ``(reading, value) -> bool`` that reads the answers of a client library.
 
-    The function gets detached values (`Detached`, dictionaries, lists, atoms) on the background thread, adds what it
-    reads to the `Reading` and returns True, or returns False at once where the value has another form. What it raises
-    counts as ``capture_failed``. The format registered last is tried first.
+    The function gets detached values (`Detached`, dictionaries, lists, atoms) on the background thread. It adds what it
+    reads to the `Reading` and returns True, or False where the value has another form; what it raises counts as
+    ``capture_failed``. The format registered last is tried first.
 
     Args:
         name: A format registered under the same name replaces it.

@@ -11,7 +11,7 @@ from agenteval_otel.capture.messages import all_turns, is_message, turns_of
 from agenteval_otel.capture.reading import Reading, response_format
 
 _FIELDS = (
-    "additional_kwargs", "data", "invalid_tool_calls", "kwargs", "ns", "response_metadata", "token_usage",
+    "additional_kwargs", "data", "invalid_tool_calls", "ns", "response_metadata", "token_usage",
     "tool_call_chunks", "usage_metadata",
 )  # fmt: skip
 _MODES = frozenset({"values", "updates", "messages", "custom", "debug", "tasks", "checkpoints"})
