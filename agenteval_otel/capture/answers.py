@@ -86,9 +86,9 @@ def _add_message(reading: Reading, answer: Any) -> bool:
 
 def _add_remains(reading: Reading, answer: Any) -> bool:
     """A provider's response that has lost what it said: it is no answer of the handler's own making."""
-    kind, of = kind_of(answer), kind_of(answer, "object")
-    lost = kind == "message" and (field(answer, "stop_reason") or field(answer, "role")) is not None
-    if not lost and not of.startswith(("chat.completion", "text_completion")) and of != "response":
+    of = kind_of(answer, "object")
+    is_anthropic = kind_of(answer) == "message" and first(answer, "stop_reason", "role") is not None
+    if not (is_anthropic or of == "response" or of.startswith(("chat.completion", "text_completion"))):
         return False
     id, usage = first(answer, "id"), usage_of(field(answer, "usage"))
     reading.add_turn(Turn(

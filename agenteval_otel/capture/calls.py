@@ -1,7 +1,7 @@
-"""The captured call: the arguments and the answer of a monitored call, detached from the host on the caller's thread.
+"""The captured call: what a monitored call takes and returns, detached from the host on the caller's thread.
 
-Of an exception only the class name is kept: the object would hold the host's frames. Only a handler with ``capture=``
-keeps the host's own arguments and answer, for that function.
+Of an exception only the class name is kept: the object would hold the host's frames. The host's own arguments and answer
+are kept for a ``capture=`` function only.
 """
 
 from __future__ import annotations
@@ -175,8 +175,7 @@ _HISTORY_NAMES: Final = ("history", "message_history", "chat_history", "conversa
 class Arguments:
     """Finds prompt, conversation, system text and history among a handler's arguments, on the caller's thread.
 
-    The prompt is the parameter with an obvious name, else the first that is not self or cls. `keep` holds all
-    arguments, for a ``capture=`` function. Where `more` is False, there is only the prompt: `take` need not be called.
+    `keep` holds all arguments, for a ``capture=`` function. Where `more` is False, `take` need not be called.
     """
 
     def __init__(self, function: Callable[..., Any], *, keep: bool = False) -> None:

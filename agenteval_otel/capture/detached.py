@@ -281,10 +281,10 @@ class ObjectReader:
         members = [_members_of(base) for base in bases]
         self.type_name = _name_of(kind)
         self.is_client = not _CLIENTS.isdisjoint(module.partition(".")[0] for module in modules)
-        is_data = any(base is types.SimpleNamespace for base in bases)
-        is_data = is_data or any(not _DATA_MARKS.isdisjoint(own) for own in members)
-        is_data = is_data or any(module.startswith("django.db.models") for module in modules)
-        self.is_data = is_data and (not self.is_client or any("__pydantic_fields__" in own for own in members))
+        names = {name for own in members for name in own}
+        is_data = not _DATA_MARKS.isdisjoint(names) or any(module.startswith("django.db.models") for module in modules)
+        is_data = is_data or any(base is types.SimpleNamespace for base in bases)
+        self.is_data = is_data and (not self.is_client or "__pydantic_fields__" in names)
         first: dict[Any, tuple[type, Any]] = {}
         for base, own in zip(reversed(bases), reversed(members), strict=True):
             first |= {name: (base, value) for name, value in own.items()}

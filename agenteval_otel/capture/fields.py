@@ -26,18 +26,12 @@ def field(value: Any, name: str) -> Any:
 
 def first_value(value: Any, *names: str) -> Any:
     """The first of these fields that is there, whatever it is."""
-    for name in names:
-        if (content := field(value, name)) is not None:
-            return content
-    return None
+    return next((content for name in names if (content := field(value, name)) is not None), None)
 
 
 def first(value: Any, *names: str) -> str | None:
     """The first of these fields that is text, cleaned and short: an id, a model's name, a reason."""
-    for name in names:
-        if text := short(field(value, name)):
-            return text
-    return None
+    return next((text for name in names if (text := short(field(value, name)))), None)
 
 
 def short(value: Any) -> str | None:
@@ -89,10 +83,8 @@ def usage_of(value: Any) -> Tokens | None:
 
 
 def _count(value: Any, names: tuple[str, ...]) -> int | None:
-    for name in names:
-        if type(count := field(value, name)) is int and count >= 0:
-            return count
-    return None
+    counts = (field(value, name) for name in names)
+    return next((count for count in counts if type(count) is int and count >= 0), None)
 
 
 def total_usage(usage: Any) -> Tokens | None:
