@@ -150,7 +150,6 @@ def read_chunks(chunks: Sequence[Any]) -> Reading:
             reading.add_text(cap(chunk, 2 * CAP_CHARS))
         elif chunk is not None and not add_chunk(reading, chunk):
             others.append(chunk)
-    reading.use_echoes()
     if reading.empty:
         for chunk in others:
             if type(chunk) is not Unreadable and (type(chunk) is not Detached or chunk.is_data):

@@ -1,7 +1,6 @@
 """The captured call: what a monitored call takes and returns, detached from the host on the caller's thread.
 
-Of an exception only the class name is kept: the object would hold the host's frames. The host's own arguments and answer
-are kept for a ``capture=`` function only.
+Of an exception only the class name is kept: the object would hold the host's frames.
 """
 
 from __future__ import annotations
@@ -144,9 +143,6 @@ class CapturedCall:
         self.left_out += taken.left_out
         return taken.value
 
-    def __repr__(self) -> str:
-        return f"<CapturedCall {self.agent} {self.error_type or self.stream_end or 'answered'}>"
-
 
 fresh_call: Final[Callable[[], CapturedCall]] = partial(object.__new__, CapturedCall)
 """A call that is yet to be filled in: the caller's thread makes them without running `__init__`."""
@@ -212,22 +208,17 @@ class Arguments:
             return str(id) if type(id) in _IDS else None
         return None
 
-    def others(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any] | None:
-        """What was passed as ``system`` and ``history``; None when nothing was."""
-        passed: dict[str, Any] = {}
-        for kind, (name, index) in self._others:
-            value = args[index] if len(args) > index else kwargs.get(name)
-            if value is not None:
-                passed.setdefault(kind, value)
-        return passed or None
-
     def take(self, call: CapturedCall, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Put what there is beside the prompt on the call; microseconds, whatever its size."""
+        """Put the conversation's id, ``system`` and ``history`` on the call; microseconds, whatever their size."""
         call.conversation = self.conversation(args, kwargs)
         if call.conversation is not None:
             call.size_bytes += sys.getsizeof(call.conversation)
-        others = self.others(args, kwargs)
-        call.others = others and {name: call.keep(value) for name, value in others.items()}
+        others: dict[str, Any] = {}
+        for kind, (name, index) in self._others:
+            value = args[index] if len(args) > index else kwargs.get(name)
+            if value is not None and kind not in others:
+                others[kind] = call.keep(value)
+        call.others = others or None
         if self._keep:
             call.arguments = (args, kwargs)
             call.keep(call.arguments)  # for their size

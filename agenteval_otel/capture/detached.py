@@ -64,10 +64,8 @@ class Unreadable:
 
 
 class Taken(NamedTuple):
-    """What `take` made of a value: its size in memory, whether it was cut, and how many parts could not be read.
-
-    The value consists of atoms, lists, tuples, dictionaries and `Detached` objects; `Unreadable` where it has nothing.
-    """
+    """What `take` made of a value: atoms, lists, tuples, dictionaries and `Detached` objects, or `Unreadable`; its size
+    in memory, whether it was cut, and how many parts could not be read."""
 
     value: Any
     size_bytes: int

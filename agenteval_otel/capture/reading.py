@@ -106,13 +106,14 @@ class Reading:
     @property
     def empty(self) -> bool:
         """Whether there is neither text nor a tool call."""
-        return not self._segments and not self._turns and not self.calls
+        return not (self._segments or self._turns or self.calls or self._echoes)
 
     @property
     def text(self) -> str:
         """The answer's text, capped and clean."""
         last = self.last
-        return clean("".join(text for owner, text in self._segments if owner is None or owner is last))
+        texts = [text for owner, text in self._segments if owner is None or owner is last]
+        return clean("".join(texts if self._segments else self._echoes))
 
     @property
     def usage(self) -> Tokens | None:
@@ -142,10 +143,6 @@ class Reading:
         """Add text of a stream helper's event, which repeats the provider's: it counts only where nothing else came."""
         if isinstance(text, str):
             self._echoes.append(text)
-
-    def use_echoes(self) -> None:
-        if self._echoes and self.empty:
-            self.extend(self.open_turn(), "".join(self._echoes))
 
     def begin_turn(self, key: str | None = None) -> Turn:
         """Begin a turn; returns the last one where that has no output yet."""

@@ -57,6 +57,6 @@ def monitor(handler: Any = None, /, **settings: Any) -> Any:
     Raises:
         ConfigurationError: At decoration, with the path of the wrong argument and the known choices.
     """
-    from agenteval_otel.instrumentation.decoration import decorated
+    from agenteval_otel.instrumentation.wrappers import decorated
 
     return decorated(handler, **settings)

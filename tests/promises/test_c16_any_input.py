@@ -179,8 +179,9 @@ def test_any_argument(item: Any, other: Any) -> None:
     item, other = made_of(item), made_of(other)
     result = Arguments(handler).conversation((item, other, item), {"system": other, "history": item})
     assert result is None or type(result) is str
-    others = Arguments(handler).others((item, other, item), {"system": other, "history": item})
-    assert others is None or type(others) is dict
+    call = CapturedCall(None, "agent")
+    Arguments(handler).take(call, (item, other, item), {"system": other, "history": item})
+    assert call.others is None or type(call.others) is dict
 
 
 def deep(wrap: Callable[[Any], Any]) -> Any:

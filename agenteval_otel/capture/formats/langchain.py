@@ -71,9 +71,7 @@ def read_graph_chunk(reading: Reading, chunk: Any) -> bool:
 
 
 def _add_payload(reading: Reading, payload: dict[Any, Any]) -> bool:
-    messages = field(payload, "messages")
-    if isinstance(messages, list) and messages and is_message(messages[0]):
-        reading.add_conversation(all_turns(messages))
+    if read_state(reading, payload):
         return True
     updates = list(islice(payload.values(), _MAX_UPDATES))
     updated = [update for update in updates if isinstance(field(update, "messages"), list)]
