@@ -30,11 +30,6 @@ class Report:
     rows: list[Answer]
 
 
-class Unknown:
-    def __init__(self) -> None:
-        self.title, self._hidden = "a report", "x"
-
-
 class Reply:
     def __init__(self, **fields: Any) -> None:
         self.__dict__.update(fields)
@@ -115,7 +110,7 @@ def test_streams_of_the_handlers_own_making(chunks: list[Any], text: str) -> Non
         ({"messages": [{"role": "user", "content": "Where?"}], "system": "Be nice."}, "Where?"),
         ([{"role": "system", "content": "x"}], None), ([{"text": "no role"}], '[{"text": "no role"}]'),
         (CONVERSATION, "When will it come?"), (tuple(CONVERSATION), "When will it come?"),
-        (Unknown(), None), (object(), None), (iter("x"), None), (7, "7"), (None, None),
+        (Reply(title="a report", _hidden="x"), None), (object(), None), (iter("x"), None), (7, "7"), (None, None),
     ],
 )  # fmt: skip
 def test_prompts(prompt: Any, expected: str | None) -> None:
@@ -153,14 +148,6 @@ def test_the_history_keeps_roles_contents_and_tool_calls() -> None:
         {"id": "call_2", "name": "notify", "arguments": {"to": "ann"}, "result": None},
     ]
     assert (history[3]["tool_call_id"], history[3]["tool_name"]) == ("call_1", "track")
-
-
-def test_a_long_history_keeps_its_end() -> None:
-    """Of a very long conversation the last messages are kept, without a gap, as many as the walk has parts for."""
-    history = history_of([{"role": "user", "content": str(index)} for index in range(1_500)])
-    assert history is not None
-    assert [message["content"] for message in history] == [str(1_500 - number) for number in range(len(history), 0, -1)]
-    assert 250 < len(history) <= 1_000
 
 
 def test_no_vendor_is_imported() -> None:

@@ -144,19 +144,3 @@ def test_the_innermost_call_is_meant(seen: Seen) -> None:
         ("inner-stream", "inner"), ("outer-of-stream", "outer"),
     ]  # fmt: skip
     assert {made.session_id for made in seen.inputs} == {None}
-
-
-def test_bad_facts_are_counted_and_the_rest_stands() -> None:
-    """Unknown and unfitting facts are counted by name; the answer is evaluated with the others."""
-    seen = Seen()
-
-    @seen.monitor
-    def handler(question: str) -> str:
-        annotate(mood="good", cost="dear", model="m")
-        return "x"
-
-    assert handler("q") == "x"
-    assert (seen.last.model, seen.last.cost) == ("m", None)
-    assert seen.pipeline.accounting.failures == {"annotate:mood": 1, "annotate:cost": 1}
-    assert seen.outcomes == {"evaluated": 1}
-    seen.pipeline.shutdown(5)

@@ -16,17 +16,6 @@ from tests.instrumentation.support import Seen
 from tests.testing.doubles import Free, Keeping
 
 
-def test_the_kill_switch(seen: Seen) -> None:
-    """Switched off, calls go by and are counted as disabled; switched on again they are evaluated."""
-    handler = seen.monitor(str.upper)
-    seen.pipeline.enabled = False
-    assert handler("a") == "A"
-    seen.pipeline.enabled = True
-    assert handler("b") == "B"
-    assert seen.outcomes == {"disabled": 1, "evaluated": 1}
-    assert [made.response for made in seen.inputs] == ["B"]
-
-
 def test_a_later_change_of_the_answer_is_not_judged(seen: Seen) -> None:
     """Evaluated is what was returned; `capture=` sees the arguments by name."""
     notes: list[Any] = []

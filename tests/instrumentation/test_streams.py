@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-from collections.abc import AsyncGenerator, Callable, Generator
+from collections.abc import AsyncGenerator, Generator
 from typing import Any
 
 import pytest
@@ -97,27 +97,6 @@ def test_a_stream_that_is_left(seen: Seen, driven: Any, how: str) -> None:
             driver.step("throw", GeneratorExit())
     assert log == ["closed"]
     assert (seen.last.stream_end, seen.last.error_type, seen.last.response) == ("abandoned", None, "first")
-
-
-@pytest.mark.parametrize("make", [talk, async_talk], ids=["sync", "async"])
-def test_a_stream_that_is_collected(seen: Seen, caplog: pytest.LogCaptureFixture, make: Callable[..., Any]) -> None:
-    """A stream without a reference is closed, by its loop where it has one, in silence."""
-
-    async def drive() -> None:
-        stream = seen.monitor(make(log))("hi")
-        assert (next(stream) if make is talk else await anext(stream)) == "first"
-        del stream
-        gc.collect()
-        for _ in range(20):
-            turn = asyncio.get_running_loop().create_future()
-            asyncio.get_running_loop().call_soon(turn.set_result, None)
-            await turn
-        assert log == ["closed"]
-
-    log: list[str] = []
-    asyncio.run(drive())
-    assert seen.last.stream_end == "abandoned"
-    assert [entry.getMessage() for entry in caplog.records] == []
 
 
 def test_counted_from_the_first_chunk(seen: Seen) -> None:
