@@ -1,9 +1,9 @@
 """Detached values: what a handler takes and returns as plain data of our own, made on the caller's thread.
 
-`take` walks containers through the base classes' own methods, and objects through their class's ``__dict__`` and
-slots. No method, property or descriptor that is written in Python runs, so nothing is fetched and nothing raises into
-the host. Text, bytes and numbers are taken by reference, because they cannot change. Objects that are no data and that
-no response format knows are left out, so no file, connection or row lives on in the queue. The walk is bounded.
+`take` walks containers through the base classes' own methods, and objects through their ``__dict__`` and slots: no
+method, property or descriptor that is written in Python runs. Text, bytes and numbers are taken by reference, because
+they cannot change. Objects that are no data and that no response format knows are left out, so no file, connection or
+row lives on in the queue. The walk is bounded.
 """
 
 from __future__ import annotations
@@ -376,6 +376,7 @@ def _make_reader(kind: type) -> Reader:
     return reader if reader.can_store else "it has neither fields nor a text form"
 
 
+_zone_of: Final[Callable[[datetime], Any]] = datetime.__dict__["tzinfo"].__get__
 _dict_of_enum: Final[Callable[[Any], dict[str, Any]]] = enum.Enum.__dict__["__dict__"].__get__
 
 
@@ -387,9 +388,11 @@ def _enum_value(member: enum.Enum) -> Any:
 
 def _moment(value: datetime) -> datetime:
     """A date with time; a time zone of a class that is not the standard library's is left out."""
-    zone: Any = datetime.__dict__["tzinfo"].__get__(value)
-    zone = zone if type(zone) in (timezone, ZoneInfo) else None
-    return datetime.combine(datetime.date(value), datetime.time(value), zone)
+    zone: Any = _zone_of(value)
+    is_known = zone is None or type(zone) in (timezone, ZoneInfo)
+    if is_known and type(value) is datetime:
+        return value
+    return datetime.combine(datetime.date(value), datetime.time(value), zone if is_known else None)
 
 
 _BY_BASE: Final[tuple[tuple[type, Reader], ...]] = (

@@ -1,7 +1,5 @@
-"""Messages: one message of a conversation, in any client's form, as a `Turn`: role, text, tool calls, results.
-
-Reasoning, images, audio and files are not text of an answer; they are skipped.
-"""
+"""Messages: one message of a conversation, in any client's form, as a `Turn`. Reasoning, images, audio and files are no
+text of an answer; they are skipped."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""`@monitor`: one line on a handler.
-
-Only the signature is here: the engine is imported by the first decoration, so that importing `monitor` is cheap.
-"""
+"""`@monitor`, its signature only: the first decoration imports the engine, so that importing `monitor` is cheap."""
 
 from __future__ import annotations
 

@@ -35,7 +35,6 @@ from agenteval_otel.sampling import Escalation
 from agenteval_otel.sampling.escalation import load_escalation
 from agenteval_otel.semconv import PIPELINE_FAILED
 
-_MAX_FRAMES = 500
 _MAX_FACTS = 64
 _MAX_CALLS = MAX_ITEMS + 1  # one more than is read: it tells that there were more
 
@@ -336,14 +335,10 @@ def annotate(**facts: Unpack[Facts]) -> None:
 
 
 def _running_call() -> CapturedCall | None:
-    """The innermost monitored call on this stack; in a task or thread that a handler started, the inherited one.
-
-    A stream's context is its consumer's, so a context variable would leak there: its frame is looked for instead.
-    """
+    """The innermost monitored call on this stack; in a task or thread that a handler started, the inherited one. (A
+    stream's context is its consumer's, where a context variable would leak: its frame is looked for instead.)"""
     frame: Any = sys._getframe(2)
-    for _ in range(_MAX_FRAMES):
-        if frame is None:
-            break
+    while frame is not None:
         # Where a wrapper's inner function uses it, the variable is a cell.
         if frame.f_globals is globals() and "call" in (*frame.f_code.co_varnames, *frame.f_code.co_cellvars):
             call: CapturedCall | None = frame.f_locals.get("call")

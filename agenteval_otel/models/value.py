@@ -22,10 +22,7 @@ class Value(BaseModel):
 
 
 def construct(model: type[V], fields: dict[str, Any]) -> V:
-    """A value from fields of the right types, by their Python names; missing fields get their defaults.
-
-    Only for models without extra fields and with immutable defaults.
-    """
+    """A value from fields of the right types; missing ones get their defaults. For models without extra fields only."""
     return _assembled(model, _defaults_of(model) | fields, set(fields), None, None)
 
 

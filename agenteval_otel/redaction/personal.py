@@ -1,7 +1,7 @@
 """Personal data: e-mail and IP addresses, payment cards, bank accounts and telephone numbers.
 
-Check digits decide where they exist. A telephone number is recognised by an international or common national form, or
-by a word before it such as ``phone:``; a number without ``+``, grouping or such a word stays, as ids and dates do.
+Check digits decide where they exist. A telephone number needs an international or common national form, or a word
+before it such as ``phone:``; other numbers stay, as ids and dates do.
 """
 
 from __future__ import annotations

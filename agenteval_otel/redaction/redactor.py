@@ -33,7 +33,7 @@ class Redactor(Component, contract="redactor"):
     """Takes out of text what must not leave the process. Implement `redact`.
 
     It runs on the background thread, for every text that leaves: keep it linear in the length, without network calls.
-    What it raises costs the field: a marker leaves in its place, never the text as it was.
+    Where it raises, a marker leaves in place of the field.
     """
 
     def redact(self, text: str) -> str:

@@ -1,7 +1,4 @@
-"""OpenAI: chat completions, the Responses API and runs of the Agents SDK, whole and streamed.
-
-LiteLLM and other clients use the same forms.
-"""
+"""OpenAI, and LiteLLM: chat completions, the Responses API and runs of the Agents SDK, whole and streamed."""
 
 from __future__ import annotations
 
