@@ -26,7 +26,7 @@ from agenteval_otel.capture.text import clean
 from agenteval_otel.compat import load_evaluators
 from agenteval_otel.config.process import default_pipeline
 from agenteval_otel.config.settings import load_sampler, load_storage
-from agenteval_otel.engine.handler import HandlerOptions, HandlerSettings, check_escalation
+from agenteval_otel.engine.handler import HandlerOptions, check_escalation
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.instrumentation.handler import Handler
 from agenteval_otel.models import StreamEnd
@@ -65,15 +65,10 @@ def decorated(
         if inspect.isclass(function):
             raise ConfigurationError(f"{function.__name__} is a class: decorate its method", path="handler")
         name = clean(agent or getattr(function, "__qualname__", None) or type(function).__qualname__, 256)
-
-        def settings_for(used: Pipeline) -> HandlerSettings:
-            return used.handler(name, options, capture=capture, function=function)
-
-        handling = Handler(
-            name, function, settings_for, pipeline or default_pipeline(), follows=pipeline is None,
-            keep_arguments=capture is not None,
-        )  # fmt: skip
-        return wrap(function, handling)
+        return wrap(function, Handler(
+            name, function, lambda used: used.handler(name, options, capture=capture, function=function),
+            pipeline or default_pipeline(), follows=pipeline is None, keep_arguments=capture is not None,
+        ))  # fmt: skip
 
     return decorate if handler is None else decorate(handler)
 
