@@ -30,7 +30,19 @@ def monitor(
     storage: StorageLike | Sequence[StorageLike] | None = None,
     pipeline: Pipeline | None = None,
 ) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
-def monitor(handler: Any = None, /, **settings: Any) -> Any:
+def monitor(
+    handler: Any = None,
+    /,
+    *,
+    agent: str | None = None,
+    evaluators: Sequence[EvaluatorLike] | None = None,
+    sample_rate: float | None = None,
+    sampler: Sampler | str | Mapping[str, Any] | None = None,
+    escalation: Escalation | Mapping[str, Any] | Literal[False] | None = None,
+    capture: Callable[..., Facts | Mapping[str, Any]] | None = None,
+    storage: StorageLike | Sequence[StorageLike] | None = None,
+    pipeline: Pipeline | None = None,
+) -> Any:
     """Evaluate a sample of a handler's answers in the background.
 
     Works bare and with arguments, on functions, coroutine functions, generators, async generators, methods of all kinds
@@ -56,4 +68,7 @@ def monitor(handler: Any = None, /, **settings: Any) -> Any:
     """
     from agenteval_otel.instrumentation.wrappers import decorated
 
-    return decorated(handler, **settings)
+    return decorated(
+        handler, agent=agent, evaluators=evaluators, sample_rate=sample_rate, sampler=sampler, escalation=escalation,
+        capture=capture, storage=storage, pipeline=pipeline,
+    )  # fmt: skip

@@ -40,8 +40,8 @@ _MAX_CALLS = MAX_ITEMS + 1  # one more than is read: it tells that there were mo
 
 
 def decorated(
-    handler: Any, *, agent: Any = None, evaluators: Any = None, sample_rate: Any = None, sampler: Any = None,
-    escalation: Any = None, capture: Any = None, storage: Any = None, pipeline: Pipeline | None = None,
+    handler: Any, *, agent: Any, evaluators: Any, sample_rate: Any, sampler: Any, escalation: Any, capture: Any,
+    storage: Any, pipeline: Pipeline | None,
 ) -> Any:  # fmt: skip
     """What `monitor` returns for these arguments: the wrapped handler, or a decorator where there is none yet."""
     if handler is not None and not callable(handler) and not isinstance(handler, classmethod | staticmethod):
