@@ -150,13 +150,9 @@ def test_no_failing_seam_reaches_the_caller(
 @pytest.mark.parametrize("shape", PROTOCOLS)
 @pytest.mark.parametrize("situation", ["no trace", "not sampled"])
 def test_protocols_are_those_of_the_handler(
-    faults: Faults,
-    telemetry: RecordedTelemetry,
-    shape: str,
-    situation: str,
-    promise: Recorder,
+    faults: Faults, telemetry: RecordedTelemetry, shape: str, situation: str, promise: Recorder,
     monkeypatch: pytest.MonkeyPatch,
-) -> None:
+) -> None:  # fmt: skip
     """Step by step, sends, throws and closes give the same values and the same exceptions with the same contexts."""
     rig, dice = Rig(telemetry, situation), random.Random(f"{shape} {situation}")
     plain, monitored = PROTOCOLS[shape], monitor(pipeline=rig.pipeline)(PROTOCOLS[shape])
