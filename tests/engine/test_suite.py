@@ -280,12 +280,3 @@ def test_any_suite_adds_up(verdicts: list[tuple[str, float]], continues: bool) -
     assert result.value is None or 0.0 <= result.value <= 1.0
     assert (result.value is None) is (not result.scores)
     assert len(str(result).splitlines()) == 1 + len(verdicts)
-
-
-def test_it_is_found_beside_the_evaluators_too() -> None:
-    """Whoever looks for a suite among the evaluators finds the same class; other names are not made up."""
-    import agenteval_otel.evaluators as room
-
-    assert (room.Suite, room.SuiteResult) == (Suite, SuiteResult)
-    with pytest.raises(AttributeError, match="Siute"):
-        _ = room.Siute
