@@ -26,12 +26,12 @@ NAMES: dict[str, list[str]] = {
         "JudgeError", "ModelError", "StorageError",
     ],
     "agenteval_otel.evaluators": [
-        "AnswerQuality", "Bias", "CodeVulnerability", "Coherence", "CompletedWithin", "Completeness", "Contains",
-        "ContentHarm", "CostWithin", "CriterionEvaluator", "Equivalence", "Evaluator", "ExactMatch", "Fluency", "Func",
-        "Groundedness", "HateAndUnfairness", "Includes", "IndirectAttack", "IntentResolution", "Json", "JsonSchema",
+        "Bias", "CodeVulnerability", "Coherence", "CompletedWithin", "Completeness", "Contains",
+        "CostWithin", "CriterionEvaluator", "Equivalence", "Evaluator", "ExactMatch", "Fluency", "Func",
+        "Groundedness", "HateAndUnfairness", "Includes", "IndirectAttack", "IntentResolution", "Json",
         "KeywordCount", "KeywordCoverage", "LLMJudge", "Length", "LexicalSimilarity", "NLPAccuracy",
         "ProtectedMaterial", "Regex", "Relevance", "ResponseHealth", "Retrieval", "Rubric", "RuleBased", "RuleCheck",
-        "RuleFailure", "SelfHarm", "Sentiment", "Sexual", "TaskAdherence", "ToolCallAccuracy", "ToolUsage", "ToolUse",
+        "SelfHarm", "Sentiment", "Sexual", "TaskAdherence", "ToolCallAccuracy", "ToolUsage", "ToolUse",
         "ToxicLanguage", "Toxicity", "Truth", "UngroundedAttributes", "Violence",
     ],
     "agenteval_otel.ground_truth": [

@@ -8,10 +8,9 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import AliasChoices, BaseModel, Field, SerializeAsAny, field_validator
 
-from agenteval_otel.components.explained import ComponentError
 from agenteval_otel.embedders import Embedder, EmbedderUsage, HashingEmbedder
 from agenteval_otel.embedders.base import as_embedder
-from agenteval_otel.errors import ConfigurationError, EmbedderError, EvaluationError, EvaluationSkipped
+from agenteval_otel.errors import EmbedderError, EvaluationError, EvaluationSkipped
 from agenteval_otel.evaluators.base import EvaluatorKind, Execution
 from agenteval_otel.evaluators.built_in import BuiltInEvaluator
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, Score, ScoreValue
@@ -53,10 +52,7 @@ class NLPAccuracy(BuiltInEvaluator, type="NLPAccuracy"):
     @field_validator("embedder", mode="before")
     @classmethod
     def _load_embedder(cls, value: Any) -> Any:
-        try:
-            return as_embedder(value, path="embedder")
-        except ConfigurationError as failure:
-            raise ComponentError(failure) from None
+        return as_embedder(value, path="embedder")
 
     def preferred_execution(self) -> Execution | None:
         return "async" if self.embedder.is_async else "process"

@@ -55,8 +55,8 @@ def test_rules_are_lenient_where_agentdock_is() -> None:
 
 def test_checks_that_agentdock_does_not_have_are_strict() -> None:
     """A wrong one is refused at load, a right one runs."""
-    with pytest.raises(ConfigurationError, match="expected min, max or both"):
-        rules({"type": "keyword_count", "keywords": ["a"]})
+    with pytest.raises(ConfigurationError, match="keywords: expected at least 1"):
+        rules({"type": "keyword_count", "keywords": []})
     assert run(rules({"type": "keyword_count", "keywords": ["a"], "min": 1}), "a")[0].score is True
 
 
