@@ -13,7 +13,6 @@ __all__ = [
     "AgentEvalError",
     "CaptureError",
     "ConfigurationError",
-    "EmbedderError",
     "EvaluationError",
     "EvaluationSkipped",
     "JudgeError",
@@ -81,7 +80,7 @@ class EvaluationError(AgentEvalError):
 
 
 class ModelError(EvaluationError):
-    """A model that was asked over the network gave no answer.
+    """A model that was asked over the network gave no answer, or an embedder no vectors.
 
     Args:
         message: What happened, without the provider's own text.
@@ -113,10 +112,6 @@ class JudgeError(ModelError):
     """
 
     probability: float = 1.0
-
-
-class EmbedderError(ModelError):
-    """The model that embeds gave no vectors; ``error_type`` is a word of `JudgeError`'s, or ``invalid_embedding``."""
 
 
 class StorageError(AgentEvalError):

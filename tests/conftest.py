@@ -11,9 +11,9 @@ import pytest
 
 from agenteval_otel import monitor
 from agenteval_otel.config import set_current_pipeline
-from agenteval_otel.pipeline import Pipeline
+from agenteval_otel.pipeline import InlineDispatcher, Pipeline
 from agenteval_otel.sampling import RatioSampler
-from agenteval_otel.testing import InlineDispatcher, RecordedTelemetry
+from agenteval_otel.testing import RecordedTelemetry
 from tests.backends.fixtures import collector_binary_fixture, collector_fixture, own_collector_fixture
 
 __all__ = ["collector_binary_fixture", "collector_fixture", "own_collector_fixture"]

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from agenteval_otel.compat.agentdock import ENTRIES, SETTINGS_OF, marked
 from agenteval_otel.components.explained import known_choices, suggestion
 from agenteval_otel.config.settings import Problems, Settings, missing_sets
-from agenteval_otel.config.tree import EXCLUSIVE, EnvironmentText, Tree, map_texts, merge, paths_of, place_of
+from agenteval_otel.config.tree import EXCLUSIVE, Tree, map_texts, merge, paths_of
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.runtime.masking import MASK, is_secret, mask_known, mask_text
 
@@ -21,6 +21,7 @@ _PREFIX = "AGENTEVAL_"
 _SETTINGS, _PROFILE = "AGENTEVAL_SETTINGS", "AGENTEVAL_PROFILE"
 _REFERENCE = re.compile(r"\$\$\{|\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}|\$\{")
 _BEGINNING = 12
+_SHORTEST = 4
 
 
 class Problem(NamedTuple):
@@ -98,17 +99,17 @@ def load_settings(
     profiles = _profiles_of(tree)
     tree = _with_profile(tree, profiles, chosen, None if source is None else os.path.basename(source))
     try:
-        overrides, variables, unknown = _read_variables(environment, tree)
+        overrides, variables, secrets, unknown = _read_variables(environment, tree)
     except ConfigurationError as error:
         raise located(error, tree) from None
     tree = merge(tree, overrides)
     overridden = {*fields, *(EXCLUSIVE.get(key, key) for key in fields)}
     tree = tree.with_values({key: value for key, value in tree.values.items() if key not in overridden})
-    tree, problems, secrets = _substitute(tree, environment)
+    tree, problems = _substitute(tree, environment, secrets)
     settings = _validated(tree, problems, fields, secrets)
     return Loaded(
         settings, tree, None if source is None else os.fspath(source), chosen, tuple(profiles), tuple(variables),
-        (*unknown, *warnings), secrets,
+        (*unknown, *warnings), frozenset(secrets),
     )  # fmt: skip
 
 
@@ -177,14 +178,21 @@ def _with_profile(tree: Tree, profiles: Mapping[str, Any], chosen: str | None, f
     return merge(base, Tree(profiles[chosen], tree.origins_below(path, "")))
 
 
-def _read_variables(environment: Mapping[str, str], base: Tree) -> tuple[Tree, list[Variable], list[str]]:
-    """What to merge over the file's tree, the variables in force, and a warning for each that names no setting.
+def _read_variables(environment: Mapping[str, str], base: Tree) -> tuple[Tree, list[Variable], set[str], list[str]]:
+    """What to merge over the file's tree, the variables in force, their secrets, and warnings of unknown names.
 
     Such as ``AGENTEVAL_SAMPLE_RATE`` or ``AGENTEVAL_TELEMETRY__ENDPOINT``; empty ones are ignored. A value that begins
     with ``[`` or ``{`` is YAML; if it is not, `ConfigurationError` names the variable.
     """
     values: dict[str, Any] = {}
     origins: dict[str, str] = {}
+    secrets: set[str] = set()
+
+    def collected(text: str, path: str) -> str:
+        if _has_secret(path):
+            secrets.add(text)
+        return text
+
     variables, warnings = [], []
     for name in sorted(environment):
         text = environment[name].strip()
@@ -204,12 +212,12 @@ def _read_variables(environment: Mapping[str, str], base: Tree) -> tuple[Tree, l
             if not isinstance(section.get(key), dict):
                 section[key] = {}
             section = section[key]
-            origins[place_of(".".join(keys[:depth]))] = name
-        section[keys[-1]] = value = _value_of(text, name, path)
-        origins |= {place_of(inner): name for inner in (path, *paths_of(value, path))}
+            origins[".".join(keys[:depth])] = name
+        section[keys[-1]] = value = map_texts(_value_of(text, name, path), collected, path)
+        origins |= dict.fromkeys((path, *paths_of(value, path)), name)
         shown = MASK if any(map(is_secret, keys)) else mask_text(text)
         variables.append(Variable(name, path, shown))
-    return Tree(values, origins), variables, warnings
+    return Tree(values, origins), variables, secrets, warnings
 
 
 def _is_setting(keys: list[str]) -> bool:
@@ -240,15 +248,12 @@ def _spelled(keys: list[str], base: Any) -> list[str]:
 
 
 def _value_of(text: str, name: str, path: str) -> Any:
-    def shielded(text: str, path: str) -> EnvironmentText:
-        return EnvironmentText(text, MASK if _has_secret(path) else mask_text(text))
-
     if text[0] not in "[{":
-        return shielded(text, path)
+        return text
     from agenteval_otel.config.files import load_yaml
 
     try:
-        return map_texts(load_yaml(text, name)[0], shielded, path)
+        return load_yaml(text, name)[0]
     except ConfigurationError as error:
         message = "a list or mapping" if _has_secret(path) else error.problems[0][1]
         raise ConfigurationError(f"expected YAML: {message}", path=name) from None
@@ -258,41 +263,45 @@ def _has_secret(path: str) -> bool:
     return any(is_secret(part) for part in re.split(r"\.|\[\d+\]", path))
 
 
-def _substitute(tree: Tree, environment: Mapping[str, str]) -> tuple[Tree, Problems, frozenset[str]]:
+def _substitute(tree: Tree, environment: Mapping[str, str], secrets: set[str]) -> tuple[Tree, Problems]:
     """Resolve ``${NAME}`` and ``${NAME:-default}`` in every text; ``$${`` is a literal ``${``.
 
-    Every other ``$`` stays: patterns end in it. Also returns the problems, and the values that no message may show.
+    Every other ``$`` stays: patterns end in it. The variables' values are added to the secrets.
     """
     problems: Problems = []
-    secrets: set[str] = set()
-
-    def resolved(match: re.Match[str], path: str) -> str:
-        name, default = match.groups()
-        if match[0] == "$${":
-            return "${"
-        if name is None:
-            problems.append((path, "expected ${NAME} or ${NAME:-default}; write $${ for a plain ${"))
-            return match[0]
-        value = environment.get(name)
-        if default is not None and not value:
-            return str(default)
-        if value is None:
-            hint = f"set it, or give a default: ${{{name}:-...}}"
-            problems.append((path, f"the environment variable {name} is not set; {hint}"))
-            return match[0]
-        secrets.add(value)
-        return value
 
     def changed(text: str, path: str) -> str:
-        if "${" not in text or isinstance(text, EnvironmentText):
+        if tree.origins.get(path, "").startswith(_PREFIX):  # a variable's value is no template
             return text
-        result = _REFERENCE.sub(lambda match: resolved(match, path), text)
-        return result if result == text.replace("$${", "${") else EnvironmentText(result, text)
+        used: list[str] = []
 
-    return tree._replace(values=map_texts(tree.values, changed)), problems, frozenset(secrets)
+        def resolved(match: re.Match[str]) -> str:
+            name, default = match.groups()
+            if match[0] == "$${":
+                return "${"
+            if name is None:
+                problems.append((path, "expected ${NAME} or ${NAME:-default}; write $${ for a plain ${"))
+                return match[0]
+            value = environment.get(name)
+            if default is not None and not value:
+                return str(default)
+            if value is None:
+                hint = f"set it, or give a default: ${{{name}:-...}}"
+                problems.append((path, f"the environment variable {name} is not set; {hint}"))
+                return match[0]
+            used.append(value)
+            return value
+
+        result = _REFERENCE.sub(resolved, text)
+        secrets.update(used)
+        if any(len(value) < _SHORTEST for value in used):  # masked only where it is a whole word: so is the text around
+            secrets.add(result)
+        return result
+
+    return tree._replace(values=map_texts(tree.values, changed)), problems
 
 
-def _validated(tree: Tree, problems: Problems, fields: Mapping[str, Any], secrets: frozenset[str]) -> Settings:
+def _validated(tree: Tree, problems: Problems, fields: Mapping[str, Any], secrets: set[str]) -> Settings:
     known = sorted([*Settings.model_fields, "profiles"])  # `Settings` does not know profiles
     unknown = [key for key in tree.values if key not in known]
     problems = [*problems, *((key, f"unknown field{known_choices(key, known)}") for key in unknown)]
@@ -338,7 +347,7 @@ def hide(text: str, secrets: Iterable[str]) -> str:
     """The text without the secrets; short ones are masked only as whole words."""
     secrets = [secret for secret in secrets if secret.strip()]
     for secret in secrets:
-        if len(secret) < 4:
+        if len(secret) < _SHORTEST:
             text = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", MASK, text)
         # Messages shorten long values: the beginning of a secret is masked as well.
         while len(secret) > _BEGINNING and (at := text.find(secret[:_BEGINNING])) >= 0:

@@ -49,7 +49,7 @@ class RecordedTelemetry:
     """Records spans, events and metrics with SDK providers in memory, and leaves the global providers alone.
 
         telemetry = RecordedTelemetry()
-        configure(storage=[telemetry.storage()], dispatcher=InlineDispatcher())
+        configure(storage=[telemetry.storage()], dispatcher="inline")
         ...
         assert telemetry.events()[0].attributes["gen_ai.evaluation.score.label"] == "pass"
 

@@ -12,9 +12,8 @@ from agenteval_otel.capture.build import SNAPSHOT, TRUNCATED, build_input
 from agenteval_otel.capture.calls import CapturedCall
 from agenteval_otel.capture.text import CAP_CHARS
 from agenteval_otel.errors import CaptureError
-from agenteval_otel.pipeline import Pipeline
+from agenteval_otel.pipeline import InlineDispatcher, Pipeline
 from agenteval_otel.sampling import RatioSampler
-from agenteval_otel.testing import InlineDispatcher
 from tests.capture.support import read_answer, read_chunks, returned, streamed
 from tests.testing.doubles import Free, Keeping
 

@@ -22,12 +22,12 @@ from agenteval_otel.config.process import forget
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import LLMJudge, ResponseHealth
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationInput, Score
-from agenteval_otel.pipeline import PoolDispatcher
+from agenteval_otel.pipeline import InlineDispatcher, PoolDispatcher
 from agenteval_otel.sampling import Escalation, FunctionSampler, LabelSampler
 from agenteval_otel.sampling.base import RANDOMNESS_RANGE
 from agenteval_otel.sampling.escalation import second_randomness
 from agenteval_otel.storage import JsonFileStorageProvider
-from agenteval_otel.testing import InlineDispatcher, RecordedTelemetry, ScriptedJudge
+from agenteval_otel.testing import RecordedTelemetry, ScriptedJudge
 from tests.testing.doubles import Free, Keeping, Thinking
 
 

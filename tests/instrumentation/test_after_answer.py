@@ -12,7 +12,7 @@ from opentelemetry import trace
 
 from agenteval_otel import annotate, monitor
 from agenteval_otel.models import EvaluationInput
-from agenteval_otel.pipeline import Pipeline
+from agenteval_otel.pipeline import InlineDispatcher, Pipeline
 from agenteval_otel.sampling import (
     AnyOfSampler,
     ConversationSampler,
@@ -26,7 +26,7 @@ from agenteval_otel.sampling import (
     SamplingDecision,
     SlowSampler,
 )
-from agenteval_otel.testing import InlineDispatcher, RecordedTelemetry
+from agenteval_otel.testing import RecordedTelemetry
 from tests.testing.doubles import Free, Keeping
 
 NOTHING = RatioSampler(ratio=0.0)
