@@ -41,10 +41,10 @@ class ConfigurationError(AgentEvalError):
         self.problems: tuple[tuple[str | None, str], ...] = ((path, message),)
         super().__init__(f"{path}: {message}" if path else message)
 
-    @classmethod
-    def of(cls, problems: Sequence[tuple[str | None, str]]) -> ConfigurationError:
+    @staticmethod
+    def of(problems: Sequence[tuple[str | None, str]]) -> ConfigurationError:
         """One error of several problems."""
-        error = cls("; ".join(f"{path}: {message}" if path else message for path, message in problems))
+        error = ConfigurationError("; ".join(f"{path}: {message}" if path else message for path, message in problems))
         error.problems = tuple(problems)
         error.path = error.problems[0][0] if problems else None
         return error

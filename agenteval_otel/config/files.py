@@ -7,7 +7,7 @@ import math
 import os
 import re
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
@@ -188,7 +188,7 @@ def _load_json(text: str, name: str) -> tuple[Any, dict[str, str]]:
     if not text.strip():
         return None, {}
     try:
-        values = json.loads(text, object_pairs_hook=_without_duplicates, parse_constant=_refuse)
+        values = json.loads(text, object_pairs_hook=_without_duplicates)
     except json.JSONDecodeError as error:
         raise ConfigurationError(f"not JSON: {error.msg}", path=f"{name}:{error.lineno}") from None
     except ValueError as error:
@@ -206,10 +206,6 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
             raise ValueError(f"the key {key[:40]!r} appears twice")
         mapping[key] = value
     return mapping
-
-
-def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is not a JSON number")
 
 
 def _with_origins(values: Any, name: str) -> tuple[Any, dict[str, str]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from itertools import takewhile
 from typing import Any, NamedTuple, get_args
 
@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from agenteval_otel.compat.agentdock import ENTRIES, SETTINGS_OF, marked
 from agenteval_otel.components.explained import known_choices, suggestion
-from agenteval_otel.config.settings import Problems, Settings, missing_sets
+from agenteval_otel.config.settings import Problems, Settings
 from agenteval_otel.config.tree import EXCLUSIVE, Tree, map_texts, merge, paths_of
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.runtime.masking import MASK, is_secret, mask_known, mask_text
@@ -44,11 +44,6 @@ class SettingsError(ConfigurationError):
         super().__init__(lines[0] if len(lines) == 1 else f"{len(lines)} problems:\n  " + "\n  ".join(lines))
         self.problems = tuple((problem.path or problem.origin, problem.message) for problem in self.located)
         self.path = self.problems[0][0]
-
-    @classmethod
-    def of(cls, problems: Sequence[tuple[str | None, str]]) -> ConfigurationError:
-        """An error of other problems, without origins."""
-        return ConfigurationError.of(problems)
 
 
 class Variable(NamedTuple):
@@ -311,20 +306,10 @@ def _validated(tree: Tree, problems: Problems, fields: Mapping[str, Any], secret
         settings = Settings(**{**known_fields, **fields})
     except ConfigurationError as error:
         # An unresolved reference does not fit its field either: one problem for each path.
-        further = dict.fromkeys([*error.problems, *_missing_sets(tree)])
-        problems = [*problems, *(problem for problem in further if problem[0] not in paths)]
+        problems = [*problems, *(problem for problem in error.problems if problem[0] not in paths)]
     if problems:
         raise located(ConfigurationError.of(problems), tree, secrets=secrets)
     return settings
-
-
-def _missing_sets(tree: Tree) -> Problems:
-    """`Settings` checks these only when the rest is valid; the error should list everything."""
-    criteria, agents = tree.values.get("criteria", {}), tree.values.get("agents", {})
-    if not isinstance(criteria, dict) or not isinstance(agents, dict):
-        return []
-    chosen = {name: agent.get("criteria") for name, agent in agents.items() if isinstance(agent, dict)}
-    return missing_sets(chosen, criteria)
 
 
 def located(error: ConfigurationError, tree: Tree, *, secrets: Iterable[str] = ()) -> SettingsError:

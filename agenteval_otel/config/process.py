@@ -76,15 +76,10 @@ def current_pipeline() -> Pipeline | None:
     return _CURRENT.get("pipeline")
 
 
-def set_current_pipeline(pipeline: Pipeline | None, *, replace: bool = True) -> Pipeline | None:
-    """Set the process's pipeline (None: built when it is needed); returns the one before.
-
-    Without `replace` the first of several threads wins, and its pipeline is returned.
-    """
+def set_current_pipeline(pipeline: Pipeline | None) -> Pipeline | None:
+    """Set the process's pipeline (None: built when it is needed); returns the one before."""
     if pipeline is None:
         return _CURRENT.pop("pipeline", None)
-    if not replace:
-        return _CURRENT.setdefault("pipeline", pipeline)
     before = _CURRENT.get("pipeline")
     _CURRENT["pipeline"] = pipeline  # never absent in between: another thread would build one
     return before
@@ -274,11 +269,6 @@ def _reload_once() -> bool:
         return False
 
 
-def forget() -> None:
-    """Forget the last configuration, so that `reload` has nothing to read: for tests."""
-    _STATE.request = _STATE.settings = None
-
-
 def _load(request: Settings | _Request) -> Loaded:
     if isinstance(request, Settings):
         return Loaded(request)
@@ -399,5 +389,4 @@ def default_pipeline() -> Pipeline:
     _STATE.request, _STATE.settings = request, loaded.settings
     if loaded.settings.handle_sigterm:
         handle_sigterm(True)
-    first = set_current_pipeline(pipeline, replace=False)
-    return first if first is not None else pipeline
+    return _CURRENT.setdefault("pipeline", pipeline)  # the first of several threads wins
