@@ -41,10 +41,7 @@ class _Request(NamedTuple):  # of `configure`, for `reload`
 
 
 class _State:
-    """The last configuration, guarded by the lock; and the kill switch.
-
-    The switch is set by plain assignments, without lock or I/O: safe in a signal handler, on any thread.
-    """
+    """The last configuration, guarded by the lock; and the kill switch, which signal handlers set without it."""
 
     def __init__(self) -> None:
         self.reset_lock()
@@ -65,10 +62,7 @@ _FOLLOWING: weakref.WeakSet[Following] = weakref.WeakSet()
 _DRAIN_S = 30.0
 _LOOK_AGAIN_S = 0.002
 _RETIRED: list[Pipeline] = []
-_MAX_CLOSED = 16
-_CLOSED: list[Any] = []
-"""Closed, but a call that was under way when the settings changed (a stream) may have opened it again."""
-_CLOSING: Final = Worker("agenteval-close", max_waiting=_MAX_CLOSED, idle_s=0.0)
+_CLOSING: Final = Worker("agenteval-close", max_waiting=16, idle_s=0.0)
 
 
 def current_pipeline() -> Pipeline | None:
@@ -180,18 +174,13 @@ def close_unused_storage(before: Pipeline) -> None:
     running = current_pipeline()
     used = {id(provider) for provider in (() if running is None else running.providers)}
     unused = [provider for provider in before.providers if id(provider) not in used]
-    if not unused:
-        return
-    used |= {id(provider) for provider in unused}
-    reopened = [provider for provider in _CLOSED if id(provider) not in used]
-    emitting = [provider for provider in unused if getattr(provider, "emitter", None) is not None]
-    _CLOSED[:] = [*reopened, *emitting][-_MAX_CLOSED:]
 
     def close() -> None:
         before.flush(_DRAIN_S)
-        FanOutStorage([*reopened, *unused], before.storage_failed).close_within(_DRAIN_S)
+        FanOutStorage(unused, before.storage_failed).close_within(_DRAIN_S)
 
-    _CLOSING.submit(close)  # refused where the process is ending, which closes everything
+    if unused:
+        _CLOSING.submit(close)  # refused where the process is ending, which closes everything
 
 
 def configure(

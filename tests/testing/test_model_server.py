@@ -21,9 +21,7 @@ from openai.types.responses import ResponseFunctionToolCall
 from agenteval_otel.testing import ModelReply, ModelServer
 
 WEATHER = {"name": "weather", "arguments": {"city": "Kyōto", "days": [1, 2]}}
-CALLING = ModelReply(
-    text="Let me look.", tool_calls=[WEATHER, {"name": "time", "id": "call_x"}], input_tokens=7, output_tokens=9
-)  # type: ignore[arg-type]
+CALLING = ModelReply(text="Let me look.", tool_calls=[WEATHER, {"name": "time"}], input_tokens=7, output_tokens=9)  # type: ignore[arg-type]
 ASKED: list[Any] = [{"role": "user", "content": "What is the weather?"}]
 
 
@@ -54,7 +52,7 @@ def test_anthropic_messages_are_complete(server: ModelServer) -> None:
         assert isinstance(weather, anthropic.types.ToolUseBlock)
         assert isinstance(hour, anthropic.types.ToolUseBlock)
         assert (text.text, weather.name, weather.input) == ("Let me look.", "weather", WEATHER["arguments"])
-        assert (hour.id, hour.input) == ("call_x", {})
+        assert (hour.name, hour.input) == ("time", {})
         assert (message.model, message.stop_reason) == ("claude-x", "tool_use")
         assert (message.usage.input_tokens, message.usage.output_tokens) == (7, 9)
     assert whole.id != streamed.id
@@ -80,7 +78,7 @@ def test_chat_completions_are_complete(server: ModelServer) -> None:
     deltas = [chunk.choices[0].delta for chunk in counted if chunk.choices]
     assert "".join(delta.content or "" for delta in deltas) == "Let me look."
     calls = [call for delta in deltas for call in delta.tool_calls or ()]
-    assert [call.id for call in calls if call.id] == ["call_00000200", "call_x"]
+    assert [call.id for call in calls if call.id] == ["call_00000200", "call_00000201"]
     arguments = "".join(call.function.arguments or "" for call in calls if call.index == 0 and call.function)
     assert json.loads(arguments) == WEATHER["arguments"]
     assert counted[-1].usage is not None
