@@ -10,15 +10,9 @@ from collections.abc import Sequence
 from typing import Any
 
 __all__ = [
-    "AgentEvalError",
-    "CaptureError",
-    "ConfigurationError",
-    "EvaluationError",
-    "EvaluationSkipped",
-    "JudgeError",
-    "ModelError",
-    "StorageError",
-]
+    "AgentEvalError", "CaptureError", "ConfigurationError", "EvaluationError", "EvaluationSkipped", "JudgeError",
+    "ModelError", "StorageError",
+]  # fmt: skip
 
 
 class AgentEvalError(Exception):
@@ -57,9 +51,8 @@ class ConfigurationError(AgentEvalError):
 
 
 def _joined(path: str, inner: str | None) -> str:
-    if not inner:
-        return path
-    return f"{path}{inner}" if inner.startswith("[") else f"{path}.{inner}"
+    separator = "" if not inner or inner.startswith("[") else "."
+    return f"{path}{separator}{inner or ''}"
 
 
 class CaptureError(AgentEvalError):

@@ -29,8 +29,6 @@ from agenteval_otel.telemetry.target import telemetry_switched_off
 
 
 class Following(Protocol):
-    """A handler that uses the process's pipeline."""
-
     def bind(self, pipeline: Pipeline) -> None: ...
 
 
@@ -66,7 +64,7 @@ _CLOSING: Final = Worker("agenteval-close", max_waiting=16, idle_s=0.0)
 
 
 def current_pipeline() -> Pipeline | None:
-    """The process's pipeline, if there is one already."""
+    """The process's pipeline, if there is one."""
     return _CURRENT.get("pipeline")
 
 
@@ -80,7 +78,7 @@ def set_current_pipeline(pipeline: Pipeline | None) -> Pipeline | None:
 
 
 def follow(handler: Following) -> None:
-    """Have `configure` and `reload` move this handler for as long as it exists."""
+    """Bind the handler to every later pipeline of the process, for as long as it exists."""
     _FOLLOWING.add(handler)
 
 
@@ -129,7 +127,7 @@ def _defaults(settings: Settings, name: str, agent: AgentSettings) -> HandlerOpt
     return HandlerOptions(agent.evaluators, sampler, None, settings.criteria_of(name), agent.enabled, agent.escalation)
 
 
-def swap(pipeline: Pipeline) -> Pipeline | None:
+def _swap(pipeline: Pipeline) -> Pipeline | None:
     """Make it the process's pipeline and move every handler that follows, or none; returns the one before."""
     before = set_current_pipeline(pipeline)
     handlers = list(_FOLLOWING)
@@ -154,7 +152,7 @@ def swap(pipeline: Pipeline) -> Pipeline | None:
     return before
 
 
-def drain(timeout_s: float) -> bool:
+def _drain(timeout_s: float) -> bool:
     """Wait until replaced pipelines have evaluated their calls; False when the time ran out."""
     deadline = time.monotonic() + timeout_s
     for pipeline in list(_RETIRED):
@@ -169,10 +167,9 @@ def drain(timeout_s: float) -> bool:
     return True
 
 
-def close_unused_storage(before: Pipeline) -> None:
+def _close_unused_storage(before: Pipeline, after: Pipeline) -> None:
     """Close the replaced pipeline's storage that is not used any more, after its last results; on a worker thread."""
-    running = current_pipeline()
-    used = {id(provider) for provider in (() if running is None else running.providers)}
+    used = {id(provider) for provider in after.providers}
     unused = [provider for provider in before.providers if id(provider) not in used]
 
     def close() -> None:
@@ -271,12 +268,13 @@ def _apply(loaded: Loaded) -> None:
     """Build, swap, and close what is not used any more."""
     before = current_pipeline()
     try:
-        replaced = swap(build(loaded.settings, accounting=None if before is None else before.accounting))
-        handle_sigterm(loaded.settings.handle_sigterm)
+        pipeline = build(loaded.settings, accounting=None if before is None else before.accounting)
+        replaced = _swap(pipeline)
     except ConfigurationError as error:
         raise located(error, loaded.tree, secrets=loaded.secrets) from None
+    handle_sigterm(loaded.settings.handle_sigterm)
     if replaced is not None:
-        close_unused_storage(replaced)
+        _close_unused_storage(replaced, pipeline)
 
 
 def _keeping(settings: Settings, before: Settings) -> Settings:
@@ -340,8 +338,8 @@ def flush(timeout_s: float = 5.0) -> bool:
     True only if they are. Call it before a serverless function returns.
     """
     deadline = time.monotonic() + timeout_s
-    drained = drain(timeout_s)
-    return default_pipeline().flush(_left(deadline)) and drained
+    drained = _drain(timeout_s)
+    return default_pipeline().flush(max(0.0, deadline - time.monotonic())) and drained
 
 
 def shutdown(timeout_s: float = 2.0) -> bool:
@@ -350,12 +348,8 @@ def shutdown(timeout_s: float = 2.0) -> bool:
     True when nothing was dropped. Runs by itself at the process's exit, within two seconds.
     """
     deadline = time.monotonic() + timeout_s
-    drained = drain(timeout_s / 2)
-    return default_pipeline().shutdown(_left(deadline)) and drained
-
-
-def _left(deadline: float) -> float:
-    return max(0.0, deadline - time.monotonic())
+    drained = _drain(timeout_s / 2)
+    return default_pipeline().shutdown(max(0.0, deadline - time.monotonic())) and drained
 
 
 def accounting() -> dict[str, int]:
