@@ -83,11 +83,6 @@ def test_alerts_need_an_objective_and_verdicts() -> None:
     ],
 )  # fmt: skip
 def test_durations_are_scaled(seconds: float, time_scale: float, written: str) -> None:
-    """In the largest unit that has no fraction, never nothing."""
+    """In the largest unit that has no fraction, never nothing, and not below a floor."""
     assert plan_of(time_scale=time_scale).duration(seconds) == written
-
-
-def test_durations_have_a_floor() -> None:
-    """What must not be shorter is not, whatever the scale; without a scale the floor does nothing."""
     assert plan_of(time_scale=0.0005).duration(1_800, at_least_s=2.0) == "2s"
-    assert plan_of().duration(1_800, at_least_s=2.0) == "30m"

@@ -127,13 +127,6 @@ def test_every_limit_can_be_passed_and_lies_above_what_is_allowed(objective: flo
     assert 1.0 - objective < slow < fast < 1.0
 
 
-@pytest.mark.parametrize(("objective", "fast", "slow"), [(0.99, 6, 3), (0.95, 6, 3), (0.94, 6, 3), (0.9, 4.6, 2.8)])
-def test_factors_are_the_documented_ones(objective: float, fast: float, slow: float) -> None:
-    """Six and three times what is allowed, as long as that leaves room; less where many may fail."""
-    result = [burn.limit(objective) / (1.0 - objective) for burn in BURNS]
-    assert result == pytest.approx([fast, slow])
-
-
 def test_windows_and_waiting_times_are_scaled_with_a_floor() -> None:
     """With `time_scale` a day is shorter, no window is too short for two samples, and the series keep their names."""
     scaled = files_of(PLANS["scaled"])
@@ -161,13 +154,10 @@ def test_each_alert_says_who_how_bad_and_what_to_do() -> None:
 @pytest.mark.parametrize(
     ("objective", "fast", "slow"),
     [
-        (0.1, (613, 10), (2451, 20)),
-        (0.5, (69, 10), (273, 20)),
-        (0.95, (50, 10), (100, 20)),
-        (0.99, (84, 10), (270, 20)),
-        (0.999, (834, 10), (2720, 20)),
+        (0.1, (613, 10), (2451, 20)), (0.5, (69, 10), (273, 20)), (0.95, (50, 10), (100, 20)),
+        (0.99, (84, 10), (270, 20)), (0.999, (834, 10), (2720, 20)),
     ],
-)
+)  # fmt: skip
 def test_a_few_failures_are_never_enough(objective: float, fast: tuple[int, int], slow: tuple[int, int]) -> None:
     """The minimum of verdicts grows where hardly any may fail and where most may: chance alone passes no limit."""
     assert [burn.verdicts(objective) for burn in BURNS] == [fast, slow]
@@ -217,7 +207,7 @@ def test_names_are_shown_as_they_are(promtool_binary: Path, tmp_path: Path) -> N
 # --- the generated tests can fail ---
 
 FILES = files_of(EVERYTHING)
-RECORDING, ALERTS, _ = FILES
+ALERTS = RULES[1]
 Mutation = Callable[[str], str]
 
 SHARE, LEAST = r"(?<=[<>] )0\.\d+", r"(?<=>= )\d\d+$"
@@ -276,23 +266,3 @@ def test_a_changed_rule_is_noticed(mutation: str, promtool_binary: Path, tmp_pat
     assert changed
     assert code != 0
     assert changed - failing(message) == set()
-
-
-@pytest.mark.backend
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        ("agenteval_evaluation_weight_total", "agenteval_evaluation_results_total"),
-        ("agenteval_evaluation_weighted_score_total", "gen_ai_evaluation_score_sum"),
-        ("agenteval_evaluation_weight_squared_total", "agenteval_evaluation_results_total"),
-        ("[2h]", "[6h]"),
-        ("0.95 + 0", "0.99 + 0"),
-    ],
-)
-def test_a_changed_recording_is_noticed(before: str, after: str, promtool_binary: Path, tmp_path: Path) -> None:
-    """Weights that are left out, another window, another objective: the alerts' tests fail."""
-    assert before in FILES[RECORDING]
-    folder = written({**FILES, RECORDING: FILES[RECORDING].replace(before, after)}, tmp_path)
-    code, message = promtool(promtool_binary, "test", "rules", folder / TESTS)
-    assert code != 0
-    assert failing(message)
