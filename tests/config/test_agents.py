@@ -10,7 +10,6 @@ import pytest
 from agenteval_otel import Settings, accounting, configure, monitor
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models import EvaluationInput
-from agenteval_otel.pipeline import InlineDispatcher
 from agenteval_otel.sampling import RatioSampler
 from tests.config.support import configured, wrong
 from tests.testing.doubles import Free, Keeping
@@ -99,7 +98,7 @@ def test_evaluators_see_what_is_asked_for(tmp_path: Path) -> None:
 
     kept = Keeping()
     configure(
-        evaluators=[Free(action=look)], storage=[kept], dispatcher=InlineDispatcher(),
+        evaluators=[Free(action=look)], storage=[kept], dispatcher="inline",
         criteria={"strict": [{"name": "fixed", "objective": 0.99, "scale": "binary"}, {"name": "other"}]},
         agents={"strict": {"criteria": "strict"}},
     )  # fmt: skip

@@ -9,7 +9,6 @@ import pytest
 
 from agenteval_otel import Settings, accounting, configure, monitor
 from agenteval_otel.config import current_pipeline
-from agenteval_otel.pipeline import InlineDispatcher
 from agenteval_otel.scoring import Aggregation
 from tests.config.support import configured, wrong
 from tests.testing.doubles import Free, Keeping
@@ -48,7 +47,7 @@ class Broken(Aggregation, type="broken_of_test_aggregation"):
 def test_a_strategy_that_raises_is_counted_and_costs_the_overall_score_only() -> None:
     """Live, the results are saved all the same, the call counts as evaluated, and the failure is counted."""
     kept = Keeping()
-    configure(Settings(aggregation=Broken(), storage=(kept,), dispatcher=InlineDispatcher(), sample_rate=1.0))
+    configure(Settings(aggregation=Broken(), storage=(kept,), dispatcher="inline", sample_rate=1.0))
     monitor(agent="any", evaluators=TWO)(lambda: "answer")()
     (aggregated,) = kept.saved
     assert (aggregated.overall_score, [result.score for result in aggregated.results]) == (None, [0.2, 0.8])

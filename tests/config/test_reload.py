@@ -13,7 +13,6 @@ import pytest
 
 from agenteval_otel import Settings, accounting, configure, disable, enable, flush, monitor, reload
 from agenteval_otel.config import current_pipeline, default_pipeline, process
-from agenteval_otel.pipeline import InlineDispatcher
 from agenteval_otel.runtime.log import log
 from agenteval_otel.sampling import SamplingDecision
 from tests.config.support import configured, written_settings
@@ -185,7 +184,7 @@ def test_a_profile_is_kept(tmp_path: Path) -> None:
 def test_there_may_be_nothing_to_reload(caplog: pytest.LogCaptureFixture) -> None:
     """Settings from code, or no settings, cannot be reloaded; that is logged, and nothing breaks."""
     assert not reload()
-    configure(Settings(storage=[Keeping()], dispatcher=InlineDispatcher()))
+    configure(Settings(storage=[Keeping()], dispatcher="inline"))
     assert not reload()
     assert "nothing to read again" in caplog.text
 
