@@ -47,6 +47,15 @@ def test_a_wrong_file_of_the_environment_is_told_at_decoration(tmp_path: Path, m
         Settings()
 
 
+def test_a_misspelled_variable_is_a_line_in_the_log(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With what was probably meant, and no error."""
+    monkeypatch.setenv("AGENTEVAL_SAMPEL_RATE_", "0.1")
+    configure(storage=[Keeping()], dispatcher="inline")
+    assert "AGENTEVAL_SAMPEL_RATE_ names no setting (did you mean 'AGENTEVAL_SAMPLE_RATE'?)" in caplog.text
+
+
 def test_a_plugin_brings_types(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A listed module is imported before evaluators are looked up; a missing or broken one is an error."""
     monkeypatch.syspath_prepend(str(tmp_path))
