@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from agenteval_otel import accounting, configure, disable, enable, flush, monitor, reload
+from agenteval_otel import accounting, configure, disable, enable, flush, monitor
 from agenteval_otel.pipeline import PoolDispatcher
-from tests.config.support import written_settings
 from tests.promises.figures import Recorder
 from tests.promises.programs import run_program, together
 from tests.testing.doubles import Free, Keeping
@@ -49,20 +48,6 @@ def test_a_call_that_is_switched_off_costs_next_to_nothing(promise: Recorder) ->
     assert off <= sampled / 2
 
 
-@pytest.mark.parametrize(("value", "outcome"), [("false", "disabled"), ("true", "evaluated")])
-def test_the_variable_decides_at_start(value: str, outcome: str) -> None:
-    """A process that starts with ``AGENTEVAL_ENABLED=false`` evaluates nothing and counts its calls."""
-    script = (
-        "from agenteval_otel import accounting, flush, monitor\n"
-        "handler = monitor(sample_rate=1.0)(str.upper)\n"
-        "assert [handler('a') for _ in range(5)] == ['A'] * 5\n"
-        "flush(10)\n"
-        "print({name: count for name, count in accounting().items() if count})\n"
-    )
-    finished = run_program(script, AGENTEVAL_ENABLED=value)
-    assert finished.stdout.strip() == str({outcome: 5}), finished.stderr
-
-
 def test_toggling_under_load_is_effective_at_once(promise: Recorder) -> None:
     """While callers call and others toggle, nothing raises; the next call follows each switch; all add up."""
     configure(storage=[Keeping()], evaluators=[Free()], sample_rate=1.0)
@@ -91,18 +76,6 @@ def test_toggling_under_load_is_effective_at_once(promise: Recorder) -> None:
         assert {name for name in after if after[name] != before[name]} <= {outcome, "dropped_queue_full", "shed"}
     assert sum(accounting().values()) == CALLERS * CALLS + 3
     promise("A15", figure=f"{2 * TOGGLES} switches under load: 0 exceptions, the next call followed each")
-
-
-def test_the_file_switches_off_too(tmp_path: Path) -> None:
-    """`reload` picks up ``enabled: false`` while calls run, and the next call follows it."""
-    configure(written_settings(tmp_path, "sample_rate: 1.0"), storage=[Keeping()], evaluators=[Free()])
-    handler = monitor(answer)
-    handler()
-    written_settings(tmp_path, "sample_rate: 1.0\nenabled: false")
-    assert reload()
-    handler()
-    assert flush(20)
-    assert (accounting()["evaluated"], accounting()["disabled"]) == (1, 1)
 
 
 # --- the environment's own switches for telemetry: who wants no signals pays no judge --------------------------------

@@ -18,8 +18,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agenteval_otel import accounting, configure, flush, monitor, reload
-from agenteval_otel.config import SettingsError, build, load_settings, set_current_pipeline
-from agenteval_otel.pipeline import InlineDispatcher, Pipeline
+from agenteval_otel.config import SettingsError, build, load_settings
+from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.storage import OtlpStorageProvider
 from tests.config.support import written_settings
 from tests.promises.figures import Recorder
@@ -229,27 +229,6 @@ def test_the_document_that_is_mutated_is_right(tmp_path: Path) -> None:
     assert made.accounting.outcomes()["evaluated"] == calls
     assert made.accounting.failures == {}
     made.shutdown(5.0)
-
-
-@settings(max_examples=40, deadline=None, database=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(document=mutated())
-def test_a_wrong_reload_keeps_what_was(document: dict[str, Any], tmp_path: Path) -> None:
-    """After a reload, of whatever file, calls are evaluated by the settings from before or by the new ones."""
-    kept = Keeping()
-    file = tmp_path / "settings.yaml"
-    file.write_text("sample_rate: 1.0")
-    before = configure(file, storage=[kept], dispatcher=InlineDispatcher(), evaluators=[Free()], redactors=[])
-    handler = monitor(agent="support")(str.upper)
-    handler("a")
-    file.write_text(yaml.safe_dump(document, allow_unicode=True), encoding="utf-8")
-    taken = reload()
-    handler("b")
-    result = accounting()
-    assert sum(result.values()) == 2
-    if not taken:
-        assert len(kept.saved) == 2
-        assert before.sample_rate == 1.0
-    set_current_pipeline(None)
 
 
 RELOADERS, CALLERS, ROUNDS = 8, 4, 15
