@@ -96,9 +96,8 @@ def test_evaluators_see_what_is_asked_for(tmp_path: Path) -> None:
         seen.append(evaluation_input)
         return True
 
-    kept = Keeping()
     configure(
-        evaluators=[Free(action=look)], storage=[kept], dispatcher="inline",
+        evaluators=[Free(action=look)], storage=[Keeping()], dispatcher="inline",
         criteria={"strict": [{"name": "fixed", "objective": 0.99, "scale": "binary"}, {"name": "other"}]},
         agents={"strict": {"criteria": "strict"}},
     )  # fmt: skip
