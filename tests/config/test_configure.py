@@ -76,7 +76,7 @@ def test_all_forms_are_taken() -> None:
         ({"sampler": {"type": "nope"}}, "sampler", "rate_limit, ratio"), ({"storage": [7]}, "storage[0]", "found int"),
         ({"dispatcher": {"type": "nope"}}, "dispatcher", "inline, pool"),
         ({"agent_span": "often"}, "agent_span", "'never'"),
-        ({"aggregation": "minimun"}, "aggregation", "did you mean 'minimum'?); known: all_must_pass, minimum"),
+        ({"aggregation": "minimun"}, "aggregation", "did you mean 'minimum'?); known: all_must_pass, "),
         ({"dispatcher": {"type": "pool", "max_items": 0}}, "dispatcher.max_items", "found 0"),
         ({"sampler": RatioSampler(), "sample_rate": 0.5}, "sampler", "not both"),
     ],
