@@ -6,9 +6,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from itertools import takewhile
-from typing import Any, NamedTuple, get_args
-
-from pydantic import BaseModel
+from typing import Any, NamedTuple
 
 from agenteval_otel.compat.agentdock import ENTRIES, SETTINGS_OF, marked
 from agenteval_otel.components.explained import known_choices, suggestion
@@ -147,16 +145,14 @@ def _profiles_of(tree: Tree) -> dict[str, Any]:
     profiles = tree.values.get("profiles")
     if profiles is None:
         return {}
-    if not isinstance(profiles, dict):
-        message = f"expected a mapping of profiles by name, found {type(profiles).__name__}"
-        raise located(ConfigurationError(message, path="profiles"), tree)
-    wrong = [
-        (f"profiles.{name}", "expected a mapping of settings")
-        for name, profile in profiles.items() if not isinstance(profile, dict)
+    named = {f"profiles.{name}": profile for name, profile in profiles.items()} if isinstance(profiles, dict) else {}
+    problems: Problems = [
+        (path, f"expected a mapping of settings, found {type(value).__name__}")
+        for path, value in {"profiles": profiles, **named}.items() if not isinstance(value, dict)
     ]  # fmt: skip
-    if wrong:
-        raise located(ConfigurationError.of(wrong), tree)
-    return profiles
+    if problems:
+        raise located(ConfigurationError.of(problems), tree)
+    return dict(profiles)
 
 
 def _with_profile(tree: Tree, profiles: Mapping[str, Any], chosen: str | None, file: str | None) -> Tree:
@@ -194,10 +190,8 @@ def _read_variables(environment: Mapping[str, str], base: Tree) -> tuple[Tree, l
         if not name.startswith(_PREFIX) or name in (_SETTINGS, _PROFILE) or not text:
             continue
         keys = name[len(_PREFIX) :].lower().split("__")
-        if not _is_setting(keys):
-            sections = [first for first in Settings.model_fields if first != "agents"]  # of one agent, by its name
-            nested = [f"{first}__{field}" for first in sections for field in _fields_below(first)]
-            known = [_PREFIX + setting.upper() for setting in [*Settings.model_fields, *nested]]
+        if keys[0] not in Settings.model_fields or not all(keys):  # another program may own it
+            known = [_PREFIX + setting.upper() for setting in Settings.model_fields]
             warnings.append(f"{name} names no setting{suggestion(name, [*known, _SETTINGS, _PROFILE])}")
             continue
         keys = _spelled(keys, base.values)
@@ -213,23 +207,6 @@ def _read_variables(environment: Mapping[str, str], base: Tree) -> tuple[Tree, l
         shown = MASK if any(map(is_secret, keys)) else mask_text(text)
         variables.append(Variable(name, path, shown))
     return Tree(values, origins), variables, secrets, warnings
-
-
-def _is_setting(keys: list[str]) -> bool:
-    first, *rest = keys
-    if first not in Settings.model_fields or not all(keys):
-        return False
-    if first == "agents":  # by name
-        return not rest or (len(rest) > 1 and rest[1] in _fields_below(first))
-    return not rest or rest[0] in _fields_below(first) or first in ("criteria", "dispatcher", "sampler")
-
-
-def _fields_below(setting: str) -> list[str]:
-    """The fields of a section or of an agent; none for values, lists, and parts that are chosen by `type`."""
-    annotation = Settings.model_fields[setting].annotation
-    models = [kind for kind in (annotation, *get_args(annotation)) if isinstance(kind, type)]
-    sections = [kind for kind in models if issubclass(kind, BaseModel) and "contract" not in kind.__dict__]
-    return [field for section in sections for field in section.model_fields]
 
 
 def _spelled(keys: list[str], base: Any) -> list[str]:

@@ -41,7 +41,6 @@ class ModelReply(Value):
         headers: Added to the response, such as ``{"Retry-After": "2"}``.
         body: Sent instead of the format's form: JSON data, or text as it is.
         delay_s: Wait before the first byte; ends early when the server is closed.
-        chunk_delay_s: Wait before each event of a stream.
         cut_after: Break a stream off after this many events; a plain reply breaks off in its middle.
         refusal: The model's refusal (chat completions only).
         cache_read_tokens: Input tokens read from the provider's cache, beside the `input_tokens`.
@@ -64,7 +63,6 @@ class ModelReply(Value):
     headers: dict[str, str] = Field(default_factory=dict)
     body: Any = None
     delay_s: float = 0.0
-    chunk_delay_s: float = 0.0
     cut_after: int | None = None
     refusal: str | None = None
     cache_read_tokens: int = 0

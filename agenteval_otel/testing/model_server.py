@@ -196,8 +196,6 @@ class _Handler(BaseHTTPRequestHandler):
     def _stream(self, reply: ModelReply, events: Events) -> None:
         self._begin(reply, Content_Type="text/event-stream; charset=utf-8", Transfer_Encoding="chunked")
         for event, data in events[: reply.cut_after]:
-            if reply.chunk_delay_s and self._closed.wait(reply.chunk_delay_s):
-                break
             text = data if isinstance(data, str) else json.dumps(data)
             name = f"event: {event}\n" if event else ""
             self._chunk(f"{name}data: {text}\n\n".encode())

@@ -91,8 +91,8 @@ def test_variables_say_it_too(tmp_path: Path) -> None:
         assert settings.escalation == expected
     own = load(tmp_path, EVALUATORS, environment={"AGENTEVAL_AGENTS__A__ESCALATION": "off"}).settings.agents["a"]
     assert own.escalation is False
-    wanting = {"AGENTEVAL_ESCALATION__BASELINE_RAT": "0.25"}
-    assert "AGENTEVAL_ESCALATION__BASELINE_RATE" in str(load(tmp_path, EVALUATORS, environment=wanting).warnings)
+    error = wrong(tmp_path, EVALUATORS, environment={"AGENTEVAL_ESCALATION__BASELINE_RAT": "0.25"})
+    assert "variable AGENTEVAL_ESCALATION__BASELINE_RAT: escalation.baseline_rat: unknown field (did" in str(error)
 
 
 @pytest.mark.parametrize(

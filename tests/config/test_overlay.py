@@ -72,7 +72,7 @@ def test_how_the_profile_is_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("profiles: [a]", "settings.yaml:1: profiles: expected a mapping of profiles by name, found list"),
+        ("profiles: [a]", "settings.yaml:1: profiles: expected a mapping of settings, found list"),
         ("profiles:\n  a: 7", "settings.yaml:2: profiles.a: expected a mapping of settings"),
         ("profiles:\n  a: {profiles: {}}", "settings.yaml:2: profiles.a.profiles: a profile holds no profiles"),
         ("profiles:\n  a: {sampel_rate: 1}", "settings.yaml:2: sampel_rate: unknown field (did you mean 'sample_"),
@@ -139,18 +139,22 @@ def test_wrong_variables_name_themselves(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_variables_that_name_no_setting(tmp_path: Path) -> None:
-    """They are warnings with the name that was probably meant: another program may own them."""
+    """They are warnings with the name that was probably meant, or errors where only a part of the name is wrong."""
     names = {
         "AGENTEVAL_SAMPEL_RATE": "AGENTEVAL_SAMPLE_RATE", "AGENTEVAL_SETTING": "AGENTEVAL_SETTINGS",
-        "AGENTEVAL_TELEMETRY__ENDPIONT": "AGENTEVAL_TELEMETRY__ENDPOINT", "AGENTEVAL_TELEMETRY____": "",
-        "AGENTEVAL_STORAGE__0__PATH": "", "AGENTEVAL_AGENTS__A__RATE": "", "AGENTEVAL_AGENTS__ENABLED": "",
-        "AGENTEVAL_": "",
+        "AGENTEVAL_TELEMETRY____": "", "AGENTEVAL_": "",
     }  # fmt: skip
     result = load_settings(written_settings(tmp_path, "agent_span: never"), environment=dict.fromkeys(names, "1"))
     assert len(result.warnings) == len(names)
     for name, meant in names.items():
         (warning,) = [item for item in result.warnings if item.startswith(f"{name} ")]
         assert f"did you mean '{meant}'" in warning if meant else f"'{name}'" not in warning
+    for name, path in {
+        "AGENTEVAL_TELEMETRY__ENDPIONT": "telemetry.endpiont", "AGENTEVAL_STORAGE__0__PATH": "storage[0]",
+        "AGENTEVAL_AGENTS__A__RATE": "agents.a.rate", "AGENTEVAL_AGENTS__ENABLED": "agents.enabled",
+    }.items():  # fmt: skip
+        (problem,) = wrong(tmp_path, "agent_span: never", environment={name: "1"}).located
+        assert (problem.origin, problem.path) == (f"variable {name}", path)
 
 
 def test_references_are_resolved(tmp_path: Path) -> None:
