@@ -8,7 +8,7 @@ import yaml
 from agenteval_otel.config import Settings, build
 from agenteval_otel.provisioning import MonitoringPlan
 
-from .plans import criterion, plan_of
+from .plans import plan_of
 
 SETTINGS = """
 evaluators: [ResponseHealth]
@@ -64,15 +64,6 @@ def test_a_plan_knows_how_many_answers_an_evaluator_sees_in_any_case() -> None:
     assert plan_from(f"evaluators: [{partly}]").seen_share == 0.02
     assert plan_from(f"agents: {{a: {{{own}}}, b: {{}}}}").seen_share == 0.1
     assert plan_from(SETTINGS).seen_share == 1.0
-
-
-def test_alerts_need_an_objective_and_verdicts() -> None:
-    """An objective of 0 cannot be missed, and a score without a threshold neither passes nor fails."""
-    assert criterion("a", objective=0.9).is_alerted
-    assert criterion("a", scale="numeric", threshold=0.5, objective=0.9).is_alerted
-    assert not criterion("a", scale="numeric", objective=0.9).is_alerted
-    assert not criterion("a", objective=0.0).is_alerted
-    assert not criterion("a").is_alerted
 
 
 @pytest.mark.parametrize(

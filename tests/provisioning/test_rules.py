@@ -84,14 +84,10 @@ def test_every_alert_has_a_scenario_in_which_it_fires(name: str) -> None:
     assert fires == {alert.name for alert in alerts}
 
 
-def test_settings_without_criteria_have_no_rules() -> None:
-    """Nothing is scored: nothing is recorded, and nothing alerts."""
+def test_without_thresholds_objectives_and_judges_only_the_monitoring_is_watched() -> None:
+    """No alert about quality that nobody asked for, none about judges that are not there; without criteria none."""
     files = files_of(plan_of(judge_models=("m",), has_spend_limit=True))
     assert all(yaml.safe_load(files[name]) == {"groups": []} for name in RULES)
-
-
-def test_without_thresholds_objectives_and_judges_only_the_monitoring_is_watched() -> None:
-    """No alert about quality that nobody asked for, none about judges that are not there."""
     monitoring = {
         "MonitorBlind", "TelemetryVanished", "QueueDropping", "PipelineFailing", "ExportLosing",
         "EvaluationErrors", "SamplingReduced",
