@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping
-from itertools import takewhile
 from typing import Any, NamedTuple
 
 from agenteval_otel.compat.agentdock import ENTRIES, SETTINGS_OF, marked
@@ -19,7 +18,6 @@ _PREFIX = "AGENTEVAL_"
 _SETTINGS, _PROFILE = "AGENTEVAL_SETTINGS", "AGENTEVAL_PROFILE"
 _REFERENCE = re.compile(r"\$\$\{|\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}|\$\{")
 _BEGINNING = 12
-_SHORTEST = 4
 
 
 class Problem(NamedTuple):
@@ -245,7 +243,6 @@ def _substitute(tree: Tree, environment: Mapping[str, str], secrets: set[str]) -
     def changed(text: str, path: str) -> str:
         if tree.origins.get(path, "").startswith(_PREFIX):  # a variable's value is no template
             return text
-        used: list[str] = []
 
         def resolved(match: re.Match[str]) -> str:
             name, default = match.groups()
@@ -261,14 +258,11 @@ def _substitute(tree: Tree, environment: Mapping[str, str], secrets: set[str]) -
                 hint = f"set it, or give a default: ${{{name}:-...}}"
                 problems.append((path, f"the environment variable {name} is not set; {hint}"))
                 return match[0]
-            used.append(value)
+            if value.strip():
+                secrets.add(value)
             return value
 
-        result = _REFERENCE.sub(resolved, text)
-        secrets.update(used)
-        if any(len(value) < _SHORTEST for value in used):  # masked only where it is a whole word: so is the text around
-            secrets.add(result)
-        return result
+        return _REFERENCE.sub(resolved, text)
 
     return tree._replace(values=map_texts(tree.values, changed)), problems
 
@@ -306,13 +300,9 @@ def _line_of(problem: Problem) -> int:
 
 
 def hide(text: str, secrets: Iterable[str]) -> str:
-    """The text without the secrets; short ones are masked only as whole words."""
-    secrets = [secret for secret in secrets if secret.strip()]
+    """The text without the secrets, and without the beginnings of long ones: messages shorten long values."""
     for secret in secrets:
-        if len(secret) < _SHORTEST:
-            text = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", MASK, text)
-        # Messages shorten long values: the beginning of a secret is masked as well.
         while len(secret) > _BEGINNING and (at := text.find(secret[:_BEGINNING])) >= 0:
-            same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(text[at:], secret, strict=False)))
-            text = text[:at] + MASK + text[at + same :]
+            shown = os.path.commonprefix([text[at:], secret])  # noqa: RUF071 - of texts, by character
+            text = text[:at] + MASK + text[at + len(shown) :]
     return mask_known(text, secrets)

