@@ -62,13 +62,10 @@ def test_a_plugin_brings_types(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     written_settings(
         tmp_path,
         """\
-        from agenteval_otel.evaluators import CriterionEvaluator
+        from agenteval_otel.evaluators import ResponseHealth
 
-        class Shouting(CriterionEvaluator, type="ShoutingOfTheSettingsTest"):
+        class Shouting(ResponseHealth, type="ShoutingOfTheSettingsTest"):
             criterion_name: str = "shouting"
-
-            def score(self, evaluation_input):
-                return None
         """,
         name="settings_plugin.py",
     )

@@ -129,21 +129,20 @@ def mutated(draw: st.DrawFn) -> dict[str, Any]:
 
 
 def _mutate(draw: st.DrawFn, document: Any, holder: Any, key: Any) -> None:
-    deeds = ["junk", "scalar", "drop", "wrap", "move", "nudge", "nudge", "nudge"]
-    deed = draw(st.sampled_from([*deeds, "rename", "add"] if isinstance(holder, dict) else [*deeds, "repeat"]))
     value = holder[key]
-    if deed == "junk":
-        holder[key] = draw(JUNK)
-    elif deed == "scalar":
-        holder[key] = draw(SCALARS)
-    elif deed == "nudge":  # to what may still be right
-        holder[key] = draw(_NUDGES.get(type(value), SCALARS))
+    replacements: dict[str, Callable[[], Any]] = {
+        "junk": lambda: draw(JUNK),
+        "scalar": lambda: draw(SCALARS),
+        "nudge": lambda: draw(_NUDGES.get(type(value), SCALARS)),  # to what may still be right
+        "wrap": lambda: draw(st.sampled_from([[value], {"type": value}, {"a": value}])),
+        "move": lambda: copy.deepcopy(at(document, draw(st.sampled_from(places(document))))),
+    }
+    others = ["drop", "rename", "add"] if isinstance(holder, dict) else ["drop", "repeat"]
+    deed = draw(st.sampled_from([*replacements, "nudge", "nudge", *others]))
+    if deed in replacements:
+        holder[key] = replacements[deed]()
     elif deed == "drop":
         del holder[key]
-    elif deed == "wrap":
-        holder[key] = draw(st.sampled_from([[value], {"type": value}, {"a": value}]))
-    elif deed == "move":
-        holder[key] = copy.deepcopy(at(document, draw(st.sampled_from(places(document)))))
     elif deed == "rename":
         holder[draw(st.sampled_from([*WORDS, str(key).upper(), f"{key}s"]))] = holder.pop(key)
     elif deed == "add":
