@@ -22,8 +22,8 @@ NAMES: dict[str, list[str]] = {
         "SentenceTransformerEmbedder",
     ],
     "agenteval_otel.errors": [
-        "AgentEvalError", "CaptureError", "ConfigurationError", "EmbedderError", "EvaluationError", "EvaluationSkipped",
-        "JudgeError", "ModelError", "StorageError",
+        "AgentEvalError", "CaptureError", "ConfigurationError", "EvaluationError", "EvaluationSkipped", "JudgeError",
+        "ModelError", "StorageError",
     ],
     "agenteval_otel.evaluators": [
         "Bias", "CodeVulnerability", "Coherence", "CompletedWithin", "Completeness", "Contains",
@@ -53,9 +53,8 @@ NAMES: dict[str, list[str]] = {
         "OtlpStorageProvider", "SqlStorageProvider", "StoredResult",
     ],
     "agenteval_otel.testing": [
-        "AWKWARD_INPUTS", "InlineDispatcher", "ManualClock", "ModelReply", "ModelServer", "RecordedTelemetry",
-        "ScriptedJudge", "check_aggregation", "check_component", "check_dispatcher", "check_embedder",
-        "check_evaluator", "check_ground_truth", "check_sampler", "check_storage",
+        "ManualClock", "ModelReply", "ModelServer", "RecordedTelemetry", "ScriptedJudge", "check_component",
+        "check_embedder", "check_evaluator", "check_ground_truth", "check_sampler", "check_storage",
     ],
 }  # fmt: skip
 

@@ -10,7 +10,7 @@ from pydantic import AliasChoices, BaseModel, Field, SerializeAsAny, field_valid
 
 from agenteval_otel.embedders import Embedder, EmbedderUsage, HashingEmbedder
 from agenteval_otel.embedders.base import as_embedder
-from agenteval_otel.errors import EmbedderError, EvaluationError, EvaluationSkipped
+from agenteval_otel.errors import EvaluationError, EvaluationSkipped, ModelError
 from agenteval_otel.evaluators.base import EvaluatorKind, Execution
 from agenteval_otel.evaluators.built_in import BuiltInEvaluator
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, Score, ScoreValue
@@ -74,7 +74,7 @@ class NLPAccuracy(BuiltInEvaluator, type="NLPAccuracy"):
         return False if criterion.scale in _TWO_VALUED else 0
 
     def failed(self, error: EvaluationError, criterion: EvaluationCriteria) -> EvaluationResult:
-        usage = error.usage if isinstance(error, EmbedderError) else None
+        usage = error.usage if isinstance(error, ModelError) else None
         return copy_with(super().failed(error, criterion), {"metadata": _usage_metadata(self.embedder, usage)})
 
     def adjusted(self, score: Score, criterion: EvaluationCriteria) -> Score:

@@ -17,12 +17,11 @@ import agenteval_otel
 from agenteval_otel import monitor
 from agenteval_otel.cli.explain import counts_of, report
 from agenteval_otel.errors import ConfigurationError
-from agenteval_otel.pipeline import Pipeline
+from agenteval_otel.pipeline import InlineDispatcher, Pipeline
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.semconv import OUTCOMES
 from agenteval_otel.storage import OtlpStorageProvider
 from agenteval_otel.telemetry import reference
-from agenteval_otel.testing import InlineDispatcher
 from tests.backends.collector import Collector
 from tests.backends.faults import PostHandler, serving
 from tests.cli.conftest import CommandLine

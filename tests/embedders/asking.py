@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from agenteval_otel.embedders import Embedded, OpenAICompatibleEmbedder
-from agenteval_otel.errors import EmbedderError
+from agenteval_otel.errors import ModelError
 from agenteval_otel.testing import ModelReply, ModelServer
 
 __all__ = ["CANARY", "TEXTS", "embedded", "embedding_reply", "failure", "hosted"]
@@ -29,9 +29,9 @@ def embedded(embedder: OpenAICompatibleEmbedder, texts: Sequence[str] = TEXTS) -
     return asyncio.run(embedder.embedded(texts))
 
 
-def failure(embedder: OpenAICompatibleEmbedder, texts: Sequence[str] = TEXTS) -> EmbedderError:
+def failure(embedder: OpenAICompatibleEmbedder, texts: Sequence[str] = TEXTS) -> ModelError:
     """How one call fails."""
-    with pytest.raises(EmbedderError) as raised:
+    with pytest.raises(ModelError) as raised:
         embedded(embedder, texts)
     return raised.value
 

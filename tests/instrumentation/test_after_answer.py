@@ -13,7 +13,7 @@ from opentelemetry import trace
 
 from agenteval_otel import annotate, monitor
 from agenteval_otel.models import EvaluationInput
-from agenteval_otel.pipeline import Pipeline
+from agenteval_otel.pipeline import InlineDispatcher, Pipeline
 from agenteval_otel.sampling import (
     ConversationSampler,
     ErrorSampler,
@@ -25,7 +25,7 @@ from agenteval_otel.sampling import (
     SamplingContext,
     SamplingDecision,
 )
-from agenteval_otel.testing import InlineDispatcher, RecordedTelemetry
+from agenteval_otel.testing import RecordedTelemetry
 from tests.testing.doubles import Free, Keeping
 
 NOTHING = RatioSampler(ratio=0.0)

@@ -11,10 +11,10 @@ from opentelemetry import trace
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, TraceState
 
 from agenteval_otel import monitor
-from agenteval_otel.pipeline import Pipeline
+from agenteval_otel.pipeline import InlineDispatcher, Pipeline
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.sampling.trace import CallRandomness, SamplingSettings
-from agenteval_otel.testing import InlineDispatcher, RecordedTelemetry
+from agenteval_otel.testing import RecordedTelemetry
 from tests.testing.doubles import Free
 
 PROBABILITY, SCOPE, CLUSTERED = (f"agenteval.sampling.{name}" for name in ("probability", "scope", "clustered"))

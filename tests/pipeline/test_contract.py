@@ -11,7 +11,8 @@ import pytest
 
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.pipeline import Dispatcher, InlineDispatcher, PoolDispatcher, process_each
-from agenteval_otel.testing import check_component, check_dispatcher
+from agenteval_otel.semconv import OUTCOMES
+from agenteval_otel.testing import check_component
 from tests.pipeline.support import Record
 
 PLACE: contextvars.ContextVar[str] = contextvars.ContextVar("place", default="nowhere")
@@ -20,9 +21,19 @@ PLACE: contextvars.ContextVar[str] = contextvars.ContextVar("place", default="no
 @pytest.mark.parametrize("name", ["inline", "pool"])
 def test_every_dispatcher_keeps_the_contract(name: str) -> None:
     """Each call is settled once, a flush is truthful, and nothing is taken after shutdown."""
-    assert name in Dispatcher.registry
-    check_component(Dispatcher.registry[name](), Dispatcher)
-    check_dispatcher(Dispatcher.registry[name]())
+    record, dispatcher = Record(), Dispatcher.registry[name]()
+    check_component(dispatcher, Dispatcher)
+    dispatcher.start(process_each(record.process), record.settle)
+    calls = ["broken", *map(str, range(200))]
+    for call in calls:
+        dispatcher.submit(call, 1)
+    assert dispatcher.flush(10.0)
+    assert sorted(call for call, _ in record.settled) == sorted(calls)
+    assert {outcome for _, outcome in record.settled} <= set(OUTCOMES)
+    assert dispatcher.shutdown(10.0)
+    assert not dispatcher.submit("late", 1)
+    assert record.outcome_of("late") == "dropped_shutdown"
+    assert dispatcher.state()["size"] == 0
 
 
 def test_inline_is_done_when_submit_returns() -> None:

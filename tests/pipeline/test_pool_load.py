@@ -14,10 +14,9 @@ import pytest
 from agenteval_otel import monitor
 from agenteval_otel.evaluators import Func, ResponseHealth
 from agenteval_otel.models import AggregatedEvaluationResult
-from agenteval_otel.pipeline import Pipeline, PoolDispatcher
+from agenteval_otel.pipeline import InlineDispatcher, Pipeline, PoolDispatcher
 from agenteval_otel.pipeline.load_shedding import FULL, OFF, REDUCED
 from agenteval_otel.sampling import FunctionSampler, RatioSampler, Sampler
-from agenteval_otel.testing import InlineDispatcher
 from tests.pipeline.support import eventually
 
 DEADLINE_S = 20.0

@@ -14,8 +14,9 @@ from agenteval_otel import monitor
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import LLMJudge, ResponseHealth
 from agenteval_otel.judges import AnthropicJudge, CacheSettings, Judge, OpenAICompatibleJudge, SpendLimits
+from agenteval_otel.pipeline import InlineDispatcher
 from agenteval_otel.storage import JsonFileStorageProvider, SqlStorageProvider
-from agenteval_otel.testing import InlineDispatcher, ModelReply, ModelServer, ScriptedJudge
+from agenteval_otel.testing import ModelReply, ModelServer, ScriptedJudge
 from tests.embedders.asking import failure as embedder_failure
 from tests.embedders.asking import hosted as hosted_embedder
 from tests.judges.asking import CANARY, GOOD, QUESTION, failure, hosted

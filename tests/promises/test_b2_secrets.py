@@ -25,11 +25,11 @@ from agenteval_otel.components.loading import resolve
 from agenteval_otel.errors import ConfigurationError, ModelError
 from agenteval_otel.evaluators import Func, LLMJudge
 from agenteval_otel.judges import AnthropicJudge, OpenAICompatibleJudge
-from agenteval_otel.pipeline import Pipeline
+from agenteval_otel.pipeline import InlineDispatcher, Pipeline
 from agenteval_otel.runtime.masking import is_secret, mask, mask_known, mask_text, split_address
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.storage import EvaluationStorageProvider, JsonFileStorageProvider
-from agenteval_otel.testing import InlineDispatcher, ModelReply, ModelServer, RecordedTelemetry
+from agenteval_otel.testing import ModelReply, ModelServer, RecordedTelemetry
 from tests.backends.faults import PostHandler, grpc_server, serving
 from tests.embedders.asking import failure as embedder_failure
 from tests.embedders.asking import hosted as hosted_embedder

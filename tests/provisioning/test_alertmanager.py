@@ -75,10 +75,7 @@ def test_what_follows_from_something_else_is_left_unsaid() -> None:
     vanished = message[('alertname="AgentevalTelemetryVanished"',)]
     assert vanished["equal"] == ["job"]
     assert vanished["target_matchers"][0].count("|") == len({item.name for item in alerts_of(EVERYTHING)}) - 2
-
-
-def test_alerts_that_are_not_there_are_not_named() -> None:
-    """Without criteria there is nothing to inhibit; without objectives no alert about them is named."""
+    # Alerts that are not there are not named.
     assert "inhibit_rules" not in yaml.safe_load(files_of(plan_of())["alertmanager.yml"])
     assert "Objective" not in files_of(plan_of(criterion("a")))["alertmanager.yml"]
 

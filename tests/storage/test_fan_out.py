@@ -7,11 +7,10 @@ from typing import Any
 
 from agenteval_otel import monitor
 from agenteval_otel.models import AggregatedEvaluationResult
-from agenteval_otel.pipeline import Pipeline
+from agenteval_otel.pipeline import InlineDispatcher, Pipeline
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.storage import EvaluationStorageProvider
 from agenteval_otel.storage.base import FanOutStorage
-from agenteval_otel.testing import InlineDispatcher
 from tests.storage.samples import aggregated
 from tests.testing.doubles import Free, Keeping
 

@@ -8,9 +8,9 @@ from typing import Any
 from opentelemetry import trace
 
 from agenteval_otel import annotate, monitor
-from agenteval_otel.pipeline import Pipeline
+from agenteval_otel.pipeline import InlineDispatcher, Pipeline
 from agenteval_otel.sampling import RatioSampler
-from agenteval_otel.testing import InlineDispatcher, RecordedTelemetry
+from agenteval_otel.testing import RecordedTelemetry
 
 __all__ = ["Watch", "trace_of"]
 

@@ -65,7 +65,7 @@ class Claims(BaseModel, metaclass=FriendlyErrors):
     most: int = Field(default=20, ge=1, le=50)
 
 
-class Rubric(FreshCopies, BaseModel, metaclass=FriendlyErrors):
+class Rubric(FreshCopies):
     """One criterion of an `LLMJudge`: of the user's own words, or the catalogue's by its name.
 
     ``Coherence``, or ``{type: Coherence, threshold: 5}``, is the catalogue's criterion of that name.
