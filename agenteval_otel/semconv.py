@@ -169,9 +169,8 @@ METRIC_ERRORS: Final = Instrument(
     "agenteval.evaluation.errors", "{error}", "Evaluators that failed, by error type.", (EVALUATION_NAME, ERROR_TYPE)
 )
 METRIC_DURATION: Final = Instrument(
-    "agenteval.evaluation.duration", "s",
-    "Time of an evaluator that calls a model (by its criterion), and of a whole run (without one).",
-    (EVALUATION_NAME,), "histogram", _SECONDS,
+    "agenteval.evaluation.duration", "s", "Time of an evaluator that calls a model, by its criterion; without one, of "
+    "a whole run.", (EVALUATION_NAME,), "histogram", _SECONDS,
 )  # fmt: skip
 METRIC_LAG: Final = Instrument(
     "agenteval.evaluation.lag", "s", "End of the response to its result.", (AGENT_NAME,), "histogram",
@@ -190,31 +189,28 @@ METRIC_QUEUE_BYTES: Final = Instrument(
     "agenteval.queue.bytes", "By", "Estimated bytes held by the queue.", kind="up_down_counter"
 )
 METRIC_QUEUE_DRAIN_TIME: Final = Instrument(
-    "agenteval.queue.drain_time", "s", "Estimated time until the queued responses are evaluated: the queued work times "
-    "its measured cost.", kind="gauge",
-)  # fmt: skip
+    "agenteval.queue.drain_time", "s", "Estimated time until the queue is empty: its work times its cost.", kind="gauge"
+)
 METRIC_LAST_SUCCESS: Final = Instrument(
     "agenteval.last_success", "s", "Unix time of the last emitted result.", kind="gauge"
 )
 METRIC_LOOP_LAG: Final = Instrument(
-    "agenteval.host.loop_lag", "s", "Greatest lateness of the host's event loops in the last minute; where one is "
-    "known.", kind="gauge",
-)  # fmt: skip
+    "agenteval.host.loop_lag", "s", "Greatest lateness of the host's event loops in the last minute.", kind="gauge"
+)
 METRIC_SAMPLING_LEVEL: Final = Instrument(
     "agenteval.sampling.level", "{level}", "Load shedding: 0 full, 1 reduced, 2 no model calls, 3 off.", kind="gauge"
 )
 METRIC_EXPORT_LOST: Final = Instrument(
-    "agenteval.export.lost", "{item}", "Spans, events and metrics that were made and did not reach the backend.",
+    "agenteval.export.lost", "{item}", "Spans, events and metrics that did not reach the backend.",
     (EXPORT_SIGNAL, EXPORT_REASON),
 )  # fmt: skip
 METRIC_EXPORT_SIGNALS: Final = Instrument(
-    "agenteval.export.signals", "{signal}", "1 for each signal that is emitted, with what is known of its way: "
-    "delivered (our exporter has the receiver's answer) or handed_over (to the application's provider).",
-    (EXPORT_SIGNAL, EXPORT_REACH), "gauge",
+    "agenteval.export.signals", "{signal}", "1 for each signal that is emitted: delivered (our exporter has the "
+    "receiver's answer) or handed_over (to the application's provider).", (EXPORT_SIGNAL, EXPORT_REACH), "gauge",
 )  # fmt: skip
 METRIC_JUDGE_CALLS: Final = Instrument(
-    "agenteval.judge.calls", "{call}", "Questions to judges by what became of them: answered, cached, refused by a "
-    "guard (budget, budget_exhausted, breaker_open), or failed, by the error type.", (JUDGE_MODEL, OUTCOME),
+    "agenteval.judge.calls", "{call}", "Questions to judges: answered, cached, refused by a guard (budget, "
+    "budget_exhausted, breaker_open), or failed, by the error type.", (JUDGE_MODEL, OUTCOME),
 )  # fmt: skip
 METRIC_JUDGE_TOKENS: Final = Instrument(
     "agenteval.judge.tokens", "{token}", "Tokens that judges have used: input, output, cache_read, cache_write.",
@@ -232,8 +228,8 @@ METRIC_JUDGE_BREAKER: Final = Instrument(
     (JUDGE_NAME,), "gauge",
 )  # fmt: skip
 METRIC_JUDGE_BUDGET: Final = Instrument(
-    "agenteval.judge.budget.remaining", "{USD}", "What is left for judges within the minute and the day, of the "
-    "account with the least.", (JUDGE_PERIOD,), "gauge",
+    "agenteval.judge.budget.remaining", "{USD}", "What is left within the minute and the day, of the account with the "
+    "least.", (JUDGE_PERIOD,), "gauge",
 )  # fmt: skip
 
 INSTRUMENTS: Final = tuple(value for value in tuple(globals().values()) if isinstance(value, Instrument))

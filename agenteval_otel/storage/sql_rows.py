@@ -171,6 +171,11 @@ def _real(number: Any) -> float | None:
     return real if math.isfinite(real) else None
 
 
+def in_utc(moment: datetime) -> datetime:
+    """The moment in UTC, as one without a zone is."""
+    return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
 def name_of(text: str | None) -> str | None:
     """A name as it is stored."""
     return None if text is None else sanitise(text)[:_NAME_CHARS]
@@ -186,7 +191,8 @@ def _evaluated_at(aggregated: AggregatedEvaluationResult) -> datetime:
 
 def stored_of(row: Mapping[Any, Any]) -> StoredResult:
     """The stored result of a row of `agenteval_results`."""
-    return StoredResult(**row, result=_result_of(row))  # whose other fields it leaves out
+    # The row's other columns are left out.
+    return StoredResult(**{**row, "evaluated_at": in_utc(row["evaluated_at"])}, result=_result_of(row))
 
 
 def evaluation_of(row: Mapping[Any, Any], results: Sequence[Mapping[Any, Any]]) -> AggregatedEvaluationResult:

@@ -113,7 +113,7 @@ class EventLog:
         self._logger = provider.get_logger(names.SCOPE_NAME, version=scope_version(), schema_url=names.SCHEMA_URL)
 
     def emit(
-        self, name: str, *, context: Context, timestamp_ns: int, body: str, attributes: Mapping[str, Any], warn: bool
+        self, name: str, context: Context, *, timestamp_ns: int, body: str, attributes: Mapping[str, Any], warn: bool
     ) -> None:
         """Write one event; every string must have been sanitised."""
         severity, severity_text = _WARN if warn else _INFO

@@ -202,7 +202,7 @@ def test_the_oldest_is_dropped_beyond_the_bound(monkeypatch: pytest.MonkeyPatch,
         _flushed_within(pipeline, 30)
         lost = 3_000 - len(receiver.taken)
         assert 0 < lost < 3_000
-        assert storage.providers.lost == {("logs", "no_room"): lost}
+        assert storage.emitter.providers.lost == {("logs", "no_room"): lost}
         assert pipeline.accounting.failures == {"export:logs": lost}
         assert "r-2999" in receiver.taken
         promise("C11", figure="beyond the bound: the oldest go, every one counted")
@@ -218,7 +218,7 @@ def test_what_the_end_of_the_process_leaves_is_counted() -> None:
         _burst(handler, range(20), 0.0)
         pipeline.shutdown(10.0)
         receiver.heals()
-        assert storage.providers.lost == {("logs", "shutdown"): 20}
+        assert storage.emitter.providers.lost == {("logs", "shutdown"): 20}
         assert MEMORY.encoded_batches.used_bytes == 0
 
 
@@ -256,7 +256,7 @@ def test_a_host_provider_that_was_shut_down(kind: str, caplog: pytest.LogCapture
         for number in range(50):
             handler(number)
         assert pipeline.flush(10) is False
-        assert storage.providers.lost[signal, "provider_shut_down"] >= 50
+        assert storage.emitter.providers.lost[signal, "provider_shut_down"] >= 50
         assert not [record for record in caplog.records if record.name.startswith("opentelemetry")]
     pipeline.shutdown(5)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -20,13 +19,6 @@ from tests.telemetry.support import Watch, trace_of
 
 GOOD = json.dumps({"evidence": ["x"], "reason": "r", "score": True})
 KEY = "sk-canary-71c0ffee42"
-
-
-@pytest.fixture
-def watch(telemetry: RecordedTelemetry) -> Iterator[Watch]:
-    made = Watch(telemetry)
-    yield made
-    made.shutdown()
 
 
 def judge(server: ModelServer, **settings: Any) -> AnthropicJudge:
