@@ -36,7 +36,6 @@ _RESULT_COLUMNS = frozenset({
 })  # fmt: skip
 _ROW_BYTES = 200
 _LARGEST = 2**63 - 1
-_MAX_DIGITS = 4_000
 
 
 class Target(NamedTuple):
@@ -205,10 +204,4 @@ def _result_of(row: Mapping[Any, Any]) -> EvaluationResult:
 
 
 def _fields_of(row: Mapping[Any, Any], columns: frozenset[str]) -> dict[str, Any]:
-    details: dict[str, Any] = json.loads(row["details"], parse_int=_integer)
-    return {name: row[name] for name in columns} | details
-
-
-def _integer(digits: str) -> int | float:
-    # Python refuses to read longer integers: one such number must not fail the whole query.
-    return int(digits) if len(digits) <= _MAX_DIGITS else float(digits)
+    return {name: row[name] for name in columns} | json.loads(row["details"])
