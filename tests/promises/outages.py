@@ -31,7 +31,6 @@ class OtlpReceiver:
     Attributes:
         fault: What it does instead of taking: one of the faults, or None while it is well.
         taken: How often each response id was taken.
-        asked: Requests for logs by the fault that they met.
         bodies: How often each body of a request for logs came.
         answered_bytes: The most that one client read of a large answer.
     """
@@ -40,14 +39,13 @@ class OtlpReceiver:
         self.protocol = protocol
         self.fault: str | None = None
         self.taken: Counter[str] = Counter()
-        self.asked: Counter[str | None] = Counter()
         self.bodies: Counter[bytes] = Counter()
         self.answered_bytes = 0
         self._closed, self._lock = threading.Event(), threading.Lock()
         self._holder: socket.socket | None = None
+        self._server: Any = None
         (self.port,) = free_ports(1)
         self.endpoint = f"http://127.0.0.1:{self.port}"
-        self._server: Any = None
         self._listen()
 
     def __enter__(self) -> OtlpReceiver:
@@ -82,7 +80,6 @@ class OtlpReceiver:
             for scope in resource.scope_logs for record in scope.log_records
         ]  # fmt: skip
         with self._lock:
-            self.asked[self.fault] += 1
             self.bodies[body] += 1
             if self.fault in (None, "large answer") or (self.fault == "413" and len(records) <= MOST_RECORDS):
                 for record in records:
@@ -90,11 +87,10 @@ class OtlpReceiver:
         return len(records)
 
     def wait(self, seconds: float) -> bool:
-        """Let time pass; True when it is closed or well again meanwhile."""
+        """Let time pass; True when it is closed meanwhile."""
         until = time.monotonic() + seconds
-        while time.monotonic() < until and self.fault is not None:
-            if self._closed.wait(0.02):
-                return True
+        while time.monotonic() < until and self.fault is not None and not self._closed.wait(0.02):
+            pass
         return self._closed.is_set()
 
     def _listen(self) -> None:
