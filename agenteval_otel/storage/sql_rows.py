@@ -204,4 +204,4 @@ def _result_of(row: Mapping[Any, Any]) -> EvaluationResult:
 
 
 def _fields_of(row: Mapping[Any, Any], columns: frozenset[str]) -> dict[str, Any]:
-    return {name: row[name] for name in columns} | json.loads(row["details"])
+    return {**{name: row[name] for name in columns}, **json.loads(row["details"])}

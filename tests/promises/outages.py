@@ -7,15 +7,14 @@ import struct
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
-from concurrent import futures
+from contextlib import ExitStack
 from http.server import ThreadingHTTPServer
 from typing import Any
 
 import grpc
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest, ExportLogsServiceResponse
 
-from tests.backends.faults import PostHandler, free_ports
+from tests.backends.faults import PostHandler, free_ports, grpc_server
 
 HTTP_FAULTS = ("refuse", "reset", "half-open", "trickle", "429", "503", "413", "400", "large answer")
 GRPC_FAULTS = ("refuse", "half-open", "UNAVAILABLE", "INVALID_ARGUMENT")
@@ -43,7 +42,7 @@ class OtlpReceiver:
         self.answered_bytes = 0
         self._closed, self._lock = threading.Event(), threading.Lock()
         self._holder: socket.socket | None = None
-        self._server: Any = None
+        self._stack = ExitStack()
         (self.port,) = free_ports(1)
         self.endpoint = f"http://127.0.0.1:{self.port}"
         self._listen()
@@ -70,7 +69,6 @@ class OtlpReceiver:
         if self._holder is not None:
             self._holder.close()
             self._holder = None
-        if self._server is None:
             self._listen()
 
     def take(self, body: bytes) -> int:
@@ -95,20 +93,24 @@ class OtlpReceiver:
 
     def _listen(self) -> None:
         if self.protocol == "grpc":
-            self._server = _grpc_server(self)
-            return
-        server = _Http(("127.0.0.1", self.port), _Handler)
-        server.receiver = self
-        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-        self._server = server
+            self._stack.enter_context(grpc_server(self._export, self.port))
+        else:
+            server = _Http(("127.0.0.1", self.port), _Handler)
+            server.receiver = self
+            threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+            self._stack.callback(server.server_close)
+            self._stack.callback(server.shutdown)
 
     def _deafen(self) -> None:
-        server, self._server = self._server, None
-        if self.protocol == "grpc" and server is not None:
-            server.stop(0).wait(5.0)
-        elif server is not None:
-            server.shutdown()
-            server.server_close()
+        self._stack.close()
+
+    def _export(self, method: str, body: bytes, context: Any) -> bytes:
+        if "logs" not in method:
+            return b""
+        self.take(body)
+        if self.fault is not None:
+            context.abort(getattr(grpc.StatusCode, self.fault), "refused")
+        return ExportLogsServiceResponse().SerializeToString()
 
 
 class _Http(ThreadingHTTPServer):
@@ -160,22 +162,3 @@ class _Handler(PostHandler):
             return
         finally:
             receiver.answered_bytes = max(receiver.answered_bytes, sent)
-
-
-def _grpc_server(receiver: OtlpReceiver) -> Any:
-    def export(body: bytes, context: Any) -> bytes:
-        receiver.take(body)
-        if receiver.fault is not None:
-            context.abort(getattr(grpc.StatusCode, receiver.fault), "refused")
-        return ExportLogsServiceResponse().SerializeToString()
-
-    class Every(grpc.GenericRpcHandler):
-        def service(self, call: Any) -> Any:
-            handler: Callable[[bytes, Any], bytes] = export if "logs" in call.method else (lambda body, context: b"")
-            return grpc.unary_unary_rpc_method_handler(handler)
-
-    server = grpc.server(futures.ThreadPoolExecutor(4), options=[("grpc.so_reuseport", 0)])
-    server.add_generic_rpc_handlers((Every(),))
-    server.add_insecure_port(f"127.0.0.1:{receiver.port}")
-    server.start()
-    return server

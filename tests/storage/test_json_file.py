@@ -107,15 +107,6 @@ def test_the_specifications_name_of_the_path() -> None:
         JsonFileStorageProvider.load({})
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"max_bytes": 0}, {"max_bytes": 10}, {"keep": 0}, {"fsync": "sometimes"}, {"fsync_interval_s": 1}]
-)
-def test_wrong_options_are_refused(wrong: dict[str, object]) -> None:
-    """Each option is checked when it is loaded, and named."""
-    with pytest.raises(ConfigurationError, match=next(iter(wrong))):
-        JsonFileStorageProvider.load({"path": "x.jsonl", **wrong})
-
-
 @contextmanager
 def at_most(size: int) -> Iterator[None]:
     """No file may grow beyond so many bytes: a write is then cut off, and the next refused."""
