@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 
 from agenteval_otel.models import AggregatedEvaluationResult
 from agenteval_otel.storage.batcher import BatchedStorageProvider, Sink
-from agenteval_otel.storage.sql_rows import StoredResult, Target, rows_of, target_of
+from agenteval_otel.storage.sql_rows import StoredResult, Target, in_utc, name_of, rows_of, target_of
 
 
 class SqlStorageProvider(BatchedStorageProvider, type="sql"):
@@ -61,7 +61,7 @@ class SqlStorageProvider(BatchedStorageProvider, type="sql"):
         Blocks, over a separate read-only connection. On an event loop call it by `asyncio.to_thread`.
 
         Args:
-            criterion: Name of the criterion.
+            criterion: Its name.
             agent: Which agent answered.
             since: Evaluated at this moment or later; without a zone in UTC.
             until: Evaluated before this moment.
@@ -70,19 +70,19 @@ class SqlStorageProvider(BatchedStorageProvider, type="sql"):
             status: Scored, skipped or failed.
             passed: The verdict.
             trace_id: Of the evaluated span, 32 hexadecimal digits.
-            limit: How many at most.
-            offset: How many of the newest are skipped.
+            limit: How many at most, from 1.
+            offset: How many of the newest are skipped, from 0.
 
-        Raises:
-            ConfigurationError: A filter is wrong.
-            StorageError: The database is not there, cannot be reached, is of a newer version, or cannot be read.
+        Raises `StorageError` where the database is not there, cannot be reached or read, or is of a newer version.
         """
-        from agenteval_otel.storage.sql_database import ResultQuery
+        from agenteval_otel.storage.sql_database import find_results
 
-        return ResultQuery(
-            criterion=criterion, agent=agent, since=since, until=until, min_score=min_score, max_score=max_score,
-            status=status, passed=passed, trace_id=trace_id, limit=limit, offset=offset,
-        ).run(self._target)  # fmt: skip
+        filters = {
+            "criterion": name_of(criterion), "agent": name_of(agent), "trace_id": name_of(trace_id), "status": status,
+            "passed": passed, "since": in_utc(since), "until": in_utc(until), "min_score": min_score,
+            "max_score": max_score,
+        }  # fmt: skip
+        return find_results(self._target, filters, limit=limit, offset=offset)
 
     def read(self, evaluation_id: str) -> AggregatedEvaluationResult | None:
         """All of one evaluation as it was saved, by its id from `query`; None if there is none. Blocks."""

@@ -12,25 +12,22 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import sqlalchemy as sa
-from pydantic import Field, field_validator
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DatabaseError, DataError, DBAPIError, IntegrityError, InterfaceError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
-from agenteval_otel.components.explained import FriendlyErrors
 from agenteval_otel.errors import StorageError
 from agenteval_otel.models import AggregatedEvaluationResult
-from agenteval_otel.models.value import Value
 from agenteval_otel.runtime.fork import after_fork_in_parent, before_fork, reset_in_child
 from agenteval_otel.runtime.log import log
 from agenteval_otel.storage.files import identity, lock_of, open_locked
-from agenteval_otel.storage.sql_rows import Rows, StoredResult, Target, evaluation_of, in_utc, name_of, stored_of
+from agenteval_otel.storage.sql_rows import Rows, StoredResult, Target, evaluation_of, name_of, stored_of
 
 VERSION = 1
 _CREATE_LOCK = 0x6167656E74  # an advisory lock: any number of our own
@@ -271,46 +268,21 @@ def _insert(connection: sa.Connection, items: Sequence[Rows]) -> None:
             connection.execute(build(table).on_conflict_do_nothing(), rows)
 
 
-class ResultQuery(Value, metaclass=FriendlyErrors):
-    """A query for results; None does not filter. Times without a zone are in UTC."""
-
-    criterion: str | None = None
-    agent: str | None = None
-    since: datetime | None = None
-    until: datetime | None = None
-    min_score: float | None = None
-    max_score: float | None = None
-    status: Literal["scored", "skipped", "failed"] | None = None
-    passed: bool | None = None
-    trace_id: str | None = None
-    limit: int = Field(default=100, ge=1, lt=2**63)
-    offset: int = Field(default=0, ge=0, lt=2**63)
-
-    @field_validator("criterion", "agent", "trace_id")
-    @classmethod
-    def _as_stored(cls, name: str | None) -> str | None:
-        return name_of(name)
-
-    @field_validator("since", "until")
-    @classmethod
-    def _in_utc(cls, moment: datetime | None) -> datetime | None:
-        return moment and in_utc(moment)
-
-    def run(self, target: Target) -> list[StoredResult]:
-        """The results, newest first. Values are always bound, never part of the statement's text."""
-        columns = RESULTS.c
-        ranges = {
-            "since": columns.evaluated_at.__ge__, "until": columns.evaluated_at.__lt__,
-            "min_score": columns.score.__ge__, "max_score": columns.score.__le__,
-        }  # fmt: skip
-        filters = [
-            ranges[name](value) if name in ranges else columns[name] == value
-            for name, value in self if value is not None and name not in ("limit", "offset")
-        ]  # fmt: skip
-        newest = (columns.evaluated_at.desc(), columns.evaluation_id.desc(), columns.position)
-        statement = sa.select(RESULTS).where(*filters).order_by(*newest).limit(self.limit).offset(self.offset)
-        with connect_reader(target) as connection:
-            return [stored_of(row) for row in connection.execute(statement).mappings()]
+def find_results(target: Target, filters: Mapping[str, Any], *, limit: int, offset: int) -> list[StoredResult]:
+    """The results that match, newest first. Values are always bound, never part of the statement's text."""
+    columns = RESULTS.c
+    ranges = {
+        "since": columns.evaluated_at.__ge__, "until": columns.evaluated_at.__lt__,
+        "min_score": columns.score.__ge__, "max_score": columns.score.__le__,
+    }  # fmt: skip
+    conditions = [
+        ranges[name](value) if name in ranges else columns[name] == value
+        for name, value in filters.items() if value is not None
+    ]  # fmt: skip
+    newest = (columns.evaluated_at.desc(), columns.evaluation_id.desc(), columns.position)
+    statement = sa.select(RESULTS).where(*conditions).order_by(*newest).limit(limit).offset(offset)
+    with connect_reader(target) as connection:
+        return [stored_of(row) for row in connection.execute(statement).mappings()]
 
 
 def read_evaluation(target: Target, evaluation_id: str) -> AggregatedEvaluationResult | None:

@@ -170,9 +170,9 @@ def _real(number: Any) -> float | None:
     return real if math.isfinite(real) else None
 
 
-def in_utc(moment: datetime) -> datetime:
+def in_utc(moment: datetime | None) -> datetime | None:
     """The moment in UTC, as one without a zone is."""
-    return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return moment and (moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC))
 
 
 def name_of(text: str | None) -> str | None:

@@ -44,10 +44,7 @@ Response = Any
 
 
 class Emitter:
-    """Emits results with the providers that are there when one comes. Its settings are `OtlpStorageProvider`'s.
-
-    Thread: only `tracer_now` is for the caller's; all else is for the background thread.
-    """
+    """Emits results, with `OtlpStorageProvider`'s settings. On the background thread, but for `tracer_now`."""
 
     def __init__(
         self, providers: Providers, *, detail: Detail = "auto", placement: Placement = "child",
@@ -104,7 +101,7 @@ class Emitter:
         return self.providers.tracer_now() if self.wants_spans else None
 
     def open_run_span(self, agent: str, evaluated: SpanContext | None, started_ns: int) -> Span | None:
-        """Start the run span before evaluators run that make spans of their own; None where no span is to be seen."""
+        """Start the run span, before evaluators make spans of their own; None where none is wanted."""
         if (tracer := self.tracer()) is None:
             return None
         return open_run_span(tracer, agent, evaluated, self.placement, started_ns=started_ns)
@@ -118,16 +115,11 @@ class Emitter:
         self, response: Response, *, evaluated: SpanContext | None, scores: Mapping[str, Any],
         run_span: Span | None = None, redact: Callable[[str], str] = str, spans: bool = True,
     ) -> None:  # fmt: skip
-        """Emit the results of one response; exporters send them later.
+        """Emit the results of one response, with `score_attributes` of them; exporters send them later.
 
-        Args:
-            response: Its words (labels, reason codes, error types, ids) are redacted already.
-            scores: Its results' `score_attributes`.
-            run_span: The run span where it was started before; it is ended here.
-            redact: What explanations pass, where content is captured.
-            spans: False leaves spans out, because the host's span processor is full.
-
-        Raises the first exception of a provider of the host's; what it should have taken counts as lost.
+        All is redacted but explanations, which pass `redact`. A run span that was started before is ended. Without
+        `spans` none is written, because the host's span processor is full. Raises the first exception of a provider of
+        the host's; what it should have taken counts as lost.
         """
         self._guarded("metrics", self.prepare)
         totals = self.totals

@@ -1,8 +1,7 @@
-"""Private providers: what emits, to an exporter of ours, where the application has no provider of its own.
+"""Private providers, where the application has none of its own, and their exporter. The only module that meets the SDK.
 
-The only module that meets the SDK. The providers register no exit handlers, because the SDK's may take 30 s. The
-exporter stands in place of the SDK's batch processors and exporters: those drop a batch after ten seconds without a
-receiver, discard the result, and take CPU time from the host's threads.
+The providers register no exit handlers: the SDK's may take 30 s. Its batch processors and exporters drop a batch after
+ten seconds without a receiver, discard the result, and take CPU time from the host's threads: ours does not.
 """
 
 from __future__ import annotations
@@ -252,8 +251,7 @@ class _Batch(NamedTuple):
 class _Stream:
     """One signal: a queue of items, then of encoded batches, bounded by `MEMORY.encoded_batches`.
 
-    Any thread calls `put` and the methods that drop; one thread at a time calls the others. `make_room` drops the
-    oldest of all streams; False where nothing is left to drop.
+    Any thread calls `put` and the methods that drop, one at a time the others. `make_room` drops the oldest of all.
     """
 
     def __init__(

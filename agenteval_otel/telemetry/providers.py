@@ -1,11 +1,8 @@
 """Which OpenTelemetry providers the signals go to, resolved per signal and late, and how much they still take.
 
 An explicit provider, else the application's real global one, else (an OTLP endpoint is configured) a private one with
-the application's resource, else none. The globals are never replaced. Private providers are built on the background
-thread; after a fork the child builds its own.
-
-A private provider's signal is *delivered*: its exporter knows what the receiver took. A signal of the application's
-provider is *handed over*: what its processor does with it is unknown.
+the application's resource, built on the background thread, else none. The globals are never replaced. A private
+provider's signal is *delivered*: its exporter knows what the receiver took. One of the application's is *handed over*.
 """
 
 from __future__ import annotations
@@ -117,10 +114,7 @@ class Providers:
         return None if self.is_gone("TRACES") else self._resolve("TRACES", _tracer_of)
 
     def tracer_now(self) -> trace.Tracer | None:
-        """The tracer if it is there already or costs no time to have: for the caller's thread.
-
-        Whether its provider was shut down is looked at when the span ends (`is_gone`).
-        """
+        """The tracer if it is there already or costs no time to have: for the caller's thread."""
         tracer: trace.Tracer | None = self._resolved.get("TRACES")
         return self.tracer() if tracer is None and self._of_host("TRACES") is not None else tracer
 

@@ -1,7 +1,5 @@
-"""Spans and events: the evaluated span, the run span, the result spans, and the log of events.
-
-A span that has ended takes no attributes, and results come after the answer, so they have their own carrier: the run
-span, a child of the evaluated one. Outside any trace the handler gets its own ``invoke_agent`` span.
+"""Spans and events. A span that has ended takes no attributes, and results come after the answer: the run span, a child
+of the evaluated one, carries them. Outside any trace the handler gets its own ``invoke_agent`` span.
 """
 
 from __future__ import annotations
@@ -41,10 +39,7 @@ def open_agent_span(
 
 
 def end_agent_span(span: Span, *, ended_ns: int, error_type: str | None, attributes: Mapping[str, Any]) -> None:
-    """End the agent's span with its true end and what is known of its evaluation, in every case.
-
-    Of the handler's exception it records the type, never the text.
-    """
+    """End the agent's span, in every case, with its true end, its scores, and the exception's type, never its text."""
     try:
         if attributes and span.is_recording():  # the handler may have ended it
             span.set_attributes(attributes)
