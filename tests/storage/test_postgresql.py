@@ -15,8 +15,7 @@ from agenteval_otel.storage import SqlStorageProvider
 from agenteval_otel.storage.sql_database import connect_reader
 from tests.backends.faults import free_ports
 from tests.backends.postgresql import PASSWORD, PostgreSQL
-from tests.promises.programs import run_program
-from tests.storage.samples import aggregated, save
+from tests.storage.samples import aggregated, run_saving, save
 
 pytestmark = pytest.mark.backend
 
@@ -122,13 +121,8 @@ def test_times_are_times(server: PostgreSQL) -> None:
 
 def test_a_fork_leaves_the_connection_alone(server: PostgreSQL) -> None:
     """A forked child connects by itself and closes nothing of its parent's, whose connection goes on."""
-    finished = run_program(
+    finished = run_saving(
         """
-        import asyncio, os, sys
-        from agenteval_otel.models import AggregatedEvaluationResult
-        from agenteval_otel.storage import SqlStorageProvider
-        storage = SqlStorageProvider(url=sys.argv[1])
-        save = lambda: asyncio.run(storage.save_result(AggregatedEvaluationResult()))
         save()
         database = storage.batcher._sink
         server_side = lambda: database._connection.connection.dbapi_connection.info.backend_pid
