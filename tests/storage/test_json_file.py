@@ -6,7 +6,6 @@ import json
 import os
 import resource
 import stat
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -180,49 +179,12 @@ def test_a_link_is_kept_where_files_rotate(tmp_path: Path, path: Path) -> None:
     assert {item.name for item in (tmp_path / "disk").iterdir()} == {"real.jsonl", "real.jsonl.1", "real.jsonl.2"}
 
 
-def test_many_that_rotate_lose_nothing(path: Path) -> None:
-    """Several writers of one file that all move it away: every line is there."""
-    failed: list[object] = []
-
-    def work(writer: int) -> None:
-        file = LineFile(path, max_bytes=2_000, keep=1_000)
-        for number in range(200):
-            failed.extend(filter(None, file.write([b'{"n": "%d-%d"}\n' % (writer, number)])))
-
-    threads = [threading.Thread(target=work, args=(writer,)) for writer in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
-    assert failed == []
-    wanted = sorted(f'{{"n": "{writer}-{number}"}}' for writer in range(4) for number in range(200))
-    assert sorted(whole_of(*path.parent.iterdir())) == wanted
-
-
 def test_a_lock_fails_the_save_where_nothing_may_block(path: Path) -> None:
     """Where the event loop's thread writes the line itself, a lock that another holds is a failed save."""
     file = LineFile(path)
     with open_locked(path):
         assert [type(outcome) for outcome in file.write(numbered(1), may_wait=False)] == [StorageError]
     assert file.write(numbered(1), may_wait=False) == [None]
-
-
-def test_a_file_that_is_removed_while_it_is_locked(path: Path) -> None:
-    """A writer that waited for a file that was removed meanwhile writes to the one that is there."""
-    entered, written = threading.Event(), list[object]()
-
-    def other() -> None:
-        entered.set()
-        written.extend(LineFile(path).write(numbered(1)))
-
-    thread = threading.Thread(target=other)
-    with open_locked(path):
-        thread.start()
-        assert entered.wait(10)
-        path.unlink()
-    thread.join(10)
-    assert written == [None]
-    assert whole_of(path) == ['{"n": 1}']
 
 
 def test_a_child_does_not_keep_its_parents_lock(path: Path) -> None:

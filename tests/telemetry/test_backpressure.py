@@ -199,12 +199,9 @@ def test_what_is_emitted_counts_for_a_queue_that_cannot_be_seen(unseen: TracerPr
 
 def test_the_queue_of_log_records_counts_too() -> None:
     """Events go to the host's log processor, which drops the oldest as well."""
-    provider = LoggerProvider(shutdown_on_exit=False)
-    processor = BatchLogRecordProcessor(
-        InMemoryLogRecordExporter(), schedule_delay_millis=_NEVER_MS,  # type: ignore[no-untyped-call]
-        max_queue_size=2_048, max_export_batch_size=2_048,
-    )  # fmt: skip
-    provider.add_log_record_processor(processor)
+    provider, exporter = LoggerProvider(shutdown_on_exit=False), InMemoryLogRecordExporter()  # type: ignore[no-untyped-call]
+    settings = {"max_queue_size": 2_048, "max_export_batch_size": 2_048, "schedule_delay_millis": _NEVER_MS}
+    provider.add_log_record_processor(BatchLogRecordProcessor(exporter, **settings))
     pressure, logger = Backpressure(Clock()), provider.get_logger("host")
     for _ in range(1_023):
         logger.emit(body="host")
@@ -214,16 +211,12 @@ def test_the_queue_of_log_records_counts_too() -> None:
     provider.shutdown()
 
 
-class OnStart(SpanProcessor):
-    """A processor of the host's own that acts on spans as they start."""
-
-
 def test_other_processors_have_no_queue_to_wait_for(hosts: Any) -> None:
     """They are called at once; and spans do not end late where one is there."""
     host, pressure = hosts(), Backpressure(Clock())
     simple = TracerProvider(shutdown_on_exit=False)
     simple.add_span_processor(SimpleSpanProcessor(InMemorySpanExporter()))
-    simple.add_span_processor(OnStart())
+    simple.add_span_processor(SpanProcessor())
     assert pressure.has_room([simple, object()])
     assert list(map(is_batch_processor, processors_of(simple) or ())) == [False, False]
     assert list(map(is_batch_processor, processors_of(host.provider) or ())) == [True]

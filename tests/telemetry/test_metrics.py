@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 import pytest
-from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from agenteval_otel import monitor, semconv
 from agenteval_otel.errors import EvaluationError
 from agenteval_otel.evaluators import ResponseHealth
 from agenteval_otel.models import EvaluationInput, Score
-from agenteval_otel.semconv import Instrument
-from agenteval_otel.testing import RecordedTelemetry
-from tests.telemetry.support import Watch, trace_of
+from tests.telemetry.support import Watch, points, trace_of
 from tests.testing.doubles import Fixed, Free, Thinking
 
-INSTRUMENTS = {value.name: value for value in vars(semconv).values() if isinstance(value, Instrument)}
 SPECIFIED = {
     "gen_ai.evaluation.score": "1", "agenteval.evaluation.results": "{result}", "agenteval.evaluation.weight": "1",
     "agenteval.evaluation.weight_squared": "1", "agenteval.evaluation.weighted_score": "1",
@@ -42,35 +37,19 @@ def fail(_: EvaluationInput) -> Score:
     raise EvaluationError("broke", error_type="rate_limited")
 
 
-def points(telemetry: RecordedTelemetry, name: str) -> dict[tuple[Any, ...], Any]:
-    """Points by the values of their attributes, sorted by the attributes' names."""
-    actual = {}
-    for point in telemetry.points(name):
-        key = tuple(value for _, value in sorted(point.attributes.items()))
-        actual[key] = getattr(point, "value", None) if hasattr(point, "value") else point
-    return actual
-
-
-def read(telemetry: RecordedTelemetry) -> dict[str, Any]:
-    reader: InMemoryMetricReader = telemetry._reader
-    data = reader.get_metrics_data()
-    assert data is not None
-    return {metric.name: metric for resource in data.resource_metrics for scope in resource.scope_metrics
-            for metric in scope.metrics}  # fmt: skip
-
-
 def test_names_and_units_are_the_specified_ones(watch: Watch) -> None:
     """Every specified metric is there with its unit and boundaries, and no other; no name has a unit or ``_total``."""
     watch.answer(Thinking(), Free(criterion_name="a", threshold=0.1), Free(criterion_name="bad", action=fail))
-    result = read(watch.telemetry)
+    result = {metric.name: metric for metric in watch.telemetry._collected()}
     for name, boundaries in BOUNDARIES.items():
         assert {point.explicit_bounds for point in result[name].data.data_points} == {boundaries}
     assert {name: metric.unit for name, metric in result.items() if not name.startswith("agenteval.queue")} == SPECIFIED
     assert {name for name in result if name.startswith("agenteval.queue")} == {
         "agenteval.queue.size", "agenteval.queue.max_bytes", "agenteval.queue.bytes", "agenteval.queue.drain_time"
     }  # fmt: skip
+    units = {item.name: item.unit for item in semconv.INSTRUMENTS}
     for name, metric in result.items():
-        assert metric.unit == INSTRUMENTS[name].unit
+        assert metric.unit == units[name]
         assert metric.description
         assert not name.endswith(("_total", "_seconds", ".seconds"))
 
