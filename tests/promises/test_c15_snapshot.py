@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import threading
 from collections.abc import Iterator
@@ -144,38 +145,28 @@ def test_a_stream_whose_chunks_are_one_object(waiting: Waiting, kind: str, sync:
 
 
 def test_calls_that_are_tried_again(waiting: Waiting) -> None:
-    """Each try is judged by what it gave itself, though one list is filled again and again."""
+    """Each try is judged by what it gave itself, though one list is filled again and again, and so is each prompt."""
     shared: list[str] = []
-    tries = iter(range(3))
+    conversation: list[Any] = []
 
     @monitor(pipeline=waiting.pipeline)
-    def handler(prompt: str) -> Any:
-        number = next(tries)
+    def handler(messages: list[Any], number: int) -> Any:
         shared[:] = [f"try {number}"]
         if number == 1:
             raise ConnectionError("again")
         return shared
 
-    handler("asked")
-    with pytest.raises(ConnectionError):
-        handler("asked")
-    handler("asked")
+    for number in range(3):
+        conversation.append({"role": "user", "content": f"question {number}"})
+        with contextlib.suppress(ConnectionError):
+            handler(conversation, number)
     shared.clear()
-    value = waiting.judged()
-    assert [item.response for item in value] == ['["try 0"]', '["try 2"]'], "an error is not judged by this evaluator"
-    assert [state_of(item) for item in value] == [None, None]
-
-
-def test_prompts_are_judged_as_they_were_asked(waiting: Waiting) -> None:
-    """A conversation that goes on in the same list does not reach the input of the turn before."""
-    conversation: list[Any] = [{"role": "user", "content": "one"}]
-    handler = monitor(pipeline=waiting.pipeline)(lambda messages: RETURNED)
-    handler(conversation)
-    conversation += [{"role": "assistant", "content": RETURNED}, {"role": "user", "content": "two"}]
-    handler(conversation)
-    first, second = waiting.judged()
-    assert [len(item.message_history or ()) for item in (first, second)] == [1, 3]
-    assert (first.prompt, second.prompt) == ("one", "two")
+    conversation.clear()
+    first, last = waiting.judged()  # an error is not judged by this evaluator
+    assert (first.response, last.response) == ('["try 0"]', '["try 2"]')
+    assert [len(item.message_history or ()) for item in (first, last)] == [1, 3]
+    assert (first.prompt, last.prompt) == ("question 0", "question 2")
+    assert [state_of(first), state_of(last)] == [None, None]
 
 
 @pytest.mark.parametrize(

@@ -207,20 +207,15 @@ def test_a_full_disk(
         unmount(tmp_path)
 
 
-def test_a_read_only_disk(host_with: Callable[..., Host], tmp_path: Path, promise: Recorder) -> None:
-    """EROFS: the same where the folder is read-only."""
-    folder = tmp_path / "results"
-    folder.mkdir()
-    host = host_with(folder / "results.jsonl")
-    host.outlives(lambda: mount(folder, "ro"), lambda: unmount(folder), "read-only", promise)
-
-
-@pytest.mark.parametrize("name", ["results.jsonl", "results.db"])
-def test_a_folder_that_is_moved_away(
-    name: str, host_with: Callable[..., Host], tmp_path: Path, promise: Recorder
+@pytest.mark.parametrize(
+    ("name", "fault"), [("results.jsonl", "folder gone"), ("results.db", "folder gone"), ("results.jsonl", "read-only")]
+)
+def test_a_folder_that_cannot_be_used(
+    name: str, fault: str, host_with: Callable[..., Host], tmp_path: Path, promise: Recorder
 ) -> None:
-    """A folder with a file in its place is missed at once; it is used again when it is back."""
+    """A folder with a file in its place, or read-only (EROFS), is noticed at once, and used again when it is back."""
     folder, aside = tmp_path / "results", tmp_path / "aside"
+    folder.mkdir()
 
     def move() -> None:
         folder.rename(aside)
@@ -230,7 +225,10 @@ def test_a_folder_that_is_moved_away(
         folder.unlink()
         aside.rename(folder)
 
-    host_with(folder / name).outlives(move, back, f"{name}, folder gone", promise)
+    moved, mounted = (move, back), (lambda: mount(folder, "ro"), lambda: unmount(folder))
+    start, stop = moved if fault == "folder gone" else mounted
+    title = fault if fault == "read-only" else f"{name}, {fault}"
+    host_with(folder / name).outlives(start, stop, title, promise)
 
 
 @pytest.mark.parametrize("owner", ["SQLite's", "ours", "JSON's"])

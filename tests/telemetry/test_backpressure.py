@@ -200,8 +200,7 @@ def test_what_is_emitted_counts_for_a_queue_that_cannot_be_seen(unseen: TracerPr
 def test_the_queue_of_log_records_counts_too() -> None:
     """Events go to the host's log processor, which drops the oldest as well."""
     provider, exporter = LoggerProvider(shutdown_on_exit=False), InMemoryLogRecordExporter()  # type: ignore[no-untyped-call]
-    settings = {"max_queue_size": 2_048, "max_export_batch_size": 2_048, "schedule_delay_millis": _NEVER_MS}
-    provider.add_log_record_processor(BatchLogRecordProcessor(exporter, **settings))
+    provider.add_log_record_processor(BatchLogRecordProcessor(exporter, _NEVER_MS, 2_048, max_queue_size=2_048))
     pressure, logger = Backpressure(Clock()), provider.get_logger("host")
     for _ in range(1_023):
         logger.emit(body="host")

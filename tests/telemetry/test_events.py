@@ -72,27 +72,17 @@ def test_a_failure_has_neither_score_nor_label(watch: Watch) -> None:
     assert (low.severity_number, low.severity_text, low.body) == (SeverityNumber.INFO, "INFO", "fixed fail")
 
 
-@pytest.mark.parametrize(
-    ("value", "scale", "score", "label"),
-    [(True, "binary", 1.0, "pass"), (False, "binary", 0.0, "fail"), (3, "0-10", 3.0, None),
-     ("warm", "words", None, "warm"),
-     (0.5, "numeric", 0.5, None)],
-)  # fmt: skip
-def test_scores_and_labels_by_kind(
-    watch: Watch, value: Any, scale: str, score: float | None, label: str | None
-) -> None:
-    """Numbers and booleans are scores, categories are labels, and booleans pass or fail."""
-    watch.answer(Free(value=value, scale=scale))
-    (event,) = watch.telemetry.events()
-    assert event.attributes.get("gen_ai.evaluation.score.value") == score
-    assert event.attributes.get("gen_ai.evaluation.score.label") == label
-
-
-def test_without_a_trace_the_event_belongs_to_our_own_span(watch: Watch) -> None:
-    """Where the host has no span, the event stands on the ``invoke_agent`` span."""
-    watch.answer(ResponseHealth(), traced=False)
-    (event,) = watch.telemetry.events()
-    assert (event.trace_id, event.span_id) == trace_of(watch.span("invoke_agent support").context)
+def test_scores_and_labels_by_kind(watch: Watch) -> None:
+    """Numbers and booleans are scores, categories are labels, and booleans pass or fail; without a trace as well."""
+    kinds = [(True, "binary"), (False, "binary"), (3, "0-10"), ("warm", "words"), (0.5, "numeric")]
+    watch.answer(*(Free(criterion_name=f"c{at}", value=kind[0], scale=kind[1]) for at, kind in enumerate(kinds)),
+                 traced=False)  # fmt: skip
+    names, events = ("score.value", "score.label"), watch.telemetry.events()
+    own = watch.span("invoke_agent support").context
+    assert {(event.trace_id, event.span_id) for event in events} == {trace_of(own)}
+    assert [tuple(event.attributes.get(f"gen_ai.evaluation.{name}") for name in names) for event in events] == [
+        (1.0, "pass"), (0.0, "fail"), (3.0, None), (None, "warm"), (0.5, None)
+    ]  # fmt: skip
 
 
 def everything(telemetry: RecordedTelemetry) -> dict[str, str]:
