@@ -29,8 +29,7 @@ class Sink(Protocol):
         """Save the items, on a thread that may be blocked if `may_wait`; None or the error for each."""
         ...
 
-    def close(self) -> None:
-        """Release what is open; the next write opens it again."""
+    def close(self) -> None: ...  # the next write opens it again
 
 
 class BatchedStorageProvider(EvaluationStorageProvider):

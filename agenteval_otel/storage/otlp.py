@@ -19,8 +19,8 @@ from agenteval_otel.telemetry.target import OtlpTarget, is_endpoint
 class OtlpStorageProvider(EvaluationStorageProvider, type="otlp"):
     """Emits results through OpenTelemetry.
 
-    Providers are resolved per signal when the first result comes: the explicit one, else the application's global one,
-    else a private one when an endpoint is known (here or in ``OTEL_EXPORTER_OTLP_*``), else none and one warning.
+    Providers are resolved per signal when the first result comes: the explicit one, else the application's, else a
+    private one when an endpoint is known (here or in ``OTEL_EXPORTER_OTLP_*``), else none and one warning.
 
     Attributes:
         endpoint: OTLP endpoint, such as ``http://localhost:4317``.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import datetime
-from functools import cached_property
 from pathlib import Path
 from typing import Literal, Self
 
@@ -17,10 +16,9 @@ from agenteval_otel.storage.sql_rows import StoredResult, Target, in_utc, name_o
 class SqlStorageProvider(BatchedStorageProvider, type="sql"):
     """Inserts each result into a database: a row for the evaluation, and one for each score, skip and failure.
 
-    A thread inserts the rows, those that wait together in one transaction. A saved result is committed: it survives
-    the end of its process, `SIGKILL` included. Tables are created with the first result. An SQLite file belongs to its
-    owner only; processes that write it take turns by a lock, the file ``<name>.lock``. After a restart of the server
-    the connection is made anew. Needs the extra ``sql``, for PostgreSQL ``postgresql``.
+    A thread inserts the rows. A saved result is committed: it survives the end of its process, `SIGKILL` included.
+    Tables are created with the first result. An SQLite file belongs to its owner only; processes that write it take
+    turns by the lock ``<name>.lock``. Needs the extra ``sql``, for PostgreSQL ``postgresql``.
 
     Attributes:
         path: An SQLite file. Either this or `url`.
@@ -37,11 +35,11 @@ class SqlStorageProvider(BatchedStorageProvider, type="sql"):
     fsync: Literal["never", "batch"] = "never"
 
     @model_validator(mode="after")
-    def _can_be_reached(self) -> Self:
-        _ = self._target
+    def _names_a_database(self) -> Self:
+        target_of(self.path, self.url)
         return self
 
-    @cached_property
+    @property
     def _target(self) -> Target:
         return target_of(self.path, self.url)
 
@@ -95,7 +93,6 @@ class SqlStorageProvider(BatchedStorageProvider, type="sql"):
         return self._target.place
 
     def open_sink(self) -> Sink:
-        """The connection, opened by its first write."""
         from agenteval_otel.storage.sql_database import Database
 
         return Database(self._target, durable=self.fsync == "batch", keep_days=self.keep_days)

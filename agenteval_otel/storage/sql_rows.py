@@ -84,7 +84,7 @@ def _require(module: str, extra: str) -> None:
 
 
 class Rows(NamedTuple):
-    """A result as rows: one for the evaluation, and one for each score, skip and failure; and their size in bytes."""
+    """A result as rows, and their size in bytes."""
 
     evaluation: dict[str, Any]
     results: list[dict[str, Any]]
@@ -189,13 +189,11 @@ def _evaluated_at(aggregated: AggregatedEvaluationResult) -> datetime:
 
 
 def stored_of(row: Mapping[Any, Any]) -> StoredResult:
-    """The stored result of a row of `agenteval_results`."""
     # The row's other columns are left out.
     return StoredResult(**{**row, "evaluated_at": in_utc(row["evaluated_at"])}, result=_result_of(row))
 
 
 def evaluation_of(row: Mapping[Any, Any], results: Sequence[Mapping[Any, Any]]) -> AggregatedEvaluationResult:
-    """The result of a row of `agenteval_evaluations` and those that belong to it."""
     return AggregatedEvaluationResult(**_fields_of(row, _EVALUATION_COLUMNS), results=tuple(map(_result_of, results)))
 
 

@@ -217,14 +217,10 @@ class Emitter:
 def response_attributes(response: Any) -> dict[str, Any]:
     """What the events and the run span of one response have in common."""
     return _sanitised({
-        names.RESPONSE_ID: response.response_id,
-        names.AGENT_NAME: response.agent,
-        names.CONVERSATION_ID: response.conversation_id,
-        names.REQUEST_MODEL: response.model,
-        names.SAMPLING_REASON: response.sampling_reason,
-        names.SAMPLING_SCOPE: response.sampling_scope,
-        names.SAMPLING_CLUSTERED: response.sampling_clustered or None,
-        names.STREAM_END: response.stream_end,
+        names.RESPONSE_ID: response.response_id, names.AGENT_NAME: response.agent,
+        names.CONVERSATION_ID: response.conversation_id, names.REQUEST_MODEL: response.model,
+        names.SAMPLING_REASON: response.sampling_reason, names.SAMPLING_SCOPE: response.sampling_scope,
+        names.SAMPLING_CLUSTERED: response.sampling_clustered or None, names.STREAM_END: response.stream_end,
     })  # fmt: skip
 
 
@@ -259,14 +255,11 @@ def _of_judgement(judgement: Judgement | None) -> dict[str, Any]:
     if judgement is None:
         return {}
     return _sanitised({
-        names.JUDGE_MODEL: judgement.model or None,
-        names.JUDGE_RESPONSE_ID: judgement.response_id,
-        names.JUDGE_INPUT_TOKENS: judgement.input_tokens,
-        names.JUDGE_OUTPUT_TOKENS: judgement.output_tokens,
+        names.JUDGE_MODEL: judgement.model or None, names.JUDGE_RESPONSE_ID: judgement.response_id,
+        names.JUDGE_INPUT_TOKENS: judgement.input_tokens, names.JUDGE_OUTPUT_TOKENS: judgement.output_tokens,
         names.JUDGE_CACHE_READ_TOKENS: judgement.cache_read_tokens,
         names.JUDGE_CACHE_WRITE_TOKENS: judgement.cache_write_tokens,
-        names.JUDGE_COST: judgement.cost_usd,
-        names.JUDGE_CACHED: judgement.from_cache or None,
+        names.JUDGE_COST: judgement.cost_usd, names.JUDGE_CACHED: judgement.from_cache or None,
     })  # fmt: skip
 
 

@@ -62,9 +62,8 @@ class _Series(NamedTuple):
 class ResultTotals:
     """Sums over results since the process began; read by the observable counters.
 
-    The series of each criterion of each agent are limited, because models' names and categories may come from outside.
-    Each pair of model and label has series of its own, first come, first served; later ones share ``_other``, which
-    always has room, as both verdicts have.
+    Models' names and categories may come from outside: of each criterion of each agent the first pairs of model and
+    label have series of their own; later ones share ``_other``, which always has room, as both verdicts have.
     """
 
     def __init__(self) -> None:
@@ -170,10 +169,7 @@ def _attributes(criterion: str, agent: str | None, model: str | None) -> dict[st
 
 
 class JudgeTotals:
-    """Sums over questions to judges since the process began; read by the observable counters.
-
-    `bounded` gives a word, or ``_other`` once too many of its kind were seen.
-    """
+    """Sums over questions to judges since the process began; `bounded` is that of `ResultTotals`."""
 
     def __init__(self, bounded: Callable[[str, str | None], str | None]) -> None:
         self.bounded = bounded
@@ -244,11 +240,7 @@ class JudgeWatch(NamedTuple):
 
 
 class Instruments:
-    """The instruments on one meter.
-
-    `gauges` returns the values of `_GAUGES` that are known, `lost` holds the items lost in export by signal and reason,
-    `reach` returns ``delivered`` or ``handed_over`` by signal.
-    """
+    """The instruments on one meter. `gauges` returns the values of `_GAUGES` that are known."""
 
     def __init__(
         self, meter: metrics.Meter, totals: ResultTotals, judges: JudgeTotals, accounting: Accounting | None, *,

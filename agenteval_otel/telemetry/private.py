@@ -34,7 +34,7 @@ from agenteval_otel.runtime.worker import Worker
 from agenteval_otel.telemetry.target import Delivery, OtlpTarget, Sender, Signal, positive
 
 _METRICS_EVERY_MS = 60_000.0
-_EAGER_ITEMS, _DELAY_S = 512, 1.0
+_EAGER_ITEMS = 512
 _REST_MAX_S = 0.1
 _BATCH_ITEMS, _BATCH_BYTES = 128, 1024 * 1024
 _BACKOFF_S = (1.0, 10.0)
@@ -142,9 +142,7 @@ class Exporter:
         self._collect: Callable[[], None] | None = None
         self._collect_every_s = self._collect_at = 0.0
         self._exporting = threading.Lock()
-        self._worker = Worker(
-            "agenteval-export", max_waiting=64, idle_s=_DELAY_S, on_idle=self._export_all, stays=True
-        )  # fmt: skip
+        self._worker = Worker("agenteval-export", max_waiting=64, idle_s=1.0, on_idle=self._export_all, stays=True)
         self._closed, self._pid = False, os.getpid()
 
     def __repr__(self) -> str:

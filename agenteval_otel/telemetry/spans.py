@@ -4,7 +4,7 @@ of the evaluated one, carries them. Outside any trace the handler gets its own `
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from opentelemetry import _logs, trace
@@ -20,22 +20,11 @@ from agenteval_otel.telemetry.target import scope_version
 Placement = Literal["child", "linked"]
 
 
-def evaluated_attributes(criteria: Sequence[str]) -> dict[str, Any]:
-    """What the evaluated span can know before it ends: that it is sampled, and for which criteria."""
-    return {names.EVALUATION_SAMPLED: True, names.EVALUATION_CRITERIA: tuple(criteria)}
-
-
-def agent_attributes(agent: str) -> dict[str, Any]:
-    """The conventions' attributes of an agent's span."""
-    return {names.OPERATION_NAME: names.OPERATION_INVOKE_AGENT, names.AGENT_NAME: agent}
-
-
-def open_agent_span(
-    tracer: trace.Tracer, agent: str, attributes: Mapping[str, Any], *, started_ns: int, context: Context | None = None
-) -> Span:
+def open_agent_span(tracer: trace.Tracer, agent: str, *, started_ns: int, context: Context | None = None) -> Span:
     """Start the decorator's own ``invoke_agent {agent}`` span, at once or afterwards with its true start."""
     name = f"{names.OPERATION_INVOKE_AGENT} {agent}"
-    return tracer.start_span(name, context=context, attributes=dict(attributes), start_time=started_ns)
+    attributes = {names.OPERATION_NAME: names.OPERATION_INVOKE_AGENT, names.AGENT_NAME: agent}
+    return tracer.start_span(name, context=context, attributes=attributes, start_time=started_ns)
 
 
 def end_agent_span(span: Span, *, ended_ns: int, error_type: str | None, attributes: Mapping[str, Any]) -> None:

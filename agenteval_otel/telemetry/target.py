@@ -199,22 +199,14 @@ class Signal:
 
 
 class Delivery(NamedTuple):
-    """What became of a request.
-
-    Attributes:
-        status: For the log: an HTTP status, a gRPC code, an exception's class. Never text of the receiver's.
-        rejected: Items that the receiver refused for good although it took the request.
-        retryable: The same bytes may be sent again.
-        too_large: The receiver may take halves.
-        wait_s: The receiver asks not to be asked for so many seconds.
-    """
+    """What became of a request."""
 
     delivered: bool
-    status: str
-    rejected: int = 0
-    retryable: bool = False
-    too_large: bool = False
-    wait_s: float | None = None
+    status: str  # for the log: an HTTP status, a gRPC code, an exception's class; never text of the receiver's
+    rejected: int = 0  # items that the receiver refused for good although it took the request
+    retryable: bool = False  # the same bytes may be sent again
+    too_large: bool = False  # the receiver may take halves
+    wait_s: float | None = None  # the receiver asks not to be asked for so long
 
 
 class Sender(Protocol):
