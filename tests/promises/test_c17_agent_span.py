@@ -285,21 +285,6 @@ def test_a_shutdown_comes_between(host: HostSdk, holding: Holding) -> None:
     spans_once(host, CALLS + 1)
 
 
-def test_settings_are_replaced_under_load(host: HostSdk) -> None:
-    """Handlers that move to another pipeline lose no span of what the one before still evaluates."""
-    pipelines = [host.pipeline(Free()) for _ in range(4)]
-    for pipeline in pipelines:
-        answers(pipeline)
-        pipeline.retire()
-    deadline, pause = time.monotonic() + HANG_S, threading.Event()
-    for pipeline in pipelines:
-        # Of a retired pipeline's two threads a flush asks one.
-        while pipeline.dispatcher.state()["size"] and time.monotonic() < deadline:
-            pipeline.flush(1.0)
-            pause.wait(0.01)
-    spans_once(host, 4 * CALLS)
-
-
 def small_queue(exporter: Any) -> BatchSpanProcessor:
     return BatchSpanProcessor(exporter, max_queue_size=128, max_export_batch_size=32, schedule_delay_millis=50)
 

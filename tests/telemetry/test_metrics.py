@@ -67,14 +67,6 @@ def test_the_score_is_normalized_and_has_an_exemplar(watch: Watch) -> None:
     assert exemplar.value == 0.75
 
 
-def test_pass_and_fail_begin_at_zero(watch: Watch) -> None:
-    """The counter of a criterion with a verdict has both labels from the first result, so that a rate is defined."""
-    watch.answer(ResponseHealth(), Free(criterion_name="plain"))
-    assert points(watch.telemetry, "agenteval.evaluation.results") == {
-        ("support", "response_health", "pass"): 1, ("support", "response_health", "fail"): 0, ("support", "plain"): 1,
-    }  # fmt: skip
-
-
 def test_errors_are_counted_by_their_word(watch: Watch) -> None:
     """A failed evaluator counts as an error of its criterion, and as no result; like a category it has no score."""
     watch.answer(Free(action=fail), Free(criterion_name="kind", value="warm", scale="words"))
@@ -101,14 +93,14 @@ def test_weights_are_the_inverse_of_the_probability(watch: Watch) -> None:
         assert sum(actual.values()) == pytest.approx(each * taken)
 
 
-def test_both_verdicts_weigh_from_zero_and_a_category_weighs_alone(watch: Watch) -> None:
-    """The first failure after many passes increases its weight; a category has no verdicts' weights beside it."""
+def test_both_verdicts_begin_at_zero_and_a_category_stands_alone(watch: Watch) -> None:
+    """The first failure after many passes is an increase, of its weight too; a category or a number has no verdicts."""
     calm = Free(criterion_name="sorted", action=lambda _: Score(value=1.0, label="calm"))
-    watch.answer(Free(criterion_name="judged", value=1.0, threshold=0.5), calm)
-    for name in ("weight", "weight_squared"):
-        actual = points(watch.telemetry, f"agenteval.evaluation.{name}")
-        assert actual == {
-            ("support", "judged", "pass"): 1.0, ("support", "judged", "fail"): 0.0, ("support", "sorted", "calm"): 1.0
+    watch.answer(ResponseHealth(), calm, Free(criterion_name="plain"))
+    for name in ("results", "weight", "weight_squared"):
+        assert points(watch.telemetry, f"agenteval.evaluation.{name}") == {
+            ("support", "response_health", "pass"): 1, ("support", "response_health", "fail"): 0,
+            ("support", "sorted", "calm"): 1, ("support", "plain"): 1,
         }  # fmt: skip
 
 
