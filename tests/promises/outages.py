@@ -25,21 +25,14 @@ _ID = "gen_ai.response.id"
 
 
 class OtlpReceiver:
-    """Counts the response ids of the events that it takes; a context manager that keeps its port.
-
-    Attributes:
-        fault: What it does instead of taking: one of the faults, or None while it is well.
-        taken: How often each response id was taken.
-        bodies: How often each body of a request for logs came.
-        answered_bytes: The most that one client read of a large answer.
-    """
+    """Counts the response ids of the events that it takes; a context manager that keeps its port."""
 
     def __init__(self, protocol: str) -> None:
         self.protocol = protocol
-        self.fault: str | None = None
+        self.fault: str | None = None  # what it does instead of taking; None while it is well
         self.taken: Counter[str] = Counter()
-        self.bodies: Counter[bytes] = Counter()
-        self.answered_bytes = 0
+        self.bodies: Counter[bytes] = Counter()  # of requests for logs
+        self.answered_bytes = 0  # the most that one client read of a large answer
         self._closed, self._lock = threading.Event(), threading.Lock()
         self._holder: socket.socket | None = None
         self._stack = ExitStack()

@@ -11,7 +11,7 @@ from agenteval_otel.errors import EvaluationError
 from agenteval_otel.evaluators import ResponseHealth
 from agenteval_otel.models import EvaluationInput, Score
 from tests.telemetry.support import Watch, points, trace_of
-from tests.testing.doubles import Fixed, Free, Thinking
+from tests.testing.doubles import Free, Thinking
 
 SPECIFIED = {
     "gen_ai.evaluation.score": "1", "agenteval.evaluation.results": "{result}", "agenteval.evaluation.weight": "1",
@@ -41,6 +41,10 @@ def test_names_and_units_are_the_specified_ones(watch: Watch) -> None:
     """Every specified metric is there with its unit and boundaries, and no other; no name has a unit or ``_total``."""
     watch.answer(Thinking(), Free(criterion_name="a", threshold=0.1), Free(criterion_name="bad", action=fail))
     result = {metric.name: metric for metric in watch.telemetry._collected()}
+    durations = result["agenteval.evaluation.duration"].data.data_points  # of models and of the whole run
+    assert {point.attributes.get("gen_ai.evaluation.name") for point in durations} == {"thinking", None}
+    (lag,) = result["agenteval.evaluation.lag"].data.data_points
+    assert (lag.count, dict(lag.attributes)) == (1, {"gen_ai.agent.name": "support"})
     for name, boundaries in BOUNDARIES.items():
         assert {point.explicit_bounds for point in result[name].data.data_points} == {boundaries}
     assert {name: metric.unit for name, metric in result.items() if not name.startswith("agenteval.queue")} == SPECIFIED
@@ -102,18 +106,6 @@ def test_both_verdicts_begin_at_zero_and_a_category_stands_alone(watch: Watch) -
             ("support", "response_health", "pass"): 1, ("support", "response_health", "fail"): 0,
             ("support", "sorted", "calm"): 1, ("support", "plain"): 1,
         }  # fmt: skip
-
-
-def test_durations_of_models_and_of_runs(watch: Watch) -> None:
-    """The duration is recorded for evaluators that call a model and for the run as a whole; the lag once a response."""
-    watch.answer(Thinking(), Free(), Fixed(criterion_name="cpu"))
-    names = sorted(
-        dict(p.attributes).get("gen_ai.evaluation.name", "run")
-        for p in watch.telemetry.points("agenteval.evaluation.duration")
-    )
-    assert names == ["run", "thinking"]
-    (lag,) = watch.telemetry.points("agenteval.evaluation.lag")
-    assert (lag.count, dict(lag.attributes)) == (1, {"gen_ai.agent.name": "support"})
 
 
 def test_responses_by_outcome_and_the_queue(watch: Watch) -> None:
