@@ -26,10 +26,7 @@ class EvaluationStorageProvider(Component, contract="storage"):
 
 
 class FanOutStorage:
-    """Saves to every provider (anything with ``async save_result(aggregated)``), in order, each within `timeout_s`.
-
-    One that raises or hangs is reported with its name, and the others still save.
-    """
+    """Saves to every provider, each within `timeout_s`; one that raises or hangs is reported by its name."""
 
     def __init__(
         self, providers: Sequence[Any], on_failure: Callable[[str, BaseException], None], *, timeout_s: float = 10.0
@@ -55,12 +52,10 @@ class FanOutStorage:
         return saved
 
     def interrupted(self, error: BaseException) -> None:
-        """A save was interrupted: reported for every provider."""
         for provider in self.providers:
             self._on_failure(_name(provider), error)
 
     async def close(self) -> None:
-        """Close every provider that can be closed."""
         for provider in (provider for provider in self.providers if hasattr(provider, "close")):
             try:
                 async with asyncio.timeout(self._timeout_s):

@@ -171,7 +171,6 @@ class Database:
         return errors
 
     def close(self) -> None:
-        """Close the connection; the next write opens it again."""
         with self._working:
             self._drop()
 

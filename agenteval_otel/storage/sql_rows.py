@@ -50,7 +50,6 @@ class Target(NamedTuple):
         return str(self.path) if self.path is not None else mask_text(self.url)
 
     def masked(self, text: str) -> str:
-        """A driver's text without the user's password."""
         password = urlsplit(self.url).password
         return mask_known(text, {password, unquote(password)}) if password else text
 

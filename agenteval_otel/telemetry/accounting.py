@@ -55,7 +55,6 @@ class Accounting:
         return {outcome: sum(counts[outcome] for counts in agents) for outcome in OUTCOMES}
 
     def by_agent(self) -> dict[str, dict[str, int]]:
-        """Outcomes of each agent."""
         # `copy` is one step: an agent may be registered meanwhile.
         counts_by_agent = {agent: dict(counts) for agent, counts in self._outcomes.copy().items()}
         for agent, outcomes in counts_by_agent.items():

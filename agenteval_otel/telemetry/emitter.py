@@ -79,9 +79,14 @@ class Emitter:
         """Set, at start, the sources of outcomes, queue, load and judge metrics; imports what exporters will need."""
         self._accounting, self._gauges = accounting, lambda: {**queue(), **load()}
         self.judge_totals.know(judges)
-        self.providers.on_lost = lambda signal, reason, count: accounting.fail(
-            "span_left_out" if reason == "host_queue_full" else f"export:{signal}", count
-        )
+
+        def lose(signal: str, reason: str, count: int) -> None:
+            if reason == "host_queue_full":
+                accounting.fail("span_left_out", count)
+            else:
+                accounting.fail(f"export:{signal}", count)
+
+        self.providers.on_lost = lose
         self.providers.prepare()
 
     def prepare(self) -> None:
@@ -93,7 +98,7 @@ class Emitter:
             )  # fmt: skip
 
     def tracer(self) -> trace.Tracer | None:
-        """The tracer of our spans; None when no span is wanted or no provider is there."""
+        """None when no span is wanted or no provider is there."""
         return self.providers.tracer() if self.wants_spans else None
 
     def tracer_now(self) -> trace.Tracer | None:

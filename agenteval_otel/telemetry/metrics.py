@@ -150,7 +150,6 @@ class ResultTotals:
                 sums[series.of_agent] = sums.get(series.of_agent, 0.0) + amount
 
     def reset(self) -> None:
-        """Back to zero, in place."""
         every: list[dict[Labels, Any]] = [self.results, self.errors, *self.sums.values()]
         for totals in every:
             totals.clear()
@@ -198,7 +197,6 @@ class JudgeTotals:
             _add(self.cost, (model,), call.cost_usd)
 
     def reset(self) -> None:
-        """Back to zero, in place."""
         for totals in (self.calls, self.tokens, self.cost):
             totals.clear()
 

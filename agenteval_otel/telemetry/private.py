@@ -152,7 +152,6 @@ class Exporter:
         self.streams[signal.name] = _Stream(signal, sender, self._on_lost, self._drop_oldest)
 
     def collect_with(self, collect: Callable[[], None], every_s: float) -> None:
-        """Have metrics collected every so often, and with each flush."""
         self._collect, self._collect_every_s, self._collect_at = collect, every_s, time.monotonic() + every_s
         self._worker.start()
 
@@ -266,13 +265,11 @@ class _Stream:
         return len(self._items)
 
     def oldest_ns(self) -> int | None:
-        """When the oldest waiting batch was encoded."""
         with contextlib.suppress(IndexError):
             return self._batches[0].encoded_ns
         return None
 
-    def is_waiting(self) -> bool:
-        """Whether the receiver is away, and it is too early for the next try."""
+    def is_waiting(self) -> bool:  # for the next try
         return time.monotonic() < max(self._retry_at, self.not_before)
 
     def put(self, item: Any, size_bytes: int) -> None:

@@ -110,7 +110,7 @@ class Providers:
         return True
 
     def tracer(self) -> trace.Tracer | None:
-        """The tracer; None when no provider is to be had. May build a provider: background thread only."""
+        """None, as of `events` and `meter`, when no provider is to be had. May build one: background thread only."""
         return None if self.is_gone("TRACES") else self._resolve("TRACES", _tracer_of)
 
     def tracer_now(self) -> trace.Tracer | None:
@@ -119,8 +119,7 @@ class Providers:
         return self.tracer() if tracer is None and self._of_host("TRACES") is not None else tracer
 
     def takes_late_spans(self) -> bool:
-        """Whether a span may end later, on another thread: only where all processors are the SDK's batch processors,
-        because others may act on spans while the handler runs. Cheap, on any thread."""
+        """Whether a span may end later, on another thread: foreign processors may act on it in the handler."""
         provider = self._explicit["TRACES"] or self._private.get("TRACES") or trace.get_tracer_provider()
         processors, late = processors_of(provider), self._late
         if provider is not late[0] or processors is not late[1]:
@@ -138,19 +137,16 @@ class Providers:
         return not self.backpressure.is_stuck()
 
     def events(self) -> EventLog | None:
-        """The event log; None when no provider is to be had. Background thread only."""
         return None if self.is_gone("LOGS") else self._resolve("LOGS", EventLog)
 
     def meter(self) -> metrics.Meter | None:
-        """The meter; None when no provider is to be had. Background thread only."""
         return self._resolve("METRICS", _meter_of)
 
     def flush(self, timeout_s: float) -> bool:
         """Have the providers export what they hold, in a thread of its own: the SDK's own time limits do not hold.
 
-        True says that private exporters have *delivered* everything, and that the application's providers were *handed*
-        the rest: False when the time ran out, something waits for a receiver that is away, anything was lost since the
-        last flush, or a processor of the application's is full, shut down or absent. A flush under way is waited for.
+        False when the time ran out, something waits for a receiver that is away, anything was lost since the last
+        flush, or a processor of the application's is full, shut down or absent. A flush under way is waited for.
         """
         if not self._resolved:
             return True
@@ -292,9 +288,8 @@ def _is_of_sdk(processor: Any) -> bool:
 class Backpressure:
     """Says whether the processors behind some providers have room. Background thread only.
 
-    The SDK's batch processors evict the oldest item of a full queue, the host's or ours. Emission therefore waits while
-    a queue is more than a quarter full. The queues are private parts of the SDK, and of subclasses such as Langfuse's:
-    where they cannot be seen, at most 512 items go out per schedule delay. Other processors have no queue to wait for.
+    The SDK's batch processors evict the oldest item of a full queue, the host's or ours: emission waits while one is
+    more than a quarter full. Where a queue, a private part of the SDK, cannot be seen, 512 items go out per delay.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -307,7 +302,6 @@ class Backpressure:
         self._asked_at, self._least_over = 0.0, 0
 
     def has_room(self, providers: Sequence[Any]) -> bool:
-        """Whether the next answer may be emitted now."""
         processors = [processors_of(provider) for provider in providers]
         if processors != self._processors:
             self._look_at(processors)
@@ -328,7 +322,7 @@ class Backpressure:
         return False
 
     def is_stuck(self) -> bool:
-        """Whether the processors have been full for five seconds without getting rid of anything."""
+        """Whether they have been full for five seconds without getting rid of anything."""
         return self._full_since is not None and self._clock() - self._full_since > _STUCK_S
 
     def sent(self, items: int) -> None:

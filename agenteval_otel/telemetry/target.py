@@ -61,7 +61,6 @@ class OtlpTarget:
         return chosen or ("http/protobuf" if urlsplit(self._address(signal)).port == 4318 else "grpc")
 
     def sender(self, signal: Signal) -> Sender:
-        """A new sender for the signal."""
         name = signal.name
         address, user = split_address(self._address(name))
         headers = _parsed_headers(name, _variable(name, "HEADERS"))
@@ -126,7 +125,6 @@ def positive(text: str, default: float) -> float:
 
 
 def _variable(signal: str, name: str) -> str:
-    """The environment's value for the signal, else for all signals, else nothing."""
     return os.environ.get(f"OTEL_EXPORTER_OTLP_{signal}_{name}") or os.environ.get(f"OTEL_EXPORTER_OTLP_{name}") or ""
 
 
@@ -144,7 +142,6 @@ def _parsed_headers(signal: str, text: str) -> dict[str, str]:
 
 
 def _channel_credentials(signal: str, address: str) -> Any:
-    """Credentials of a gRPC channel; None for one without TLS."""
     scheme, insecure = urlsplit(address).scheme, _variable(signal, "INSECURE").strip().lower()
     if scheme != "https" and (insecure == "true" if insecure else scheme == "http"):
         return None
@@ -177,7 +174,6 @@ class Signal:
         self.name, self.method = name, f"/{collector}.{service}Service/Export"
 
     def count(self, request: Any) -> int:
-        """Spans, log records or metrics of a request."""
         return sum(map(len, self._records_of(request)))
 
     def halves(self, data: bytes, count: int) -> list[tuple[bytes, int]]:
@@ -236,7 +232,6 @@ class HttpSender:
         self.close = self._session.close
 
     def send(self, body: bytes) -> Delivery:
-        """Send an encoded request."""
         import requests
 
         deadline = time.monotonic() + self._timeout_s
@@ -276,7 +271,6 @@ class GrpcSender:
         self.close = channel.close  # ends a request under way
 
     def send(self, body: bytes) -> Delivery:
-        """Send an encoded request."""
         import grpc
 
         try:

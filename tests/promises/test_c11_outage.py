@@ -24,7 +24,6 @@ from tests.promises.bench import pipeline_of
 from tests.promises.figures import Recorder
 from tests.promises.outages import GRPC_FAULTS, HTTP_FAULTS, OtlpReceiver
 from tests.promises.programs import rss
-from tests.promises.receiver import Receiver
 
 RESUMES_S = 30.0
 SILENT_S = float(os.environ.get("AGENTEVAL_C11_SECONDS", "180"))
@@ -239,18 +238,3 @@ def test_a_host_provider_that_was_shut_down(kind: str, caplog: pytest.LogCapture
         assert storage.emitter.providers.lost[signal, "provider_shut_down"] >= 50
         assert not [record for record in caplog.records if record.name.startswith("opentelemetry")]
     pipeline.shutdown(5)
-
-
-@pytest.mark.parametrize(("off", "path"), [("TRACES", "traces"), ("LOGS", "logs"), ("METRICS", "metrics")])
-def test_a_signal_that_is_switched_off(
-    off: str, path: str, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With ``OTEL_<SIGNAL>_EXPORTER=none`` our own exporter sends the other signals and not that one."""
-    monkeypatch.setenv(f"OTEL_{off}_EXPORTER", "none")
-    storage = OtlpStorageProvider(endpoint=receiver.endpoint, protocol="http/protobuf")
-    pipeline = pipeline_of(storage=(storage,), dispatcher=InlineDispatcher())
-    monitor(pipeline=pipeline, agent="host")(_answer)(1)
-    assert pipeline.flush(10) is True
-    pipeline.shutdown(5)
-    sent = {name for name, bodies in receiver.bodies.items() if bodies}
-    assert sent == {"/v1/traces", "/v1/logs", "/v1/metrics"} - {f"/v1/{path}"}

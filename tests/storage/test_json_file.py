@@ -79,14 +79,6 @@ def test_values_without_json_are_written(path: Path) -> None:
     assert (line["overallScore"], line["inputSnapshot"]["response"][0]) == (0.5, "a")
 
 
-def test_a_file_that_cannot_be_written_fails_the_save(tmp_path: Path) -> None:
-    """A folder in the way, or a path below a file, is an error of the save."""
-    for path in (tmp_path, tmp_path / "file" / "below"):
-        (tmp_path / "file").write_text("")
-        with pytest.raises(OSError, match=r"file|directory|[Ii]s a"):
-            save(JsonFileStorageProvider(path=path), aggregated())
-
-
 def test_the_contract_of_storage_holds(path: Path) -> None:
     """It takes all kinds of results, many at once, and can be closed twice."""
     storage = JsonFileStorageProvider(path=path)

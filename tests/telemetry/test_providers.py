@@ -171,6 +171,15 @@ def test_the_sdk_can_be_switched_off(
     assert caplog.records == []
 
 
+@pytest.mark.parametrize("off", ["TRACES", "LOGS", "METRICS"])
+def test_a_signal_that_is_switched_off(privately: Any, monkeypatch: pytest.MonkeyPatch, off: str) -> None:
+    """With ``OTEL_<SIGNAL>_EXPORTER=none`` our own exporter sends the other signals and not that one."""
+    monkeypatch.setenv(f"OTEL_{off}_EXPORTER", "none")
+    emit(OtlpStorageProvider(endpoint="http://127.0.0.1:1"))
+    assert {*privately[1], off} == {"TRACES", "LOGS", "METRICS"}
+    assert off not in privately[1]
+
+
 @pytest.mark.parametrize(
     ("endpoint", "variables", "expected"),
     [
