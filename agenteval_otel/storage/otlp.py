@@ -54,7 +54,6 @@ class OtlpStorageProvider(EvaluationStorageProvider, type="otlp"):
 
     @cached_property
     def emitter(self) -> Emitter:
-        """What emits."""
         providers = Providers(
             tracer_provider=self.tracer_provider, logger_provider=self.logger_provider,
             meter_provider=self.meter_provider, target=OtlpTarget(self.endpoint, self.protocol, self.headers),

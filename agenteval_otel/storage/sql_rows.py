@@ -175,7 +175,6 @@ def in_utc(moment: datetime | None) -> datetime | None:
 
 
 def name_of(text: str | None) -> str | None:
-    """A name as it is stored."""
     return None if text is None else sanitise(text)[:_NAME_CHARS]
 
 

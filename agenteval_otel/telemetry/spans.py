@@ -91,8 +91,6 @@ _WARN = (_logs.SeverityNumber.WARN, _logs.SeverityNumber.WARN.name)
 
 
 class EventLog:
-    """Writes events with a logger provider."""
-
     def __init__(self, provider: Any) -> None:
         self._logger = provider.get_logger(names.SCOPE_NAME, version=scope_version(), schema_url=names.SCHEMA_URL)
 

@@ -102,12 +102,10 @@ def is_endpoint(url: str) -> bool:
 
 
 def sdk_disabled(environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether ``OTEL_SDK_DISABLED=true`` switches every signal off."""
     return environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
 
 
 def is_off(signal: str, environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether ``OTEL_<SIGNAL>_EXPORTER=none`` switches the signal's exporter off."""
     return environ.get(f"OTEL_{signal}_EXPORTER", "").strip().lower() == "none"
 
 
@@ -117,7 +115,6 @@ def telemetry_switched_off(environ: Mapping[str, str]) -> bool:
 
 
 def positive(text: str, default: float) -> float:
-    """The positive number that a variable holds, else the default."""
     try:
         return float(text) if float(text) > 0 else default
     except ValueError:
