@@ -151,7 +151,7 @@ def test_a_short_outage(protocol: str, fault: str, promise: Callable[..., None])
     ("protocol", "fault", "seconds"),
     [
         *((*case, 30.0) for case in CASES),
-        *((protocol, "half-open", SILENT_S) for protocol in ("http/protobuf", "grpc")),
+        *(pytest.param(kind, "half-open", SILENT_S, id=f"minutes-{kind}") for kind in ("http/protobuf", "grpc")),
     ],
 )
 def test_a_long_outage(protocol: str, fault: str, seconds: float, promise: Callable[..., None]) -> None:
