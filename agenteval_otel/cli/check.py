@@ -133,7 +133,7 @@ def _describe_telemetry(settings: Settings) -> str:
         target = f"to the application's OpenTelemetry provider, else to {variable} (OTEL_EXPORTER_OTLP_ENDPOINT)"
     else:
         target = "to the application's OpenTelemetry provider; without one, nowhere"
-    words = [target, f"signals {', '.join(sorted(provider.signals)) or 'none'}", f"content {provider.content_capture}"]
+    words = [target, f"signals {', '.join(sorted(provider.signals)) or 'none'}", f"content {provider.emitter.content}"]
     words += [f"detail {provider.detail}"] if provider.detail != "auto" else []
     words += [f"headers {', '.join(sorted(provider.headers))} (values hidden)"] if provider.headers else []
     return "; ".join(words)

@@ -284,7 +284,7 @@ class Handler:
             return
         tracer = settings.emitter.tracer_now() if settings.emitter is not None else None
         if tracer is not None:
-            call.span = open_agent_span(tracer, self.agent, settings.agent_attributes, started_ns=call.started_ns)
+            call.span = open_agent_span(tracer, self.agent, started_ns=call.started_ns)
             if surely:
                 call.span_attributes = settings.evaluated_attributes
             call.span_context = call.span.get_span_context()

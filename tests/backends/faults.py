@@ -106,7 +106,7 @@ def serving(handler: type[BaseHTTPRequestHandler]) -> Iterator[int]:
 
 
 @contextmanager
-def grpc_server(answer: Callable[[str, bytes, Any], bytes]) -> Iterator[int]:
+def grpc_server(answer: Callable[[str, bytes, Any], bytes], port: int = 0) -> Iterator[int]:
     """A gRPC server on loopback that answers every method, given its name, request and context; gives its port."""
     import grpc
 
@@ -115,7 +115,7 @@ def grpc_server(answer: Callable[[str, bytes, Any], bytes]) -> Iterator[int]:
             return grpc.unary_unary_rpc_method_handler(partial(answer, call.method))
 
     server = grpc.server(ThreadPoolExecutor(4), handlers=(Every(),), options=[("grpc.so_reuseport", 0)])
-    port = server.add_insecure_port(f"{LOOPBACK}:0")
+    port = server.add_insecure_port(f"{LOOPBACK}:{port}")
     server.start()
     try:
         yield port

@@ -117,7 +117,8 @@ PROGRAM = """
     settings = configure(evaluators=["ResponseHealth"], storage=[storage], sample_rate=1.0)
     answer = monitor(lambda question: "an answer")
     pipeline = default_pipeline()
-    for shown in (storage, settings, pipeline, pipeline.handler("a"), storage.emitter, storage.providers, answer):
+    emitter = storage.emitter
+    for shown in (storage, settings, pipeline, pipeline.handler("a"), emitter, emitter.providers, answer):
         print("shown", repr(shown), str(shown), f"{shown}")
     print("dumped", storage.model_dump(), storage.model_dump(by_alias=True), storage.model_dump_json())
     print("dumped", settings.model_dump(), storage.fingerprint)

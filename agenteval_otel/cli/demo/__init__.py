@@ -86,7 +86,7 @@ def _run(arguments: argparse.Namespace, turns: Sequence[Turn], seconds: float | 
     )  # fmt: skip
     show = Run(pipeline, scores, "errors, slow: all; rest: p = 0.50" if seconds else "everything", len(turns), seconds,
                delivery.address and f"to {delivery.address}")  # fmt: skip
-    name, tracer = "support" if seconds else "recorded", telemetry.providers.tracer() if telemetry else None
+    name, tracer = "support" if seconds else "recorded", telemetry.emitter.providers.tracer() if telemetry else None
     agent = Agent(name, pipeline, tracer, pace=pace)
     try:
         try:
@@ -96,7 +96,7 @@ def _run(arguments: argparse.Namespace, turns: Sequence[Turn], seconds: float | 
         evaluated = pipeline.dispatcher.flush(_EVALUATE_S)
         delivery.complete = pipeline.flush(_EXPORT_S)
         if telemetry is not None:
-            lost = {signal for signal, _ in telemetry.providers.lost}
+            lost = {signal for signal, _ in telemetry.emitter.providers.lost}
             delivery.spans = delivery.complete or (bool(lost) and "traces" not in lost)
         planted = seconds is not None and not arguments.no_drop and show.release == 2
         print_summary(show, console, delivery, evaluated=evaluated, planted=planted)
