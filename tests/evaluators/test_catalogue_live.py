@@ -42,7 +42,7 @@ def judge_question(
 ) -> dict[str, EvaluationResult]:
     configure(
         sample_rate=1.0, evaluators=[AnswerQuality(judge=judge, **fields)], storage=[kept],
-        ground_truth={"type": "csv", "path": str(written(tmp_path / "rows.csv", ROWS))}, dispatcher=InlineDispatcher(),
+        ground_truth={"type": "file", "path": str(written(tmp_path / "rows.csv", ROWS))}, dispatcher=InlineDispatcher(),
     )  # fmt: skip
 
     @monitor(agent="shop")

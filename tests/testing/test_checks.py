@@ -12,7 +12,7 @@ import pytest
 
 from agenteval_otel.embedders import Embedder, HashingEmbedder
 from agenteval_otel.evaluators import CriterionEvaluator, Evaluator, ResponseHealth
-from agenteval_otel.ground_truth import CsvGroundTruthStore, GroundTruth, GroundTruthStore
+from agenteval_otel.ground_truth import FileGroundTruthStore, GroundTruth, GroundTruthStore
 from agenteval_otel.models import (
     AggregatedEvaluationResult,
     EvaluationCriteria,
@@ -265,4 +265,4 @@ def test_a_bad_ground_truth_store_is_refused(message: str, answer: Any) -> None:
 
 def test_a_good_ground_truth_store_passes(tmp_path: Path) -> None:
     """A CSV file is one."""
-    check_ground_truth(CsvGroundTruthStore(path=written(tmp_path / "rows.csv", [("how do i how do i", "a")])))
+    check_ground_truth(FileGroundTruthStore(path=written(tmp_path / "rows.csv", [("how do i how do i", "a")])))
