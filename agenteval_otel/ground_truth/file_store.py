@@ -153,10 +153,10 @@ def _csv_rows(path: Path) -> Iterator[Row]:
             if header.count(field) > 1:
                 raise _wrong(path, 1, f"two columns {name}")
         for cells in reader:
-            found = sum(cell is not None for cell in cells.values())
-            if found < len(set(header)):
-                raise _wrong(path, reader.line_num, f"expected the columns of line 1, found {found} of them")
-            if any(map(str.strip, cells.pop(None, ()))):  # type: ignore[call-overload]
+            count = sum(cell is not None for cell in cells.values())
+            if count < len(set(header)):
+                raise _wrong(path, reader.line_num, f"expected the columns of line 1, found {count} of them")
+            if any(map(str.strip, cells.pop(None, ()))):
                 raise _wrong(path, reader.line_num, "more cells than line 1 has columns: quote text with commas")
             yield _row(path, reader.line_num, cells)
     except csv.Error as error:
