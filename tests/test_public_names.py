@@ -18,8 +18,7 @@ NAMES: dict[str, list[str]] = {
     "agenteval_otel.capture": ["Facts", "Reading", "Turn", "field", "response_format", "usage_of"],
     "agenteval_otel.components": ["Component", "ListOf"],
     "agenteval_otel.embedders": [
-        "CallableEmbedder", "Embedded", "Embedder", "EmbedderUsage", "HashingEmbedder", "OpenAICompatibleEmbedder",
-        "SentenceTransformerEmbedder",
+        "Embedder", "HashingEmbedder", "OpenAICompatibleEmbedder", "SentenceTransformerEmbedder",
     ],
     "agenteval_otel.errors": [
         "AgentEvalError", "CaptureError", "ConfigurationError", "EvaluationError", "EvaluationSkipped", "JudgeError",
@@ -34,13 +33,11 @@ NAMES: dict[str, list[str]] = {
         "SelfHarm", "Sentiment", "Sexual", "TaskAdherence", "ToolCallAccuracy", "ToolUsage", "ToolUse",
         "ToxicLanguage", "Toxicity", "Truth", "UngroundedAttributes", "Violence",
     ],
-    "agenteval_otel.ground_truth": [
-        "CsvGroundTruthStore", "FileGroundTruthStore", "GroundTruth", "GroundTruthStore", "JsonlGroundTruthStore",
-    ],
+    "agenteval_otel.ground_truth": ["FileGroundTruthStore", "GroundTruth", "GroundTruthStore"],
     "agenteval_otel.instrumentation": ["annotate", "monitor"],
     "agenteval_otel.judges": [
-        "AnthropicJudge", "BreakerSettings", "CacheSettings", "CallableJudge", "Judge", "JudgeRequest", "JudgeUsage",
-        "OpenAICompatibleJudge", "SpendLimits", "Verdict", "as_judge", "parse_answer",
+        "AnthropicJudge", "BreakerSettings", "CacheSettings", "Judge", "JudgeRequest", "JudgeUsage",
+        "OpenAICompatibleJudge", "SpendLimits", "Verdict", "parse_answer",
     ],
     "agenteval_otel.redaction": ["PatternRedactor", "Redactor", "default_redactors"],
     "agenteval_otel.sampling": [

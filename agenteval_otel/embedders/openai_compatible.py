@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from agenteval_otel.embedders.base import Embedded, Embedder, EmbedderUsage, unit_rows
+from agenteval_otel.embedders.base import Embedder, EmbedderUsage, unit_rows
 from agenteval_otel.errors import ModelError
 from agenteval_otel.http_client.client import Attempts, HostedModel
 from agenteval_otel.http_client.replies import count_of, encodable
@@ -49,10 +49,9 @@ class OpenAICompatibleEmbedder(HostedModel, Embedder, type="openai_compatible"):
 
     async def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """One row per text, of length 1; zeros where a text is blank. Raises `ModelError`."""
-        vectors: NDArray[np.float32] = (await self.embedded(texts)).vectors
-        return vectors
+        return (await self.embedded(texts))[0]
 
-    async def embedded(self, texts: Sequence[str]) -> Embedded:
+    async def embedded(self, texts: Sequence[str]) -> tuple[NDArray[np.float32], EmbedderUsage]:
         """The vectors, with the requests and tokens that they took, those of failed attempts included."""
         sent = [encodable(text[: self.max_characters]) for text in texts if text.strip()]
         rows: list[NDArray[np.float32]] = []
@@ -78,7 +77,7 @@ class OpenAICompatibleEmbedder(HostedModel, Embedder, type="openai_compatible"):
             if failure.usage is not None:
                 failure.usage = failure.usage.model_copy(update={"input_tokens": tokens})
             raise
-        return Embedded(self._with_blanks(texts, rows), EmbedderUsage(calls=calls, input_tokens=tokens))
+        return self._with_blanks(texts, rows), EmbedderUsage(calls=calls, input_tokens=tokens)
 
     def _body(self, texts: list[str]) -> dict[str, Any]:
         body: dict[str, Any] = {"model": self.model, "input": texts}

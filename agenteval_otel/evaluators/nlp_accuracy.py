@@ -8,8 +8,8 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import AliasChoices, BaseModel, Field, SerializeAsAny, field_validator
 
-from agenteval_otel.embedders import Embedder, EmbedderUsage, HashingEmbedder
-from agenteval_otel.embedders.base import as_embedder
+from agenteval_otel.embedders import Embedder, HashingEmbedder
+from agenteval_otel.embedders.base import EmbedderUsage, as_embedder
 from agenteval_otel.errors import EvaluationError, EvaluationSkipped, ModelError
 from agenteval_otel.evaluators.base import EvaluatorKind, Execution
 from agenteval_otel.evaluators.built_in import BuiltInEvaluator
@@ -62,13 +62,13 @@ class NLPAccuracy(BuiltInEvaluator, type="NLPAccuracy"):
             raise EvaluationSkipped("no ground truth")
         texts = [_text_of(getattr(evaluation_input, name), name) for name in ("response", "ground_truth")]
         try:
-            embedded = await self.embedder.embedded(texts)
+            vectors, usage = await self.embedder.embedded(texts)
         except (EvaluationError, EvaluationSkipped):
             raise
         except Exception as error:
             message = f"the embedder raised {message_of(error)}"
             raise EvaluationError(message, error_type=type(error).__name__) from error
-        return Score(value=_cosine(embedded.vectors), metadata=_usage_metadata(self.embedder, embedded.usage))
+        return Score(value=_cosine(vectors), metadata=_usage_metadata(self.embedder, usage))
 
     def filler(self, criterion: EvaluationCriteria) -> ScoreValue:
         return False if criterion.scale in _TWO_VALUED else 0

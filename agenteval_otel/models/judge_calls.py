@@ -71,7 +71,7 @@ class Judgement(Value):
 
 
 class CallObserver(Protocol):
-    """Observes every judge call, on the event loop, so it must not block; its exceptions are counted and suppressed."""
+    """Observes every judge call, on the event loop, so it must not block; its exceptions are suppressed."""
 
     def on_call(self, call: JudgeCall) -> None:
         """A judge call has ended."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
-from agenteval_otel.embedders import Embedded, OpenAICompatibleEmbedder
+from agenteval_otel.embedders import OpenAICompatibleEmbedder
+from agenteval_otel.embedders.base import EmbedderUsage
 from agenteval_otel.errors import ModelError
 from agenteval_otel.testing import ModelReply, ModelServer
 
@@ -24,9 +25,14 @@ def hosted(server: ModelServer, **settings: Any) -> OpenAICompatibleEmbedder:
     return OpenAICompatibleEmbedder(base_url=f"{server.url}/v1", **reported)
 
 
+class Embedded(NamedTuple):
+    vectors: Any
+    usage: EmbedderUsage | None
+
+
 def embedded(embedder: OpenAICompatibleEmbedder, texts: Sequence[str] = TEXTS) -> Embedded:
     """The vectors of the texts and what they took, on a loop of its own."""
-    return asyncio.run(embedder.embedded(texts))
+    return Embedded(*asyncio.run(embedder.embedded(texts)))
 
 
 def failure(embedder: OpenAICompatibleEmbedder, texts: Sequence[str] = TEXTS) -> ModelError:

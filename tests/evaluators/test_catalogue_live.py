@@ -35,7 +35,7 @@ def judge_question(judge: Any, tmp_path: Path, question: str) -> dict[str, Evalu
     kept = Keeping()
     configure(
         sample_rate=1.0, evaluators=[LLMJudge(judge=judge, rubrics=RUBRICS)], storage=[kept],
-        ground_truth={"type": "csv", "path": str(written(tmp_path / "rows.csv", ROWS))}, dispatcher=InlineDispatcher(),
+        ground_truth={"type": "file", "path": str(written(tmp_path / "rows.csv", ROWS))}, dispatcher=InlineDispatcher(),
     )  # fmt: skip
 
     @monitor(agent="shop")

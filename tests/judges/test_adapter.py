@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from agenteval_otel.errors import ConfigurationError, JudgeError
-from agenteval_otel.judges import CacheSettings, CallableJudge, JudgeRequest
-from agenteval_otel.judges.adapter import as_judge
+from agenteval_otel.judges import CacheSettings, JudgeRequest
+from agenteval_otel.judges.adapter import CallableJudge, as_judge
 from agenteval_otel.testing import ScriptedJudge
 from tests.judges.asking import GOOD, QUESTION, ask, failure, outcomes, types_of
 

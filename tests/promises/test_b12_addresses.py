@@ -117,7 +117,7 @@ def test_the_books_of_judges_at_odd_places(tmp_path: Path) -> None:
     ):
         judge = ScriptedJudge(
             fallback={"reason": "r", "score": 3}, spend=SpendLimits(
-                tokens_per_day=10**6, path=place, patience_s=0.05, share_without_file=1.0, account=f"odd {index}"
+                tokens_per_day=10**6, path=place, patience_s=0.05, account=f"odd {index}"
             ),
             cache=CacheSettings(path=place),
         )  # fmt: skip

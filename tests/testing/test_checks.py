@@ -12,7 +12,7 @@ import pytest
 
 from agenteval_otel.embedders import Embedder, HashingEmbedder
 from agenteval_otel.evaluators import CriterionEvaluator, Evaluator, ResponseHealth
-from agenteval_otel.ground_truth import CsvGroundTruthStore, GroundTruth, GroundTruthStore
+from agenteval_otel.ground_truth import FileGroundTruthStore, GroundTruth, GroundTruthStore
 from agenteval_otel.models import (
     AggregatedEvaluationResult,
     EvaluationCriteria,
@@ -153,4 +153,4 @@ def test_parts_that_keep_their_contract_pass(tmp_path: Path) -> None:
     check_component(RatioSampler(ratio=0.5), Sampler)
     check_embedder(HashingEmbedder())
     check_embedder(Rows(row=unit))
-    check_ground_truth(CsvGroundTruthStore(path=written(tmp_path / "rows.csv", [("how do i how do i", "a")])))
+    check_ground_truth(FileGroundTruthStore(path=written(tmp_path / "rows.csv", [("how do i how do i", "a")])))

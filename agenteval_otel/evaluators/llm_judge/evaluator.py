@@ -38,8 +38,8 @@ from agenteval_otel.evaluators.llm_judge.prompt import (
 )
 from agenteval_otel.evaluators.llm_judge.replies import judge_facts, judgement_of, reply_of
 from agenteval_otel.evaluators.llm_judge.rubric import Levels, Rubric
-from agenteval_otel.judges import CallableJudge, Judge, JudgeRequest, JudgeUsage, Verdict
-from agenteval_otel.judges.adapter import as_judge
+from agenteval_otel.judges import Judge, JudgeRequest, JudgeUsage, Verdict
+from agenteval_otel.judges.adapter import CallableJudge, as_judge
 from agenteval_otel.judges.prompt import CaseText
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, Score
 from agenteval_otel.models.value import copy_with
