@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 import weakref
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -52,12 +51,10 @@ class Executor:
         self._states: dict[int, tuple[EvaluatorState, weakref.ref[Evaluator]]] = {}
         self._supervisor = Supervisor() if live else None
         self._reset()
-        _EXECUTORS.add(self)
         reset_in_child(self._forked)
 
     def _reset(self) -> None:
-        self._loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, tuple[Deliveries, _Tasks]]
-        self._loops = weakref.WeakKeyDictionary()
+        self._loops: dict[asyncio.AbstractEventLoop, tuple[Deliveries, _Tasks]] = {}
         self._threads = Threads(rests=self._live)
         self._waiting = dict.fromkeys(("thread", "process", "async"), 0)
         self._waiting_s = dict.fromkeys(self._waiting, 0.0)
@@ -137,6 +134,11 @@ class Executor:
         if self._supervisor is not None:
             self._supervisor.close()
 
+    def leave(self) -> None:
+        """At the process's exit: worker processes end with it, and no other is started."""
+        if self._supervisor is not None:
+            self._supervisor.leave()
+
     def _submit(self, job: Job, mode: Execution) -> None:
         state = job.state
         if mode == "process":
@@ -199,6 +201,8 @@ class Executor:
     def _of(self, loop: asyncio.AbstractEventLoop) -> tuple[Deliveries, _Tasks]:
         known = self._loops.get(loop)
         if known is None:
+            for other in [other for other in self._loops if other.is_closed()]:
+                del self._loops[other]
             tasks = _Tasks(self._async_concurrency, self._complete)
             known = self._loops[loop] = Deliveries(loop, self._complete), tasks
         return known
@@ -213,37 +217,29 @@ class _Tasks:
     """The async evaluations of one event loop; `started` holds also those that ignored their cancellation."""
 
     def __init__(self, concurrency: int, complete: Callable[[Job, Outcome], None]) -> None:
-        self._concurrency, self._complete = concurrency, complete
-        self._waiting: deque[Job] = deque()
-        self._supervisors: set[asyncio.Task[None]] = set()
+        self._complete = complete
+        self._places = asyncio.Semaphore(concurrency)
+        self._supervisors: set[asyncio.Task[None]] = set()  # asyncio itself keeps tasks by weak reference only
         self.started: dict[asyncio.Task[Any], Evaluator] = {}
 
     def submit(self, job: Job) -> None:
-        if len(self._supervisors) < self._concurrency:
-            self._start(job)
-        else:
-            self._waiting.append(job)
-
-    def _start(self, job: Job) -> None:
-        job.task = job.loop.create_task(_without_exit(job))
-        self.started[job.task] = job.evaluator
-        job.task.add_done_callback(self._forget)
-        self._supervisors.add(job.loop.create_task(self._supervise(job, job.task)))
+        supervisor = job.loop.create_task(self._supervise(job))
+        self._supervisors.add(supervisor)
+        supervisor.add_done_callback(self._supervisors.discard)
 
     def _forget(self, task: asyncio.Task[Any]) -> None:
         self.started.pop(task, None)
         if not task.cancelled():
             task.exception()  # or asyncio complains on the host's stderr
 
-    async def _supervise(self, job: Job, task: asyncio.Task[Any]) -> None:
-        try:
+    async def _supervise(self, job: Job) -> None:
+        async with self._places:
+            if job.done is None:  # cancelled while it waited
+                return
+            task = job.task = job.loop.create_task(_without_exit(job))
+            self.started[task] = job.evaluator
+            task.add_done_callback(self._forget)
             outcome = await self._outcome(job, task)
-        finally:
-            self._supervisors.discard(asyncio.current_task())
-        while self._waiting and len(self._supervisors) < self._concurrency:
-            waiting = self._waiting.popleft()
-            if waiting.done is not None:
-                self._start(waiting)
         self._complete(job, outcome)
 
     async def _outcome(self, job: Job, task: asyncio.Task[Any]) -> Outcome:
@@ -271,13 +267,3 @@ async def _without_exit(job: Job) -> Any:
         return await job.work()
     except SystemExit:  # asyncio would let it end the loop
         raise EvaluationError("SystemExit", error_type="SystemExit") from None
-
-
-_EXECUTORS: weakref.WeakSet[Executor] = weakref.WeakSet()
-
-
-def forget_processes() -> None:
-    """At the process's exit, when nothing more is evaluated: the fork servers end with this process."""
-    for executor in list(_EXECUTORS):
-        if executor._supervisor is not None:
-            executor._supervisor.leave()

@@ -11,7 +11,6 @@ import time
 import weakref
 from typing import Any
 
-from agenteval_otel.execution import forget_processes
 from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.runtime.log import log
 
@@ -69,7 +68,8 @@ def _at_exit() -> None:
     """Give what is pending its last moment: together at most `EXIT_TIMEOUT_S`, whatever hangs."""
     _ENDING.append(True)
     _deliver(last=True)
-    forget_processes()
+    for pipeline in living():
+        pipeline.executor.leave()
 
 
 def _deliver(*, last: bool) -> None:

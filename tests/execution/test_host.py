@@ -12,19 +12,18 @@ from tests.promises.programs import run_program
 
 PATIENCE_S = 30.0
 PROGRAM = """
-    import asyncio, os, sys
+    import asyncio, atexit, os, sys
     sys.path[:0] = sys.argv[2:]
     from agenteval_otel.models import EvaluationInput
     from agenteval_otel.execution import Executor
-    from agenteval_otel.pipeline.exit import watch_exit
     from tests.testing.computing import Computing, Troubled
     from tests.testing.evaluations import evaluate
 
     async def one(evaluator, text="x"):
         return (await evaluate(executor, evaluator, EvaluationInput(response=text)))[0].metadata
 
-    watch_exit()  # as a pipeline does with its first answer
     executor, evaluator = Executor(live=True), Computing()
+    atexit.register(executor.leave)  # as a pipeline does
     worker = asyncio.run(one(evaluator))["pid"]
     fork_server = executor._supervisor.server.pid
     if sys.argv[1] == "fork":
