@@ -41,7 +41,7 @@ class ModeLoad(NamedTuple):
 class Executor:
     """Runs evaluations of one pipeline, or of one offline run.
 
-    `start` is called on the thread of a running event loop, and calls back there; `blame` and `close` from any thread.
+    `start` is called on the thread of a running event loop, and calls back there; `close` from any thread.
     With `live`, in a host's process, evaluators are watched and moved, and threads rest; else ``process`` means
     ``thread``.
     """
@@ -51,7 +51,7 @@ class Executor:
         self._states: dict[int, tuple[EvaluatorState, weakref.ref[Evaluator]]] = {}
         self._supervisor = Supervisor() if live else None
         self._reset()
-        reset_in_child(self._forked)
+        reset_in_child(self._reset)
 
     def _reset(self) -> None:
         self._loops: dict[asyncio.AbstractEventLoop, tuple[Deliveries, _Tasks]] = {}
@@ -105,15 +105,6 @@ class Executor:
             self._leave(job)
 
         return cancel
-
-    def ran_inline(self, evaluator: Evaluator, cpu_s: float) -> None:
-        """The engine measured the CPU time of an inline evaluation (see `INLINE_SAMPLE`)."""
-        if self._live:
-            self.state(evaluator).ran_inline(cpu_s)
-
-    def blame(self, evaluator: Evaluator, seconds: float) -> None:
-        """The evaluator blocked the background thread for so long: it runs in a thread, or is quarantined."""
-        self.state(evaluator).blocked(seconds)
 
     def started_async(self) -> Mapping[asyncio.Task[Any], Evaluator]:
         started: dict[asyncio.Task[Any], Evaluator] = {}
@@ -206,11 +197,6 @@ class Executor:
             tasks = _Tasks(self._async_concurrency, self._complete)
             known = self._loops[loop] = Deliveries(loop, self._complete), tasks
         return known
-
-    def _forked(self) -> None:
-        if self._supervisor is not None:
-            self._supervisor.forget()
-        self._reset()
 
 
 class _Tasks:

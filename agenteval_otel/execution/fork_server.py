@@ -9,7 +9,6 @@ import json
 import os
 import signal
 import socket
-import sys
 import time
 import warnings
 from collections.abc import Mapping, Sequence
@@ -59,7 +58,11 @@ class ForkServer:
         self._evaluators: Evaluators = {}
         self._worker = 0
         self._parent = os.getppid()
-        self._die_with_parent = _die_with_parent()
+        self._libc: Any = None
+        with contextlib.suppress(Exception):  # a Python without ctypes
+            import ctypes
+
+            self._libc = ctypes.CDLL(None)
         # By a timer, as a module that is imported may never come to its end.
         signal.signal(signal.SIGALRM, self._look)
         signal.setitimer(signal.ITIMER_REAL, _LOOK_S, _LOOK_S)
@@ -77,11 +80,10 @@ class ForkServer:
     def _answer(self, request: str, *arguments: Any) -> None:
         if request == "load":
             self._host.sendall(line([self._load(*arguments)]))
-        elif request == "fork":
-            self._fork()
         else:
             self._end_worker()
-            self._host.sendall(line(["ended"]))
+            if request == "fork":
+                self._fork()
 
     def _load(self, number: int, recipe: dict[str, Any]) -> str:
         try:
@@ -114,9 +116,8 @@ class ForkServer:
         reset_in_child(_take_signals)
         with contextlib.suppress(OSError):
             os.setpgid(0, 0)  # what it starts itself is killed with it
-        if self._die_with_parent is not None:
-            with contextlib.suppress(Exception):
-                self._die_with_parent(_DIE_WITH_PARENT, signal.SIGKILL)
+        with contextlib.suppress(Exception):  # Linux alone has it
+            self._libc.prctl(_DIE_WITH_PARENT, signal.SIGKILL)
 
     def _end_worker(self) -> None:
         pid, self._worker = self._worker, 0
@@ -147,18 +148,12 @@ def work(channel: socket.socket, evaluators: Evaluators) -> None:
                 fields = json.loads(criteria_line)
                 criteria = None if fields is None else tuple(map(EvaluationCriteria.model_validate, fields))
             if input_line != b"\n":
-                evaluation_input = _read(input_line)
+                evaluation_input = None
+                with contextlib.suppress(Exception):
+                    evaluation_input = EvaluationInput.model_validate_json(input_line)
             evaluator, variables = evaluators[int(number)]
             outcome = _evaluated(evaluator, variables, evaluation_input, criteria)
             channel.sendall(encode_answer(time.process_time(), outcome))
-
-
-def _read(encoded: bytes) -> EvaluationInput | None:
-    """The input; None where it cannot be read, as when it is nested deeper than JSON may be."""
-    try:
-        return EvaluationInput.model_validate_json(encoded)
-    except Exception:
-        return None
 
 
 def _evaluated(
@@ -167,7 +162,7 @@ def _evaluated(
     evaluation_input: EvaluationInput | None,
     criteria: Sequence[EvaluationCriteria] | None,
 ) -> Any:
-    if evaluation_input is None:
+    if evaluation_input is None:  # nested deeper than JSON may be, say
         return EvaluationError("the worker process cannot read its input", error_type="invalid_input")
     if criteria is None:
         criteria = evaluation_input.criteria
@@ -192,14 +187,3 @@ def _take_signals() -> None:
     for number in _SIGNALS:
         with contextlib.suppress(ValueError):  # forked from a thread of a sub-interpreter
             signal.signal(number, signal.SIG_DFL)
-
-
-def _die_with_parent() -> Any:
-    if sys.platform != "linux":
-        return None
-    try:
-        import ctypes
-
-        return ctypes.CDLL(None).prctl
-    except Exception:
-        return None

@@ -44,7 +44,6 @@ class Job:
     Attributes:
         mode: Where it waits or runs; None before and after.
         expected_s: How long evaluations of this evaluator usually take; `seconds` and `cpu_s` are this one's.
-        losses: How often the fork server ended while this evaluation was under way.
     """
 
     evaluator: Evaluator
@@ -58,7 +57,6 @@ class Job:
     expected_s: float = 0.0
     seconds: float = 0.0
     cpu_s: float = 0.0
-    losses: int = 0
     task: asyncio.Task[Any] | None = None
     context: contextvars.Context | None = None
     deliveries: Deliveries | None = None
@@ -137,7 +135,7 @@ class EvaluatorState:
         self.in_own_loop = evaluator.calls_model and self.mode == "thread"  # it awaits, on a thread
         self.strikes = self.failed_loads = 0
         self.usual_s = 0.0  # of an evaluation; 0 while unknown
-        self._chosen = evaluator.execution is not None
+        self._chosen, self._live = evaluator.execution is not None, live
         self._may_become_inline = live and not self._chosen and evaluator.preferred_execution() in (None, "inline")
         self._calls = self._expensive = 0
         self._points = 0.0
@@ -187,11 +185,11 @@ class EvaluatorState:
             self._calls = self._expensive = 0
 
     def ran_inline(self, cpu_s: float) -> None:
-        """An inline evaluator that stops being cheap goes to a thread for good.
+        """An inline evaluator that stops being cheap goes to a thread for good (see `INLINE_SAMPLE`).
 
         A single long call does not move it: a collection of the host's garbage may run in any call.
         """
-        if self._chosen or self.mode != "inline":
+        if self._chosen or not self._live or self.mode != "inline":
             return
         if cpu_s < CHEAP_S:
             self._points = max(0.0, self._points - INLINE_SAMPLE / 100)

@@ -11,10 +11,8 @@ import functools
 import json
 import os
 import re
-import runpy
 import socket
 import sys
-import types
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -178,7 +176,9 @@ def serialize_evaluator(evaluator: Evaluator) -> dict[str, Any]:
 def load_evaluator(recipe: Mapping[str, Any]) -> Evaluator:
     """The evaluator of a recipe, in another process; raises whatever its module or its class raises."""
     if recipe["main"] is not None:
-        _load_main(recipe["main"])
+        from multiprocessing.spawn import prepare
+
+        prepare(recipe["main"])  # loads the program's file under another name: what is for the program alone is not run
     evaluator: Evaluator = imported(*recipe["place"]).from_child(recipe["fields"])
     # A function of the program itself has another module's name here; its results are signed as they are there.
     evaluator.__dict__["fingerprint"] = recipe["fingerprint"]
@@ -189,23 +189,17 @@ def load_evaluator(recipe: Mapping[str, Any]) -> Evaluator:
 @contextmanager
 def with_environment(variables: Mapping[str, str]) -> Iterator[None]:
     """Set variables for a while: only this evaluator sees its own, and only while it runs."""
-    if not variables:
-        yield
-        return
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
+    added = {name: value for name, value in variables.items() if name not in os.environ}
+    os.environ.update(added)
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+        for name in added:
+            os.environ.pop(name, None)
 
 
 def _main() -> dict[str, str]:
-    """How the program's own file can be loaded without running it."""
+    """How `multiprocessing` loads the program's own file without running it."""
     main = sys.modules.get(MAIN)
     spec, path = getattr(main, "__spec__", None), getattr(main, "__file__", None)
     if not isinstance(path, str) or not path.endswith(".py"):
@@ -218,18 +212,4 @@ def _main() -> dict[str, str]:
     if not has_guard:
         raise NotPortable('it is defined in a program without `if __name__ == "__main__":`')
     name = getattr(spec, "name", None)
-    return {"module": name} if isinstance(name, str) else {"path": os.path.abspath(path)}
-
-
-def _load_main(main: Mapping[str, str]) -> None:
-    """Load the program's file under another name, so that what is only for the program itself does not run."""
-    if "__mp_main__" in sys.modules:
-        return
-    module = types.ModuleType("__mp_main__")
-    sys.modules[MAIN] = sys.modules["__mp_main__"] = module
-    if "module" in main:
-        names = runpy.run_module(main["module"], run_name="__mp_main__", alter_sys=True)
-    else:
-        names = runpy.run_path(main["path"], run_name="__mp_main__")
-    module.__dict__.update(names)
-    sys.modules[MAIN] = sys.modules["__mp_main__"] = module
+    return {"init_main_from_name": name} if isinstance(name, str) else {"init_main_from_path": os.path.abspath(path)}

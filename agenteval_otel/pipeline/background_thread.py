@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
-import threading
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
@@ -37,15 +36,8 @@ class _Superseded(BaseException):
     """Another thread took over from this one."""
 
 
-class Marker:
-    """Put into the queue by a flush: `reached` when all that stood before it is settled."""
-
-    def __init__(self) -> None:
-        self.reached = threading.Event()
-
-
 class Pool(Protocol):
-    queue: deque[Entry | Marker]
+    queue: deque[Entry]
     thread: BackgroundThread | None
     not_before: float
     process: Process | None
@@ -70,7 +62,7 @@ class BackgroundThread(EvaluationThread):
         beat: Monotonic seconds of the last sign of life.
         superseded: Another thread took over; this one ends when it comes back.
         looking: A timer will have it look at the queue: no call has to wake it.
-        running: What is under evaluation, by the future that is waited for; `markers` wait for it.
+        running: What is under evaluation, by the future that is waited for.
     """
 
     def __init__(self, pool: Pool) -> None:
@@ -79,7 +71,6 @@ class BackgroundThread(EvaluationThread):
         self.running: dict[asyncio.Future[str], Entry] = {}
         self.sleeping = self.superseded = self.failed = False
         self.beat = time.monotonic()
-        self.markers: list[Marker] = []
         self._present: dict[int, Entry] = {}
         self._idle_s = 0.0
         self._evaluation = EvaluationScope()
@@ -214,13 +205,7 @@ class BackgroundThread(EvaluationThread):
         most = min(MAX_LIST, self._pool.concurrency - len(self.running))
         while queue and len(taken) < most:
             entry = queue.popleft()
-            if isinstance(entry, Marker):
-                if taken:  # it waits for the calls before it: those of this list too
-                    queue.appendleft(entry)
-                    break
-                self._watch(entry)
-            else:
-                taken[id(entry[0])] = entry
+            taken[id(entry[0])] = entry
         if not taken:
             return
         calls = [call for call, _ in taken.values()]
@@ -275,22 +260,6 @@ class BackgroundThread(EvaluationThread):
             self._pool.close(entry, outcome)
         if self._awake is not None:
             self._awake.set()
-
-    def _watch(self, marker: Marker) -> None:
-        waiting = set(self.running)
-        if not waiting:
-            marker.reached.set()
-            return
-        self.markers.append(marker)
-
-        def one_less(future: asyncio.Future[str]) -> None:
-            waiting.discard(future)
-            if not waiting and not self.superseded:
-                self.markers.remove(marker)
-                marker.reached.set()
-
-        for future in list(waiting):
-            future.add_done_callback(one_less)
 
 
 def _end_tasks(loop: asyncio.AbstractEventLoop) -> None:

@@ -16,19 +16,13 @@ from agenteval_otel.runtime.log import log
 
 EXIT_TIMEOUT_S = 2.0
 
-
-LIVE: weakref.WeakSet[Any] = weakref.WeakSet()
-"""The pipelines of this process."""
+LIVE: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+"""The pipelines of this process, by their ids."""
 
 
 def living() -> list[Any]:
     """Everything in `LIVE`, also while another thread adds to it."""
-    for _ in range(8):
-        try:
-            return list(LIVE)
-        except RuntimeError:  # one was made meanwhile
-            continue
-    return []
+    return [pipeline for reference in LIVE.valuerefs() if (pipeline := reference()) is not None]
 
 
 WATCHED: set[int] = set()

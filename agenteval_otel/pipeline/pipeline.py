@@ -124,7 +124,7 @@ class Pipeline:
         self.dispatcher.start(
             self.engine.process, self._settle, has_room=self.engine.has_room, on_work=self._load.note, on_stall=self,
         )  # fmt: skip
-        LIVE.add(self)
+        LIVE[id(self)] = self
 
     def __repr__(self) -> str:
         return f"<Pipeline {'on' if self.enabled else 'off'} {self.dispatcher!r} {self.accounting!r}>"
@@ -223,7 +223,7 @@ class Pipeline:
         name = evaluator.label if evaluator is not None else part.name if part is not None else "unknown"
         log.warning("background_thread_replaced", part=name, held_s=round(held_s, 2))
         if evaluator is not None:
-            self.executor.blame(evaluator, held_s)
+            self.executor.state(evaluator).blocked(held_s)
         elif part is not None:
             part.blocked(held_s)
         return evaluator

@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Final
 
@@ -16,7 +16,7 @@ from pydantic import Field
 
 from agenteval_otel.components import Component
 from agenteval_otel.models import EvaluationInput
-from agenteval_otel.pipeline.background_thread import MAX_LIST, BackgroundThread, Entry, Marker
+from agenteval_otel.pipeline.background_thread import MAX_LIST, BackgroundThread, Entry
 from agenteval_otel.pipeline.dispatcher import Dispatcher, Process, Settle, Stall
 from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.runtime.memory import MEMORY
@@ -55,7 +55,9 @@ class PoolDispatcher(Dispatcher, type="pool"):
         return _Pool(self)
 
     def __repr__(self) -> str:
-        return repr(self._pool)
+        pool = self._pool
+        state = "closed" if pool.closed else "open"
+        return f"<PoolDispatcher {state} items={pool.items} bytes={pool.bytes}/{self.max_bytes}>"
 
     def start(self, process: Process, settle: Settle, **hooks: Any) -> None:
         vars(self._pool).update(process=process, settle=settle, **hooks)
@@ -88,14 +90,15 @@ class _Pool:
         self.on_stall: Stall | None = None
         self._memory = MEMORY.captured_calls
         self._memory.max_bytes = max(self._memory.max_bytes, settings.max_bytes)
-        self._closed = self._retired = False
+        self.closed = self._retired = False
         self._reset()
         reset_in_child(self._reset)
 
     def _reset(self) -> None:
         # In a forked child too: the thread did not come along, and the parent evaluates what waits.
-        self.queue: deque[Entry | Marker] = deque()
+        self.queue: deque[Entry] = deque()
         self._open: dict[int, Entry] = {}
+        self._flushes: list[_Flush] = []
         self.thread: BackgroundThread | None = None
         self._newest: BackgroundThread | None = None  # known before it runs, `thread` only afterwards
         self._watchdog = _Watchdog(self)
@@ -107,12 +110,8 @@ class _Pool:
         self.items = 0
         self.bytes = 0
 
-    def __repr__(self) -> str:
-        state = "closed" if self._closed else "open"
-        return f"<PoolDispatcher {state} items={self.items} bytes={self.bytes}/{self._max_bytes}>"
-
     def submit(self, call: object, size_bytes: int) -> bool:
-        if self._closed:
+        if self.closed:
             self.settle(call, DROPPED_SHUTDOWN)
             return False
         full = self.items >= self._max_items or self.bytes + size_bytes > self._max_bytes
@@ -124,7 +123,7 @@ class _Pool:
         self.items += 1
         self.bytes += size_bytes
         self.queue.append(entry)
-        if self._closed:  # a shutdown came between, and may be over
+        if self.closed:  # a shutdown came between, and may be over
             return self._give_up(entry)
         thread = self.thread
         if thread is None:
@@ -140,14 +139,18 @@ class _Pool:
             return True
         if self._newest is threading.current_thread():
             return False  # an evaluator that waits for itself
-        marker = Marker()
-        deadline = time.monotonic() + timeout_s
-        self.queue.append(marker)
-        if self.thread is None:
+        flush = _Flush(self._open)
+        self._flushes.append(flush)
+        still_open = {id(call) for call, _ in list(self._open.values())}
+        flush.settled(*flush.open_calls - still_open)  # before the flush was in the list
+        if self.queue and self.thread is None:
             self.start_thread()
         if (thread := self.thread) is not None:
             thread.wake(linger=False)
-        return marker.reached.wait(max(0.0, deadline - time.monotonic()))
+        try:
+            return flush.done.wait(timeout_s)
+        finally:
+            self._flushes.remove(flush)
 
     def retire(self) -> None:
         self._retired = True
@@ -158,7 +161,7 @@ class _Pool:
 
     def shutdown(self, timeout_s: float) -> bool:
         deadline = time.monotonic() + timeout_s
-        self._closed = True
+        self.closed = True
         self.flush(timeout_s)
         thread = self.thread
         self._watchdog.close()
@@ -179,6 +182,8 @@ class _Pool:
         self.bytes -= size_bytes
         self._memory.release(size_bytes)
         self.settle(call, outcome)
+        for flush in list(self._flushes):
+            flush.settled(id(call))
         return True
 
     def is_idle(self) -> bool:
@@ -198,7 +203,7 @@ class _Pool:
                     self.thread = thread
                     if thread.failed:  # meanwhile, before it could say so here
                         self.thread = None
-                if self._closed or self._retired:  # ends when the queue is empty
+                if self.closed or self._retired:  # ends when the queue is empty
                     thread.close()
                 elif self.queue and thread.sleeping:  # it came before the loop was known
                     thread.wake(linger=False)
@@ -230,7 +235,6 @@ class _Pool:
                 self._again(entry)
             else:
                 self.close(entry, PIPELINE_FAILED)
-        self.queue.extendleft(thread.markers)
         thread.wake(linger=False)  # it may only have seemed to be held up, and would sleep on: what it has is void
         self.start_thread()
 
@@ -260,8 +264,21 @@ class _Pool:
     def _give_up(self, entry: Entry) -> bool:
         with contextlib.suppress(ValueError, IndexError):  # IndexError: another thread appends meanwhile
             self.queue.remove(entry)
-        self.close(entry, DROPPED_SHUTDOWN if self._closed else PIPELINE_FAILED)
+        self.close(entry, DROPPED_SHUTDOWN if self.closed else PIPELINE_FAILED)
         return False
+
+
+class _Flush:
+    """Waits for the calls that are open when it begins, each of which is another object."""
+
+    def __init__(self, entries: Mapping[int, Entry]) -> None:
+        self.open_calls = {id(call) for call, _ in list(entries.values())}
+        self.done = threading.Event()
+
+    def settled(self, *calls: int) -> None:
+        self.open_calls.difference_update(calls)
+        if not self.open_calls:
+            self.done.set()
 
 
 class _Watchdog:

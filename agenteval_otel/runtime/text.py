@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from functools import lru_cache
-from typing import Any, Literal, overload
+from typing import Any, AnyStr, Literal, cast
 
 
 def composed(text: str, form: Literal["NFC", "NFKC"] = "NFC") -> str:
@@ -23,13 +23,9 @@ def _long_mark_runs() -> Any:
     return regex.compile(r"(\p{M}{30})\p{M}+")
 
 
-@overload
-def lazily(source: str, flags: int = 0) -> re.Pattern[str]: ...
-@overload
-def lazily(source: bytes, flags: int = 0) -> re.Pattern[bytes]: ...
-def lazily(source: Any, flags: int = 0) -> Any:
+def lazily(source: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
     """A pattern that is compiled with its first search, so that import does not pay for it."""
-    return _LazyPattern(source, flags)
+    return cast("re.Pattern[AnyStr]", _LazyPattern(source, flags))
 
 
 class _LazyPattern:

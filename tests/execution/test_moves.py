@@ -80,9 +80,9 @@ def test_a_long_call_now_and_then_moves_nobody() -> None:
     """A collection of the host's garbage may happen in anybody's turn: cheap calls in between make up for it."""
     evaluator, executor = Free(), Executor(live=True)
     for _ in range(200):
-        executor.ran_inline(evaluator, 0.004)
+        executor.state(evaluator).ran_inline(0.004)
         for _ in range(3):
-            executor.ran_inline(evaluator, 0.0001)
+            executor.state(evaluator).ran_inline(0.0001)
     assert executor.mode(evaluator) == "inline"
 
 
@@ -94,7 +94,7 @@ def test_a_moved_evaluator_stays_in_its_thread() -> None:
         state.ran_in_thread(0.0)
     assert executor.mode(evaluator) == "inline"
     for _ in range(2):
-        executor.ran_inline(evaluator, 0.6)
+        executor.state(evaluator).ran_inline(0.6)
     for _ in range(1000):
         state.ran_in_thread(0.0)
     assert executor.mode(evaluator) == "thread"
@@ -106,7 +106,7 @@ def test_an_explicit_execution_is_obeyed(evaluator: Evaluator, caplog: pytest.Lo
     executor, mode = Executor(live=True), evaluator.execution
     for _ in range(300):
         executor.state(evaluator).ran_in_thread(0.0)
-        executor.ran_inline(evaluator, 0.6)
+        executor.state(evaluator).ran_inline(0.6)
     assert executor.mode(evaluator) == mode
     assert caplog.records == []
 

@@ -113,11 +113,11 @@ def test_an_evaluator_that_blocks_the_background_thread_is_moved_and_then_quaran
         for evaluator in (Free(), Fixed(execution="inline"), Thinking()):
             before = executor.mode(evaluator)
             assert before in ("inline", "async")
-            executor.blame(evaluator, 2.0)
+            executor.state(evaluator).blocked(2.0)
             assert (executor.mode(evaluator), await outcome(executor, evaluator)) == ("thread", "scored")
         blocking = Free(criterion_name="blocking")
         for _ in range(MAX_STRIKES):
-            executor.blame(blocking, 2.0)
+            executor.state(blocking).blocked(2.0)
         assert await outcome(executor, blocking) == "quarantined"
 
     with_executor(work, live=True)

@@ -8,7 +8,7 @@ import logging
 import time
 import warnings
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -32,17 +32,9 @@ class HeldLoop(asyncio.SelectorEventLoop):
         self.timers.append(lambda: callback(*args))
 
 
-class PlainLoop(HeldLoop):
-    """One that knows no contexts."""
-
-    def call_later(self, delay: float, callback: Any, *args: Any) -> Any:  # type: ignore[override]
-        """Keep it."""
-        self.timers.append(lambda: callback(*args))
-
-
-@pytest.fixture(params=[HeldLoop, PlainLoop])
-def held(request: pytest.FixtureRequest) -> Any:
-    loop = request.param()
+@pytest.fixture
+def held() -> Iterator[HeldLoop]:
+    loop = HeldLoop()
     yield loop
     loop.close()
 
