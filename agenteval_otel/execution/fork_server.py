@@ -21,7 +21,7 @@ from agenteval_otel.execution.jobs import Awaits, result_of_plain
 from agenteval_otel.execution.wire import encode_answer, line, load_evaluator, with_environment
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput
 from agenteval_otel.runtime.fork import reset_in_child
-from agenteval_otel.runtime.reentrancy import mark_process
+from agenteval_otel.runtime.reentrancy import PROCESS
 
 _LOOK_S = 2.0
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -45,7 +45,7 @@ def main() -> None:
         import resource
 
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a crash leaves no file in the host's folder
-    mark_process()  # before any module of the user's is imported: `configure` and `monitor` do nothing here
+    PROCESS.is_ours = True  # before any module of the user's is imported: `configure` and `monitor` do nothing here
     channel = socket.socket(fileno=os.dup(0))
     channel.setblocking(True)  # not so where gevent, eventlet or a default timeout made it
     os.dup2(os.open(os.devnull, os.O_RDWR), 0)
@@ -136,7 +136,6 @@ class ForkServer:
 
 def work(channel: socket.socket, evaluators: Evaluators) -> None:
     """Be the worker process: each answer is sent as soon as it is there, so one that hangs holds up no other's."""
-    mark_process()  # monitored functions that evaluators call are not evaluated
     channel.sendall(line(["ready"]))
     reader = channel.makefile("rb", buffering=1 << 18)
     evaluation_input: EvaluationInput | None = None

@@ -111,7 +111,7 @@ class BackgroundThread(EvaluationThread):
         return [*list(self._present.values()), *list(self.running.values())]
 
     def present_task(self) -> Any:
-        """About the task that runs at this moment; from another thread."""
+        """The task that runs at this moment, asked from another thread."""
         return asyncio.current_task(self._loop) if self._loop is not None else None
 
     def _rise(self, after_s: float) -> None:
@@ -177,7 +177,8 @@ class BackgroundThread(EvaluationThread):
             if self._closing and not self._queue and not self.running:
                 return
             if not self._queue:
-                self.looking = self._expects_calls()
+                lately = time.monotonic() - self._last_call < _LOOK_FOR_S
+                self.looking = lately and not self._closing and self._pool.linger_s > 0
                 self.sleeping = not self.looking
                 if self.sleeping and self._queue:  # came between the look and the flag: no call wakes us for it
                     self.sleeping = False
@@ -187,10 +188,6 @@ class BackgroundThread(EvaluationThread):
             await awake.wait()
             if timer is not None:
                 timer.cancel()
-
-    def _expects_calls(self) -> bool:
-        lately = time.monotonic() - self._last_call < _LOOK_FOR_S
-        return lately and not self._closing and self._pool.linger_s > 0
 
     def _look_after_s(self, *, has_room: bool) -> float | None:
         """When to look again without being woken; a loop that turns while calls are under evaluation shows it so."""

@@ -57,7 +57,7 @@ class PoolDispatcher(Dispatcher, type="pool"):
     def __repr__(self) -> str:
         pool = self._pool
         state = "closed" if pool.closed else "open"
-        return f"<PoolDispatcher {state} items={pool.items} bytes={pool.bytes}/{self.max_bytes}>"
+        return f"<PoolDispatcher {state} items={pool.size} bytes={pool.bytes}/{self.max_bytes}>"
 
     def start(self, process: Process, settle: Settle, **hooks: Any) -> None:
         vars(self._pool).update(process=process, settle=settle, **hooks)
@@ -76,7 +76,7 @@ class PoolDispatcher(Dispatcher, type="pool"):
 
     def state(self) -> dict[str, int]:
         pool = self._pool
-        return {"size": pool.items, "waiting": len(pool.queue), "bytes": pool.bytes, "max_bytes": self.max_bytes}
+        return {"size": pool.size, "waiting": len(pool.queue), "bytes": pool.bytes, "max_bytes": self.max_bytes}
 
 
 class _Pool:
@@ -107,20 +107,22 @@ class _Pool:
         self._replaced_at = 0.0
         self.not_before = 0.0
         """When the next thread may be started, where the last one found no file descriptor for its event loop."""
-        self.items = 0
         self.bytes = 0
+
+    @property
+    def size(self) -> int:
+        return len(self._open)
 
     def submit(self, call: object, size_bytes: int) -> bool:
         if self.closed:
             self.settle(call, DROPPED_SHUTDOWN)
             return False
-        full = self.items >= self._max_items or self.bytes + size_bytes > self._max_bytes
+        full = len(self._open) >= self._max_items or self.bytes + size_bytes > self._max_bytes
         if full or not self._memory.reserve(size_bytes):
             self.settle(call, DROPPED_QUEUE_FULL)
             return False
         entry = (call, size_bytes)
         self._open[id(entry)] = entry
-        self.items += 1
         self.bytes += size_bytes
         self.queue.append(entry)
         if self.closed:  # a shutdown came between, and may be over
@@ -178,16 +180,12 @@ class _Pool:
         if self._open.pop(id(entry), None) is None:
             return False
         call, size_bytes = entry
-        self.items -= 1
         self.bytes -= size_bytes
         self._memory.release(size_bytes)
         self.settle(call, outcome)
         for flush in list(self._flushes):
             flush.settled(id(call))
         return True
-
-    def is_idle(self) -> bool:
-        return not self._open
 
     def start_thread(self) -> bool:
         """Start the background thread, unless there is one; False where no thread can be started."""
@@ -316,10 +314,10 @@ class _Watchdog:
             if self._stop.wait(wait_s):
                 return
             looked_s = time.monotonic() - began
-            idle_looks = idle_looks + 1 if self._pool.is_idle() else 0
+            idle_looks = 0 if self._pool.size else idle_looks + 1
             if idle_looks >= _IDLE_LOOKS:
                 self.thread = None
-                if self._pool.is_idle() or self.thread is not None:
+                if not self._pool.size or self.thread is not None:
                     return
                 self.thread, idle_looks = threading.current_thread(), 0  # a call came in the moment between
             thread = self._pool.thread

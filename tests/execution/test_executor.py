@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from agenteval_otel.errors import EvaluationError, EvaluationSkipped
-from agenteval_otel.evaluators import CriterionEvaluator
+from agenteval_otel.evaluators import CriterionEvaluator, Evaluator
 from agenteval_otel.execution import Executor
 from agenteval_otel.execution.threads import MAX_THREADS
 from agenteval_otel.models import EvaluationInput, Score
@@ -287,3 +288,18 @@ def test_a_cancelled_run_cancels_its_evaluator() -> None:
 
     asyncio.run(begin())
     assert cancelled == [True]
+
+
+def test_closed_loops_are_forgotten() -> None:
+    """Each replaced background thread and each `asyncio.run` brings a loop: only the last one is kept."""
+    executor, loops = Executor(live=True), []
+
+    async def work(evaluator: Evaluator) -> None:
+        loops.append(weakref.ref(asyncio.get_running_loop()))
+        await run(executor, evaluator)
+
+    for evaluator in (Thinking(), Fixed(), Thinking(), Fixed()):
+        asyncio.run(work(evaluator))
+    executor.close()
+    gc.collect()
+    assert [loop() for loop in loops[:-1]] == [None] * 3

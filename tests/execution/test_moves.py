@@ -12,8 +12,8 @@ import pytest
 from agenteval_otel.evaluators import Evaluator, Func
 from agenteval_otel.execution import Executor
 from agenteval_otel.execution.threads import CPU_SHARE
-from agenteval_otel.models import EvaluationInput, Score
-from tests.execution.support import run, with_executor
+from agenteval_otel.models import EvaluationInput
+from tests.execution.support import run
 from tests.testing import computing
 from tests.testing.doubles import Fixed, Free
 
@@ -136,20 +136,3 @@ def test_threads_rest_between_evaluations_that_compute(caplog: pytest.LogCapture
     asyncio.run(work(40))
     executor.close()
     assert words(caplog) == ["evaluator_throttled"]
-
-
-def test_the_executor_knows_what_waits() -> None:
-    """Counts and seconds per execution, for load shedding."""
-
-    async def work(executor: Executor) -> None:
-        await run(executor, evaluator)
-        usual_s = executor.state(evaluator).usual_s
-        two = [asyncio.ensure_future(run(executor, evaluator)) for _ in range(2)]
-        await asyncio.sleep(0)
-        load = executor.waiting()["thread"]
-        assert (load.waiting, load.waiting_s, load.at_once) == (2, pytest.approx(2 * usual_s), 1)
-        await asyncio.wait(two)
-        assert executor.waiting()["thread"].waiting == 0
-
-    evaluator = Fixed(action=lambda _: Score(value=threading.Event().wait(0.05)))
-    with_executor(work, live=True)

@@ -10,18 +10,12 @@ from typing import Any
 
 import pytest
 
-from agenteval_otel.errors import EvaluationError
 from agenteval_otel.execution import MAX_STRIKES, Executor
 from agenteval_otel.models import EvaluationInput
-from tests.execution.support import alone, forever, outcome, run, with_executor
+from tests.execution.support import forever, outcome, outcomes, with_executor
 from tests.testing.doubles import Fixed, Free, Thinking
 
 TIMEOUTS = ["timeout"] * MAX_STRIKES
-
-
-async def outcomes(executor: Executor, evaluator: Any, count: int) -> list[str]:
-    """One evaluation after the other."""
-    return [await outcome(executor, evaluator) for _ in range(count)]
 
 
 def test_an_evaluator_that_blocks_too_often_is_quarantined() -> None:
@@ -93,17 +87,6 @@ def test_an_overrun_that_ends_when_cancelled_is_no_strike(action: Any) -> None:
     assert with_executor(work) == 0
 
 
-def test_an_evaluator_that_cancels_itself_has_failed() -> None:
-    """A CancelledError of its own is this evaluator's failure, not the run's end."""
-
-    async def gives_up(_: EvaluationInput) -> None:
-        raise asyncio.CancelledError
-
-    with pytest.raises(EvaluationError) as caught:
-        alone(Thinking(action=gives_up))
-    assert caught.value.error_type == "cancelled"
-
-
 def test_an_evaluator_that_blocks_the_background_thread_is_moved_and_then_quarantined(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -123,21 +106,3 @@ def test_an_evaluator_that_blocks_the_background_thread_is_moved_and_then_quaran
     with_executor(work, live=True)
     lines = [entry.message for entry in caplog.records if "Free:blocking" in entry.message]
     assert [line.split("'")[1] for line in lines] == ["evaluator_blocked", "evaluator_quarantined"]
-
-
-def test_the_tasks_that_run_are_known() -> None:
-    """A watchdog finds the evaluator by the task of the loop that stands still."""
-    seen: list[object] = []
-
-    async def work(executor: Executor) -> None:
-        async def look(_: EvaluationInput) -> None:
-            task = asyncio.current_task()
-            assert task is not None
-            seen.append(executor.started_async()[task])
-
-        evaluator = Thinking(action=look)
-        await run(executor, evaluator)
-        assert seen == [evaluator]
-        assert executor.started_async() == {}
-
-    with_executor(work, live=True)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
-import socket
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -16,8 +14,8 @@ from agenteval_otel.errors import EvaluationError
 from agenteval_otel.evaluators import Func
 from agenteval_otel.execution import Executor, supervisor
 from agenteval_otel.models import EvaluationInput, ToolCall
-from tests.execution.support import Starting
-from tests.execution.test_processes import fork_server_of, one, with_executor
+from tests.execution.support import Starting, facts, run
+from tests.execution.test_processes import with_executor
 from tests.promises.programs import run_program
 from tests.testing.computing import Computing, Troubled
 from tests.testing.evaluations import evaluate
@@ -25,17 +23,16 @@ from tests.testing.evaluations import evaluate
 
 async def place(executor: Executor) -> int:
     """The process in which an evaluation runs."""
-    return (await one(executor, Computing()))[0].metadata["pid"]  # type: ignore[index,no-any-return]
-
-
-def no_more(*_: Any) -> Any:
-    raise OSError(24, "Too many open files")
+    return int((await facts(executor, Computing()))["pid"])
 
 
 def test_a_process_that_cannot_be_started_now_is_tried_again(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Meanwhile evaluations run here without waiting, and the log says so once; after the pause there is a worker."""
+
+    def no_more() -> Any:
+        raise OSError(24, "Too many open files")
 
     async def work(executor: Executor) -> None:
         assert executor._supervisor is not None
@@ -49,42 +46,6 @@ def test_a_process_that_cannot_be_started_now_is_tried_again(
     with_executor(work)
     (line,) = [entry.message for entry in caplog.records]
     assert "worker_process_unavailable" in line
-
-
-def test_a_default_timeout_of_the_hosts_sockets_is_not_the_workers(caplog: pytest.LogCaptureFixture) -> None:
-    """gevent and eventlet make sockets that do not block as well: the fork server and the worker wait all the same."""
-
-    async def work(executor: Executor) -> None:
-        computing = Computing()
-        (first,) = await one(executor, computing)
-        await asyncio.sleep(0.3)  # longer than the timeout
-        (second,) = await one(executor, computing)
-        assert first.metadata["pid"] == second.metadata["pid"] != os.getpid()  # type: ignore[index]
-
-    socket.setdefaulttimeout(0.1)
-    try:
-        with_executor(work)
-    finally:
-        socket.setdefaulttimeout(None)
-    assert not caplog.records
-
-
-def test_it_never_gives_up_for_good() -> None:
-    """However often the fork server is killed while it starts, evaluations are done, and later there is a worker."""
-
-    async def work(executor: Executor) -> None:
-        assert executor._supervisor is not None
-        for _ in range(4):
-            under_way = asyncio.ensure_future(place(executor))
-            while executor._supervisor.server is None and not under_way.done():
-                await asyncio.wait({under_way}, timeout=0.01)
-            if executor._supervisor.server is not None:
-                os.kill(fork_server_of(executor), signal.SIGKILL)
-            assert (await asyncio.wait_for(under_way, 20.0)) > 0
-        executor._supervisor._not_before = 0.0
-        assert await place(executor) != os.getpid()
-
-    with_executor(work)
 
 
 def test_an_evaluator_whose_module_ends_the_fork_server_leaves_it(
@@ -101,7 +62,7 @@ def test_an_evaluator_whose_module_ends_the_fork_server_leaves_it(
     async def work(executor: Executor) -> None:
         assert executor._supervisor is not None
         for _ in range(3):
-            assert (await one(executor, fatal))[0].score == 1.0
+            assert (await run(executor, fatal))[0].score == 1.0
             executor._supervisor._not_before = 0.0
         assert executor.mode(fatal) == "thread"
         assert await place(executor) != os.getpid()
@@ -120,13 +81,12 @@ def test_an_input_that_json_cannot_hold_is_no_strike() -> None:
 
     async def work(executor: Executor) -> None:
         evaluator = Computing()
-        (before,) = await one(executor, evaluator)
+        before = await facts(executor, evaluator)
         with pytest.raises(EvaluationError, match="cannot read its input"):
             await evaluate(executor, evaluator, deep)
         (here,) = await evaluate(executor, evaluator, odd)
         assert (here.metadata or {})["pid"] == os.getpid()
-        (after,) = await one(executor, evaluator)
-        assert after.metadata == before.metadata
+        assert await facts(executor, evaluator) == before
         assert executor.state(evaluator).strikes == 0
 
     with_executor(work)
@@ -150,10 +110,10 @@ def test_others_do_not_wait_for_a_replaced_worker() -> None:
 
     async def work(executor: Executor) -> None:
         first = Computing(cpu_s=0.05)
-        await one(executor, first)
-        under_way = [asyncio.ensure_future(one(executor, first)) for _ in range(3)]
+        await run(executor, first)
+        under_way = [asyncio.ensure_future(run(executor, first)) for _ in range(3)]
         await asyncio.sleep(0)
-        late = [asyncio.ensure_future(one(executor, Troubled(criterion_name=f"t{n}"), "fine")) for n in range(3)]
+        late = [asyncio.ensure_future(run(executor, Troubled(criterion_name=f"t{n}"), "fine")) for n in range(3)]
         actual = await asyncio.gather(*under_way, *late)
         assert [results[0].score for results in actual] == [0.5] * 3 + [1.0] * 3
 
@@ -172,7 +132,7 @@ def test_an_evaluator_ends_what_it_started() -> None:
     """The worker does not act on a group's signals, but what its evaluators start does."""
 
     async def work(executor: Executor) -> Any:
-        return (await one(executor, Starting()))[0].score
+        return (await run(executor, Starting()))[0].score
 
     assert with_executor(work) is True
 

@@ -35,18 +35,6 @@ def test_it_runs_side_by_side_and_within_its_bound() -> None:
         executor.submit(print)
 
 
-def test_what_waits_is_still_done_after_the_shutdown() -> None:
-    """A shutdown does not wait, and loses nothing that was taken."""
-    executor, gate = DaemonExecutor(), threading.Event()
-    stack = [executor.submit(gate.wait, 20) for _ in range(MAX_THREADS)]
-    last = executor.submit(lambda: "done")
-    executor.shutdown()
-    assert not last.done()
-    gate.set()
-    assert last.result(20) == "done"
-    assert all(future.result(20) for future in stack)
-
-
 @pytest.mark.parametrize("work", ["asyncio.to_thread(str.upper, 'kept')", "name_of('localhost')"])
 def test_the_last_answer_is_evaluated_while_the_interpreter_ends(work: str, tmp_path: Path) -> None:
     """A script gives its only answer and ends: an evaluator that needs a thread, as every model client does for its

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import threading
 import time
@@ -160,46 +159,3 @@ def test_a_forked_child_begins_at_full(make: Callable[..., Pipeline]) -> None:
         os._exit(0 if (pipeline.load_shedder.level, pipeline.load_shedder.keep) == (FULL, None) else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     assert pipeline.load_shedder.level == OFF
-
-
-def test_a_dispatcher_that_cannot_be_measured_sheds_nothing(make: Callable[..., Pipeline]) -> None:
-    """Where the dispatcher's state cannot be read, sampling is full and the failure is counted."""
-    pipeline = make(dispatcher=Unreadable(linger_s=0.0))
-    reduce(pipeline, REDUCED, 0.999_999_999)
-    answering(pipeline)()
-    assert pipeline.flush(DEADLINE_S)
-    shedder = pipeline.load_shedder
-    assert (shedder.level, shedder.keep, shedder.skip_models) == (FULL, None, False)
-    assert pipeline.accounting.failures["load_shedding"] == 1
-
-
-class Unreadable(PoolDispatcher, type="unreadable"):
-    """A dispatcher whose state cannot be read."""
-
-    def state(self) -> dict[str, int]:
-        raise OSError("no")
-
-
-def test_drain_time_follows_the_queue(make: Callable[..., Pipeline]) -> None:
-    """Once calls have been measured, calls that wait have a drain time; an empty queue has none."""
-    leave = threading.Event()
-
-    async def waits(value: Any) -> bool:
-        await asyncio.get_running_loop().run_in_executor(None, leave.wait, DEADLINE_S)
-        return True
-
-    pipeline = make(evaluators=(Func.of(waits),), dispatcher=PoolDispatcher(linger_s=0.0, concurrency=2))
-    answer = answering(pipeline)
-    leave.set()
-    for _ in range(20):
-        answer()
-    assert pipeline.flush(DEADLINE_S)
-    assert pipeline.load_shedder.gauges()["drain_time"] == 0.0
-    assert eventually(lambda: not is_attended(pipeline))
-    leave.clear()
-    for _ in range(20):
-        answer()
-    assert eventually(lambda: pipeline.load_shedder.gauges()["drain_time"] > 0.0)
-    leave.set()
-    assert pipeline.flush(DEADLINE_S)
-    assert pipeline.load_shedder.gauges()["drain_time"] == 0.0

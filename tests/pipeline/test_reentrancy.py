@@ -2,68 +2,10 @@
 
 from __future__ import annotations
 
-import signal
-import threading
 from typing import Any
 
 from agenteval_otel.pipeline import PoolDispatcher, process_each
 from tests.pipeline.support import Record, pool_of
-
-
-def test_threads_submit_at_once() -> None:
-    """Calls of many threads, the first ones too, are each settled once and come from one worker."""
-    record = Record()
-    pool = pool_of(record, max_items=100_000)
-    barrier = threading.Barrier(8)
-
-    def work(number: int) -> None:
-        barrier.wait(10)
-        for index in range(200):
-            pool.submit((number, index), 10)
-
-    callers = [threading.Thread(target=work, args=(number,)) for number in range(8)]
-    for caller in callers:
-        caller.start()
-    for caller in callers:
-        caller.join(20)
-    assert pool.shutdown(20)
-    assert sorted(record.settled) == [((n, i), "evaluated") for n in range(8) for i in range(200)]
-    assert len(record.threads) == 1
-    assert pool.state() == {"size": 0, "waiting": 0, "bytes": 0, "max_bytes": pool.max_bytes}
-
-
-def test_a_signal_handler_may_submit() -> None:
-    """A signal handler that interrupts a submit and submits itself neither deadlocks nor loses a call."""
-    record = Record()
-    pool = pool_of(record, max_items=100_000)
-    main = threading.main_thread().ident
-    assert main is not None
-    received: list[int] = []
-    stop = threading.Event()
-
-    def handler(number: int, frame: Any) -> None:
-        received.append(len(received))
-        pool.submit(("signal", len(received)), 1)
-
-    def shoot() -> None:
-        while not stop.wait(0.0005):
-            signal.pthread_kill(main, signal.SIGUSR1)
-
-    before = signal.signal(signal.SIGUSR1, handler)
-    shooter = threading.Thread(target=shoot)
-    try:
-        shooter.start()
-        for call in range(20_000):
-            pool.submit(("main", call), 1)
-    finally:
-        stop.set()
-        shooter.join(10)
-        signal.signal(signal.SIGUSR1, before)
-    assert received
-    assert pool.shutdown(20)
-    assert len(record.settled) == 20_000 + len(received)
-    assert len(set(record.settled)) == len(record.settled)
-    assert pool.state()["size"] == 0
 
 
 class Meanwhile(int):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Iterator
 
@@ -132,11 +131,11 @@ def test_any_pattern_compiles_or_is_refused(pattern: str, flags: str) -> None:
     assert compiled.occurs_in("ab", limit_s=10.0) in (True, False)
 
 
-@pytest.mark.parametrize("flags", ["x", "ii", "u"])
-def test_unknown_flags_are_refused(flags: str) -> None:
+def test_unknown_flags_are_refused() -> None:
     """The flags are ``i``, ``m`` and ``s``, each at most once."""
-    with pytest.raises(ValueError, match="expected each of i, m and s"):
-        compile_pattern("a", flags)
+    for flags in ("x", "ii", "u"):
+        with pytest.raises(ValueError, match="expected each of i, m and s"):
+            compile_pattern("a", flags)
 
 
 def test_spans_count_characters() -> None:
@@ -188,12 +187,3 @@ def test_the_sampler_refuses_what_nothing_can_search_in_linear_time() -> None:
         PatternSampler(pattern="error(?! rate)")
     with pytest.raises(ConfigurationError, match="reference to a group"):
         PatternSampler.load({"pattern": r"(.)\1\1\1"})
-
-
-def test_the_engines_are_loaded_with_the_first_pattern() -> None:
-    """Importing the package, its evaluators and samplers loads neither engine."""
-    code = (
-        "import sys, agenteval_otel, agenteval_otel.evaluators, agenteval_otel.sampling\n"
-        "assert not {'re2', 'regex'} & set(sys.modules)\n"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -11,14 +11,13 @@ from collections.abc import Callable
 import pytest
 
 from agenteval_otel.runtime.worker import Worker
-from tests.promises.programs import run_program
+from tests.promises.programs import run_program, together
 
 HANG_S = 30.0
 
 
 @pytest.fixture
 def release() -> threading.Event:
-    """What the jobs of a test wait for."""
     return threading.Event()
 
 
@@ -121,15 +120,13 @@ def test_a_job_may_submit_and_close() -> None:
 
 def test_an_idle_thread_ends() -> None:
     """Where nothing comes for a while; `on_idle` is called on it before."""
-    idle = list[threading.Thread]()
+    idle, threads, ran = list[threading.Thread](), list[threading.Thread](), threading.Event()
     worker = Worker("jobs", max_waiting=1, idle_s=0.0, on_idle=lambda: idle.append(threading.current_thread()))
-    thread = list[threading.Thread]()
-    ran = threading.Event()
-    worker.submit(lambda: (thread.append(threading.current_thread()), ran.set()))
+    worker.submit(lambda: (threads.append(threading.current_thread()), ran.set()))
     assert ran.wait(HANG_S)
-    thread[0].join(HANG_S)
+    threads[0].join(HANG_S)
     assert not worker.has_thread
-    assert idle[-1] is thread[0]
+    assert idle[-1] is threads[0]
 
 
 def test_a_thread_that_stays_calls_again_and_again() -> None:
@@ -188,46 +185,22 @@ def test_where_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None
     assert ran == [2]
 
 
-def test_a_signal_handler_may_submit_while_the_thread_starts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """There is one thread, and both jobs run."""
-    worker, ran = Worker("jobs", max_waiting=10), list[threading.Thread]()
+def test_a_signal_handler_may_submit_and_close_while_the_thread_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is one thread, and both jobs run; on the thread that starts it a close cannot wait, and raises nothing."""
+    worker, ran, closed = Worker("jobs", max_waiting=10), list[threading.Thread](), list[bool]()
     start = threading.Thread.start
 
     def interrupted(thread: threading.Thread) -> None:
         worker.submit(lambda: ran.append(threading.current_thread()))
+        closed.append(worker.close(0.0))
         start(thread)
 
     with monkeypatch.context() as patched:
         patched.setattr(threading.Thread, "start", interrupted)
         worker.submit(lambda: ran.append(threading.current_thread()))
     assert worker.close(HANG_S)
+    assert closed == [False]
     assert len(ran) == 2
-    assert ran[0] is ran[1]
-
-
-def test_closing_while_the_thread_starts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another thread waits for the job; a signal handler, on the same thread, cannot, and nothing is raised."""
-    worker, ran, closed = Worker("jobs", max_waiting=10), list[int](), list[bool]()
-    start, starting, closing = threading.Thread.start, threading.Event(), threading.Event()
-
-    def close() -> None:
-        assert starting.wait(HANG_S)
-        closing.set()
-        closed.append(worker.close(HANG_S))
-
-    def interrupted(thread: threading.Thread) -> None:
-        closed.append(worker.close(0.0))
-        starting.set()
-        assert closing.wait(HANG_S)
-        start(thread)
-
-    other = threading.Thread(target=close)
-    other.start()
-    with monkeypatch.context() as patched:
-        patched.setattr(threading.Thread, "start", interrupted)
-        worker.submit(lambda: ran.append(1))
-    other.join(HANG_S)
-    assert (closed, ran, worker.has_thread) == ([False, True], [1], False)
 
 
 def test_many_threads_submit() -> None:
@@ -240,11 +213,7 @@ def test_many_threads_submit() -> None:
         ran.append(1)
         working.release()
 
-    threads = [threading.Thread(target=lambda: taken.extend(worker.submit(job) for _ in range(500))) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(HANG_S)
+    together([lambda: taken.extend(worker.submit(job) for _ in range(500))] * 4)
     assert worker.close(HANG_S)
     assert len(ran) == sum(taken)
     assert len(taken) == 2_000
@@ -307,16 +276,3 @@ def test_a_job_that_forks() -> None:
     """)
     assert finished.code == 0, finished.stderr
     assert finished.lines("closed") == ["True 0"]
-
-
-def test_the_end_of_the_process_waits_for_no_job() -> None:
-    """The thread is a daemon."""
-    finished = run_program("""
-        import threading
-        from agenteval_otel.runtime.worker import Worker
-        entered = threading.Event()
-        Worker("jobs", max_waiting=1).submit(lambda: (entered.set(), threading.Event().wait()))
-        assert entered.wait(30)
-        print("ended")
-    """)
-    assert (finished.code, finished.stdout) == (0, "ended\n")
