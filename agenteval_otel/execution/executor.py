@@ -6,7 +6,8 @@ import asyncio
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 from agenteval_otel.errors import EvaluationError
 from agenteval_otel.evaluators.base import Evaluator, Execution
@@ -29,13 +30,14 @@ _GRACE_S = 5.0
 _CANCEL_S = 0.1
 
 
-class ModeLoad(NamedTuple):
-    """What waits or runs in one mode, how long that takes, the same of all so far, how many run at once."""
+@dataclass(slots=True)
+class Load:
+    """What waits or runs in one mode, how long that takes, the same of all so far; `at_once` can run at once."""
 
-    waiting: int
-    waiting_s: float
-    submitted_s: float
-    at_once: int
+    at_once: int = 1
+    waiting: int = 0
+    waiting_s: float = 0.0
+    submitted_s: float = 0.0
 
 
 class Executor:
@@ -56,9 +58,9 @@ class Executor:
     def _reset(self) -> None:
         self._loops: dict[asyncio.AbstractEventLoop, tuple[Deliveries, _Tasks]] = {}
         self._threads = Threads(rests=self._live)
-        self._waiting = dict.fromkeys(("thread", "process", "async"), 0)
-        self._waiting_s = dict.fromkeys(self._waiting, 0.0)
-        self._submitted_s = dict.fromkeys(self._waiting, 0.0)
+        self.loads: dict[str, Load] = {
+            "thread": Load(), "process": Load(), "async": Load(self._async_concurrency),
+        }  # fmt: skip
 
     def __repr__(self) -> str:
         return f"<Executor {self._threads!r} {self._supervisor!r}>"
@@ -90,8 +92,8 @@ class Executor:
         loop, state = asyncio.get_running_loop(), self.state(evaluator)
         job = Job(evaluator, state, evaluation_input, criteria, done, loop)
         error = state.quarantine()
-        mode = "thread" if state.mode == "inline" else state.mode
-        if error is None and self._waiting[mode] >= MAX_WAITING:
+        mode: Execution = "thread" if state.mode == "inline" else state.mode
+        if error is None and self.loads[mode].waiting >= MAX_WAITING:
             error = EvaluationError(f"{MAX_WAITING} evaluations wait already", error_type="queue_full")
         if error is None:
             self._submit(job, mode)
@@ -111,13 +113,6 @@ class Executor:
         for _, tasks in list(self._loops.values()):
             started |= tasks.started
         return started
-
-    def waiting(self) -> dict[str, ModeLoad]:
-        at_once = {"thread": 1, "process": 1, "async": self._async_concurrency}
-        return {
-            mode: ModeLoad(count, max(0.0, self._waiting_s[mode]), self._submitted_s[mode], at_once[mode])
-            for mode, count in self._waiting.items()
-        }
 
     def close(self) -> None:
         """End threads and processes when nothing waits for them; returns at once. Later evaluations are done."""
@@ -141,9 +136,10 @@ class Executor:
         is_async = mode == "async" or state.in_own_loop
         job.limit_s = job.evaluator.timeout_s or (ASYNC_TIMEOUT_S if is_async else TIMEOUT_S)
         job.mode, job.expected_s = mode, state.usual_s
-        self._waiting[mode] += 1
-        self._waiting_s[mode] += job.expected_s
-        self._submitted_s[mode] += job.expected_s
+        load = self.loads[mode]
+        load.waiting += 1
+        load.waiting_s += job.expected_s
+        load.submitted_s += job.expected_s
         job.deliveries, tasks = self._of(job.loop)
         try:
             if mode == "async":
@@ -184,9 +180,10 @@ class Executor:
         mode, job.mode = job.mode, None
         if mode is None:
             return False
-        self._waiting[mode] -= 1
+        load = self.loads[mode]
+        load.waiting -= 1
         # Sums of fractions leave a rest: nothing waits for no time.
-        self._waiting_s[mode] = self._waiting_s[mode] - job.expected_s if self._waiting[mode] else 0.0
+        load.waiting_s = max(0.0, load.waiting_s - job.expected_s) if load.waiting else 0.0
         return True
 
     def _of(self, loop: asyncio.AbstractEventLoop) -> tuple[Deliveries, _Tasks]:

@@ -77,12 +77,11 @@ def encode_answer(cpu_s: float, outcome: Any) -> bytes:
     """The answer to a job; never raises."""
     try:
         answer = line([cpu_s, *_encoded(outcome)])
+        if len(answer) > _MAX_ANSWER_BYTES:
+            raise EvaluationError("its results are larger than 4 MiB", error_type="invalid_result")
+        return answer
     except Exception as error:
         return line([cpu_s, *_encoded_error(error)])
-    if len(answer) <= _MAX_ANSWER_BYTES:
-        return answer
-    too_large = EvaluationError("its results are larger than 4 MiB", error_type="invalid_result")
-    return line([cpu_s, *_encoded_error(too_large)])
 
 
 def answer_of(kind: Any, body: Any) -> Any:
@@ -105,7 +104,7 @@ def _encoded(outcome: Any) -> tuple[str, Any]:
     if isinstance(outcome, BaseException):
         return _encoded_error(outcome)
     if not isinstance(outcome, list) or not all(isinstance(result, EvaluationResult) for result in outcome):
-        return _encoded_error(EvaluationError("expected a list of EvaluationResult", error_type="invalid_result"))
+        raise EvaluationError("expected a list of EvaluationResult", error_type="invalid_result")
     return _RESULTS, [_values(result) for result in outcome]
 
 

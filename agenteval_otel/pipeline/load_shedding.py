@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import contextvars
 import math
 import time
@@ -85,10 +84,9 @@ class LoadShedder:
         *,
         work: Callable[[], Work],
         clock: Callable[[], float] = time.monotonic,
-        fail: Callable[[str], object] = lambda part: None,
     ) -> None:
         self.settings = settings or LoadSheddingSettings()
-        self._work, self._clock, self.fail = work, clock, fail
+        self._work, self._clock = work, clock
         self._loop_lag = LoopLag(clock)
         self.note_loop = self._loop_lag.note
         self.reset()
@@ -120,24 +118,15 @@ class LoadShedder:
 
     def look(self) -> bool:
         """Measure, and reduce or recover where it is time to; whether to be called again although nothing is queued."""
-        try:
-            now, work = self._clock(), self._work()
-            overload = self._measure(now, work)
-            if self.settings.enabled:
-                self._move(now, work, overload)
-        except Exception as error:
-            # Without measurements sampling must not stay reduced.
-            self.reset()
-            self.fail("load_shedding")
-            log.warning("part_failed", part="load_shedding", error_type=type(error).__name__)
-            return False
+        now, work = self._clock(), self._work()
+        overload = self._measure(now, work)
+        if self.settings.enabled:
+            self._move(now, work, overload)
         return work.queued > 0 or self.level != FULL
 
     def gauges(self) -> dict[str, float]:
         """``level``, ``drain_time`` and, where a loop is known, ``loop_lag`` of the last minute; from any thread."""
-        gauges = {"level": float(self.level)}
-        with contextlib.suppress(Exception):  # a dispatcher of an unknown kind
-            gauges["drain_time"] = self._work().drain_s
+        gauges = {"level": float(self.level), "drain_time": self._work().drain_s}
         if late := self._loop_lag.since(self._clock() - _GAUGE_WINDOW_S):
             gauges["loop_lag"] = max(late)
         return gauges

@@ -289,23 +289,22 @@ class _Load:
         self, dispatcher: Dispatcher, accounting: Accounting, executor: Executor, settings: LoadSheddingSettings | None
     ) -> None:
         self._dispatcher, self._accounting, self._executor = dispatcher, accounting, executor
-        modes = executor.waiting()
         # Only so many answers are under evaluation.
         most = dispatcher.concurrency if isinstance(dispatcher, PoolDispatcher) else 1
-        self._meter = CostMeter({mode: min(load.at_once, most) for mode, load in modes.items()})
-        self._submitted_s = {mode: load.submitted_s for mode, load in modes.items()}
+        self._meter = CostMeter({mode: min(load.at_once, most) for mode, load in executor.loads.items()})
+        self._submitted_s: dict[str, float] = dict.fromkeys(executor.loads, 0.0)
         self._looking: Any = None
-        self.shedder = LoadShedder(settings, work=self.work, fail=accounting.fail)
+        self.shedder = LoadShedder(settings, work=self.work)
 
     def work(self) -> Work:
         state, dropped = self._dispatcher.state(), self._accounting.outcomes()[DROPPED_QUEUE_FULL]
-        waiting_s = {mode: load.waiting_s for mode, load in self._executor.waiting().items()}
+        waiting_s = {mode: load.waiting_s for mode, load in self._executor.loads.items()}
         return Work(state["size"], self._meter.drain_s(state.get("waiting", 0), waiting_s), dropped)
 
     def note(self, calls: int, seconds: float) -> None:
         """The background thread took so long for some calls in a row; on its event loop."""
         before = self._submitted_s
-        self._submitted_s = {mode: load.submitted_s for mode, load in self._executor.waiting().items()}
+        self._submitted_s = {mode: load.submitted_s for mode, load in self._executor.loads.items()}
         started_s = {mode: max(0.0, total_s - before[mode]) for mode, total_s in self._submitted_s.items()}
         self._meter.note(calls, seconds, started_s)
         loop = asyncio.get_running_loop()

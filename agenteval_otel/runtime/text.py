@@ -32,9 +32,6 @@ class _LazyPattern:
     def __init__(self, source: str | bytes, flags: int) -> None:
         self._source, self._flags = source, flags
 
-    def __repr__(self) -> str:
-        return f"lazily({self._source!r})"
-
     def __getattr__(self, name: str) -> Any:
         # Each attribute is looked up once and then kept. Two threads that race compile the same pattern.
         value = getattr(re.compile(self._source, self._flags), name)

@@ -43,8 +43,6 @@ def test_each_execution_has_its_place() -> None:
 @pytest.mark.parametrize("kind", [Fixed, Free])
 @pytest.mark.parametrize("error", [ValueError("x"), EvaluationSkipped("nothing"), EvaluationError("y", error_type="z")])
 def test_errors_of_a_sync_evaluator_come_back(kind: type[Fixed], error: Exception) -> None:
-    """What an evaluator raises comes back as it is, from whatever thread."""
-
     def fail(_: EvaluationInput) -> Score:
         raise error
 
@@ -54,8 +52,6 @@ def test_errors_of_a_sync_evaluator_come_back(kind: type[Fixed], error: Exceptio
 
 
 def test_exits_in_a_thread_are_errors() -> None:
-    """SystemExit in a thread is this evaluator's failure; the thread serves the next one."""
-
     def leave(_: EvaluationInput) -> Score:
         raise SystemExit(2)
 
@@ -66,7 +62,6 @@ def test_exits_in_a_thread_are_errors() -> None:
 
 
 def test_an_async_evaluator_has_a_time_limit() -> None:
-    """An evaluator that waits for longer than its limit is cancelled and has failed with ``timeout``."""
     cancelled: list[bool] = []
 
     async def waits(_: EvaluationInput) -> None:
@@ -83,7 +78,6 @@ def test_an_async_evaluator_has_a_time_limit() -> None:
 
 
 def test_a_blocking_evaluator_has_a_time_limit() -> None:
-    """An evaluator that blocks its thread has failed with ``timeout``, and the next one gets a fresh thread."""
     entered, leave = threading.Event(), threading.Event()
 
     async def work(executor: Executor) -> None:
@@ -96,7 +90,6 @@ def test_a_blocking_evaluator_has_a_time_limit() -> None:
 
 
 def test_the_time_limit_begins_with_the_evaluation(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An evaluation that waits behind a slow one is not charged for the wait."""
     monkeypatch.setattr("agenteval_otel.execution.threads.LOOK_AHEAD_S", 60.0)  # no other thread takes it
     entered, leave = threading.Event(), threading.Event()
     slow = Fixed(action=lambda _: enter_and_wait(entered, leave) or Score(value=1.0), timeout_s=10)
@@ -116,7 +109,6 @@ def test_the_time_limit_begins_with_the_evaluation(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("late", ["answer", "error"])
 def test_what_comes_too_late_makes_no_noise(late: str, caplog: pytest.LogCaptureFixture) -> None:
-    """An evaluation that comes back after its limit, with an answer or an error, is dropped in silence."""
     entered, leave = threading.Event(), threading.Event()
 
     def act(_: EvaluationInput) -> Score:
@@ -143,8 +135,6 @@ class Turn:
 
 
 class Hidden(CriterionEvaluator):
-    """A plain `score` that gives an awaitable."""
-
     criterion_name: str = "hidden"
 
     def score(self, evaluation_input: EvaluationInput) -> Any:
@@ -177,7 +167,6 @@ def test_an_async_evaluator_can_run_in_a_thread() -> None:
 
 
 def test_an_answer_does_not_wait_behind_a_long_one() -> None:
-    """When an evaluation takes long, those behind it run on a fresh thread; never more than a few at once."""
     entered, leave = threading.Event(), threading.Event()
     long = Fixed(action=lambda _: enter_and_wait(entered, leave) or Score(value=1.0), timeout_s=10)
 
@@ -197,20 +186,18 @@ def test_an_answer_does_not_wait_behind_a_long_one() -> None:
 
 
 def test_too_many_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What does not fit has failed with ``queue_full`` at once; the others are evaluated."""
     monkeypatch.setattr("agenteval_otel.execution.executor.MAX_WAITING", 15)
 
     async def work(executor: Executor) -> list[str]:
         evaluator = Fixed()
         outcomes = await asyncio.gather(*(outcome(executor, evaluator) for _ in range(20)))
-        assert all(load.waiting == 0 for load in executor.waiting().values())
+        assert all(load.waiting == 0 for load in executor.loads.values())
         return sorted(outcomes)
 
     assert with_executor(work) == ["queue_full"] * 5 + ["scored"] * 15
 
 
 def test_done_is_called_once_on_the_loops_thread() -> None:
-    """Whatever becomes of an evaluation its callback comes once and later; a cancelled one gets none."""
     calls: list[tuple[str, Any, threading.Thread]] = []
 
     def note(name: str) -> Any:
@@ -240,11 +227,10 @@ def test_done_is_called_once_on_the_loops_thread() -> None:
     assert kinds == {"scored": "list", "failed": "ValueError", "awaited": "list", "late": "EvaluationError"}
     assert len(calls) == len(kinds)
     assert {thread for _, _, thread in calls} == {threading.current_thread()}
-    assert all(load.waiting == 0 for load in executor.waiting().values())
+    assert all(load.waiting == 0 for load in executor.loads.values())
 
 
 def test_not_more_models_at_once_than_allowed() -> None:
-    """At most so many async evaluations run at once; the wait for a place is outside of the time limit."""
     now = [0, 0]
 
     async def think(_: EvaluationInput) -> None:
@@ -267,7 +253,6 @@ def test_not_more_models_at_once_than_allowed() -> None:
 
 
 def test_a_cancelled_run_cancels_its_evaluator() -> None:
-    """When the run itself is cancelled, the evaluator's task goes with it."""
     cancelled: list[bool] = []
 
     async def begin() -> None:

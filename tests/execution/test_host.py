@@ -65,7 +65,6 @@ def is_there(pid: str) -> bool:
 
 
 def gone(*pids: str) -> bool:
-    """Whether the processes end in time."""
     deadline, pause = time.monotonic() + PATIENCE_S, threading.Event()
     while any(map(is_there, pids)) and time.monotonic() < deadline:
         pause.wait(0.02)
@@ -74,7 +73,6 @@ def gone(*pids: str) -> bool:
 
 @pytest.mark.parametrize(("how", "code"), [("normal", 0), ("killed", -9), ("importing", -9)])
 def test_nothing_stays_when_the_host_ends(how: str, code: int, tmp_path: Path) -> None:
-    """A host that ends, or is killed while its evaluator loops or is imported, leaves no process and no word."""
     (tmp_path / "endless.py").write_text(ENDLESS)
     finished = run_program(PROGRAM, how, str(tmp_path), flags=("-W", "error"), AGENTEVAL_ENABLED="true")
     assert (finished.code, finished.stderr) == (code, "")
@@ -103,7 +101,6 @@ def test_a_module_that_configures_does_nothing_there() -> None:
 
 
 def test_a_forked_host_has_a_child_of_its_own() -> None:
-    """After a fork both processes evaluate, each in its own worker process; the parent's is not disturbed."""
     finished = run_program(PROGRAM, "fork", flags=("-W", "error"))
     assert (finished.code, finished.stderr) == (0, "")
     assert (finished.lines("child"), finished.lines("same")) == (["0"], ["True"])

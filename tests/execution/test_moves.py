@@ -19,8 +19,6 @@ from tests.testing.doubles import Fixed, Free
 
 
 def in_turn(executor: Executor, *evaluators: Any) -> list[Any]:
-    """Each evaluator's result, one evaluation after the other."""
-
     async def work() -> list[Any]:
         return [(await run(executor, evaluator))[0] for evaluator in evaluators]
 
@@ -49,7 +47,6 @@ def test_a_plain_function_that_proves_cheap_runs_inline(caplog: pytest.LogCaptur
 
 
 def test_one_that_computes_stays_in_its_thread(caplog: pytest.LogCaptureFixture) -> None:
-    """Two of a hundred calls that take longer than a millisecond keep a function in its thread."""
     calls: list[int] = []
 
     def act(_: EvaluationInput) -> bool:
@@ -87,7 +84,6 @@ def test_a_long_call_now_and_then_moves_nobody() -> None:
 
 
 def test_a_moved_evaluator_stays_in_its_thread() -> None:
-    """However cheap it is there, so that it does not go to and fro."""
     evaluator, executor = Fixed(), Executor(live=True)
     state = executor.state(evaluator)
     for _ in range(100):
@@ -102,7 +98,6 @@ def test_a_moved_evaluator_stays_in_its_thread() -> None:
 
 @pytest.mark.parametrize("evaluator", [Fixed(execution="inline"), Fixed(execution="thread"), Fixed(execution="async")])
 def test_an_explicit_execution_is_obeyed(evaluator: Evaluator, caplog: pytest.LogCaptureFixture) -> None:
-    """Who says where an evaluator runs has it there, cheap or not."""
     executor, mode = Executor(live=True), evaluator.execution
     for _ in range(300):
         executor.state(evaluator).ran_in_thread(0.0)
@@ -112,7 +107,6 @@ def test_an_explicit_execution_is_obeyed(evaluator: Evaluator, caplog: pytest.Lo
 
 
 def test_offline_nothing_rests_or_moves(caplog: pytest.LogCaptureFixture) -> None:
-    """Who evaluates by hand has the processor: no worker process, no rest, no line."""
     executor = Executor(live=False)
     evaluator = Func.of(lambda _: computing.compute(0.05), criterion_name="c", scale="any")
     result = in_turn(executor, *[computing.Free(cpu_s=0.01)] * 4, *[evaluator] * 8, computing.Computing())

@@ -47,7 +47,6 @@ def comparable(results: list[EvaluationResult]) -> list[tuple[Any, ...]]:
 
 
 def test_results_and_failures_are_those_of_an_inline_run() -> None:
-    """Whatever built-in evaluators, functions and raising ones give for any input, a worker process gives the same."""
     evaluators: list[Evaluator] = [
         *BUILT_IN, Troubled(), Filling(criterion_name="filling"), Func.of(is_long, threshold=1),
     ]  # fmt: skip
@@ -79,8 +78,6 @@ def test_results_and_failures_are_those_of_an_inline_run() -> None:
 
 
 def test_it_runs_in_another_process_that_is_started_once() -> None:
-    """Nothing is started before the first evaluation; all of them run in one other process, with text of any size."""
-
     async def work(executor: Executor) -> None:
         assert "not started" in repr(executor._supervisor)
         evaluator, sizes = Computing(cpu_s=0.001), (0, 1, 1 << 20, 5)
@@ -140,8 +137,6 @@ def test_it_comes_back_when_all_of_it_is_killed(reaped: bool) -> None:
 
 
 def test_signals_of_a_group_do_not_end_it() -> None:
-    """An interrupt at the terminal or a service's SIGTERM is the host's to act on."""
-
     async def work(executor: Executor) -> None:
         evaluator = Computing()
         first = await facts(executor, evaluator)
@@ -155,8 +150,6 @@ def test_signals_of_a_group_do_not_end_it() -> None:
 
 
 def test_a_cancelled_run_is_forgotten_and_the_end_is_prompt() -> None:
-    """Nobody waits for an evaluation whose run was cancelled: closing ends the processes at once."""
-
     async def work(executor: Executor) -> int:
         await run(executor, Computing())
         task = asyncio.ensure_future(run(executor, Troubled(timeout_s=60.0), "hang"))

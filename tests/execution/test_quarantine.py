@@ -19,7 +19,6 @@ TIMEOUTS = ["timeout"] * MAX_STRIKES
 
 
 def test_an_evaluator_that_blocks_too_often_is_quarantined() -> None:
-    """After a few overruns a blocking evaluator fails at once, without another thread; others are not touched."""
     leave = threading.Event()
     calls: list[int] = []
 
@@ -64,8 +63,6 @@ def test_an_evaluator_that_ignores_cancellation_is_left_behind(caplog: pytest.Lo
 
 
 class Slow(asyncio.Future[None]):
-    """Its cancellation holds the loop, for longer than an evaluation has to end in."""
-
     def cancel(self, msg: Any = None) -> bool:
         time.sleep(0.3)
         return super().cancel(msg)

@@ -121,7 +121,6 @@ def test_others_do_not_wait_for_a_replaced_worker() -> None:
 
 
 def test_another_event_loop_takes_over() -> None:
-    """When the background thread was replaced its new loop reads the answers."""
     executor = Executor(live=True)
     for _ in range(3):
         assert asyncio.run(place(executor)) != os.getpid()
@@ -129,8 +128,6 @@ def test_another_event_loop_takes_over() -> None:
 
 
 def test_an_evaluator_ends_what_it_started() -> None:
-    """The worker does not act on a group's signals, but what its evaluators start does."""
-
     async def work(executor: Executor) -> Any:
         return (await run(executor, Starting()))[0].score
 
@@ -175,7 +172,6 @@ PROGRAM = """
 
 
 def results_of(folder: Path, calls: int, *functions: str) -> Counter[tuple[str, str]]:
-    """How often each function's results had each outcome, in a program of its own that survives them."""
     (folder / "own_evaluators.py").write_text(OWN)
     finished = run_program(PROGRAM, str(calls), *functions, timeout_s=90.0, PYTHONPATH=str(folder))
     assert finished.code == 0, finished.stderr
@@ -184,7 +180,6 @@ def results_of(folder: Path, calls: int, *functions: str) -> Counter[tuple[str, 
 
 
 def test_what_ends_the_fork_server_never_runs_in_the_application(tmp_path: Path) -> None:
-    """An evaluator that kills its parent process fails, and neither the application nor its parent is killed."""
     outcomes = results_of(tmp_path, 8, "kills_its_parent")
     assert sum(outcomes.values()) == 8
     assert {outcome for _, outcome in outcomes} <= {"crashed", "quarantined"}

@@ -39,7 +39,6 @@ class Simulated:
         return Work(self.queued, self.meter.drain_s(self.queued, {"async": 0.0}), self.lost)
 
     def run(self, seconds: float, calls_per_s: float = 0.0) -> None:
-        """Let time pass under a steady load."""
         for _ in range(round(seconds / _STEP_S)):
             if self.clock() >= self._next_look:
                 self._next_look += 0.25
@@ -52,13 +51,11 @@ class Simulated:
             self.clock.advance(_STEP_S)
 
     def look(self, times: int = 1) -> None:
-        """Look, a quarter of a second apart, at what the test set."""
         for _ in range(times):
             self.shedder.look()
             self.clock.advance(0.25)
 
     def call(self) -> None:
-        """One call."""
         self.offered += 1
         decision = self.shedder.thin(SAMPLED, self.offered * _SPREAD % (1 << 64))
         if not decision.sampled:

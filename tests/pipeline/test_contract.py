@@ -26,7 +26,6 @@ def test_every_dispatcher_keeps_the_contract(name: str) -> None:
 
 
 def test_inline_is_done_when_submit_returns() -> None:
-    """The inline dispatcher has settled the call before the answer goes back, on the caller's thread."""
     record = Record()
     dispatcher = InlineDispatcher()
     dispatcher.start(process_each(record.process), record.settle)
@@ -39,7 +38,6 @@ def test_inline_is_done_when_submit_returns() -> None:
 
 
 def test_inline_works_inside_a_running_loop() -> None:
-    """Where the caller runs an event loop, the evaluation gets a loop of its own."""
     record = Record()
     dispatcher = InlineDispatcher()
     dispatcher.start(process_each(record.process), record.settle)
@@ -76,6 +74,5 @@ def test_the_callers_context_stays_the_callers(made: Dispatcher) -> None:
     [{"max_items": 0}, {"max_bytes": 0}, {"concurrency": 0}, {"stall_s": 0}, {"linger_s": -1}, {"threads": 2}],
 )
 def test_wrong_settings_are_refused(settings: dict[str, Any]) -> None:
-    """Bounds below one and unknown fields are refused at start."""
     with pytest.raises(ConfigurationError):
         PoolDispatcher.load(settings)

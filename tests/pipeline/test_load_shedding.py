@@ -9,7 +9,7 @@ import pytest
 
 from agenteval_otel import Settings
 from agenteval_otel.errors import ConfigurationError
-from agenteval_otel.pipeline.load_shedding import FULL, NO_MODEL_CALLS, OFF, REDUCED, CostMeter, LoadShedder
+from agenteval_otel.pipeline.load_shedding import FULL, NO_MODEL_CALLS, OFF, REDUCED, CostMeter
 from agenteval_otel.runtime.log import log
 from agenteval_otel.sampling import SamplingDecision
 from agenteval_otel.semconv import SHED
@@ -24,7 +24,6 @@ def state(load: Simulated) -> tuple[object, ...]:
 
 @pytest.mark.parametrize("calls", [5_000, 20_000])
 def test_a_burst_that_drains_in_seconds_is_kept(calls: int) -> None:
-    """Calls that all come within a fifth of a second and drain within the bound are all evaluated."""
     load = Simulated(served_per_s=2_500)
     load.run(5.0, 500)
     load.run(0.2, calls * 5)
@@ -65,7 +64,6 @@ def test_sampling_recovers_after_the_load(times: int) -> None:
 
 
 def test_a_backlog_that_shrinks_reduces_sampling_no_further() -> None:
-    """Drain time above the bound that falls by itself is no reason to sample less."""
     load = Simulated(served_per_s=1_000)
     load.run(5.0, 500)
     load.queued = 15_000
@@ -131,7 +129,6 @@ def test_loop_lag_of_the_hosts_own_does_not_stop_evaluation() -> None:
 
 
 def test_loop_lag_of_ours_at_the_least_rate_leads_to_off() -> None:
-    """Where even a small share of the work makes the loop late, nothing is evaluated for a while."""
     loop = LateLoop(caused_by_us=True)
     assert OFF in loop.run(60.0, late_s=6.0)
     loop.load.shedder._set(OFF, 1 / 64)
@@ -154,7 +151,6 @@ def test_without_a_bound_it_measures_and_reduces_nothing(settings: dict[str, Any
 
 
 def test_loop_lag_without_work_of_ours_changes_nothing() -> None:
-    """A late loop while nothing is queued leaves sampling full."""
     load = Simulated()
     for _ in range(50):
         load.shedder._loop_lag.add(1.0)
@@ -190,20 +186,6 @@ def test_changes_of_level_are_logged_once(caplog: pytest.LogCaptureFixture) -> N
     assert "level=0" in lines[1]
 
 
-def test_a_failure_leaves_sampling_full() -> None:
-    """Where the work cannot be measured, nobody stays reduced, and the failure is counted."""
-    failures: list[str] = []
-
-    def work() -> object:
-        raise OSError("no")
-
-    shedder = LoadShedder(work=work, fail=failures.append)  # type: ignore[arg-type]
-    shedder._set(OFF, 1 / 64)
-    assert not shedder.look()
-    assert (shedder.level, shedder.keep, failures) == (FULL, None, ["load_shedding"])
-    assert shedder.gauges() == {"level": 0.0}
-
-
 def test_one_slow_answer_does_not_spoil_the_estimate() -> None:
     """A first answer that imports a library and one pause of the process leave the estimate near the usual cost."""
     meter = CostMeter({"async": 1})
@@ -214,7 +196,6 @@ def test_one_slow_answer_does_not_spoil_the_estimate() -> None:
 
 
 def test_a_lasting_change_of_cost_is_followed() -> None:
-    """Answers that become fifty times as expensive show in the estimate after some dozens."""
     meter = CostMeter({"async": 1})
     for cost_s in [0.001] * 50 + [0.05] * 150:
         meter.note(1, cost_s, {})
@@ -238,7 +219,6 @@ def test_judges_drain_side_by_side() -> None:
     ],
 )  # fmt: skip
 def test_an_error_names_the_field(section: dict[str, float], path: str) -> None:
-    """A wrong bound and an unknown field fail at load, each with its path."""
     with pytest.raises(ConfigurationError) as failure:
         Settings(load_shedding=section)
     assert [where for where, _ in failure.value.problems] == [path]

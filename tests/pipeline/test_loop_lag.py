@@ -28,7 +28,6 @@ class HeldLoop(asyncio.SelectorEventLoop):
         self.timers: list[Callable[[], None]] = []
 
     def call_later(self, delay: float, callback: Any, *args: Any, context: Any = None) -> Any:  # type: ignore[override]
-        """Keep it."""
         self.timers.append(lambda: callback(*args))
 
 
@@ -72,7 +71,6 @@ def test_it_ends_when_no_call_came_for_a_while(held: HeldLoop) -> None:
 
 
 def test_loops_are_few_and_those_that_are_gone_make_room() -> None:
-    """At most eight are measured; a closed one makes room for the next."""
     loops, made = LoopLag(ManualClock()), [HeldLoop() for _ in range(10)]
     for loop in made:
         loops.note(loop)

@@ -45,7 +45,6 @@ def test_the_thread_starts_with_the_first_call_and_ends_with_the_shutdown() -> N
 
 @pytest.mark.parametrize("bound", [{"max_items": 3}, {"max_bytes": 1_200}])
 def test_the_newest_is_dropped_when_items_or_bytes_run_out(bound: dict[str, int]) -> None:
-    """Beyond the calls that may wait the newest is refused and settled; what was accepted is kept."""
     record = Record()
     pool = pool_of(record, **bound)
     assert [pool.submit(call, 400) for call in ("blocking", "a", "b", "c", "d")] == [True, True, True, False, False]
@@ -60,7 +59,6 @@ def test_the_newest_is_dropped_when_items_or_bytes_run_out(bound: dict[str, int]
 
 
 def test_a_flush_waits_for_what_came_before_it_only() -> None:
-    """Calls that keep coming do not hold up a flush."""
     record = Record()
     pool = pool_of(record, max_items=2_000)
     stop = threading.Event()
@@ -81,7 +79,6 @@ def test_a_flush_waits_for_what_came_before_it_only() -> None:
 
 @pytest.mark.parametrize("kind", ["hung", "blocking"])
 def test_shutdown_settles_the_rest_as_dropped(kind: str) -> None:
-    """What is not done when the time is over is settled as dropped, once, and takes no other outcome later."""
     record = Record()
     pool = pool_of(record, concurrency=1)
     for call in (kind, "a", "b"):
@@ -97,25 +94,8 @@ def test_shutdown_settles_the_rest_as_dropped(kind: str) -> None:
     assert not any(thread.is_alive() for thread in record.threads)
 
 
-def test_an_evaluation_that_flushes_its_own_pool_does_not_wait_for_itself() -> None:
-    """Called from the pool's own thread a flush says False at once."""
-    answers: list[bool] = []
-    pool = PoolDispatcher(linger_s=0)
-
-    async def process(call: Any) -> str:
-        answers.append(pool.flush(30))
-        return "evaluated"
-
-    pool.start(process_each(process), lambda call, outcome: None)
-    pool.submit("a", 1)
-    assert pool.flush(10)
-    assert answers == [False]
-    assert pool.shutdown(10)
-
-
 @pytest.mark.parametrize("kind", ["exit", "interrupt", "broken"])
 def test_an_evaluation_never_ends_the_worker(kind: str) -> None:
-    """SystemExit, KeyboardInterrupt and errors of one evaluation settle that one; the same thread goes on."""
     record = Record()
     pool = pool_of(record)
     for call in ("a", kind, "b"):
@@ -192,7 +172,6 @@ def test_a_call_that_comes_while_a_worker_is_started_is_not_left_lying(monkeypat
 
 
 def test_a_worker_that_sleeps_is_not_taken_for_blocked() -> None:
-    """Idle for longer than the limit, the same worker takes the next call."""
     record = Record()
     pool = pool_of(record, stall_s=0.3)
     for call in range(3):
@@ -204,7 +183,6 @@ def test_a_worker_that_sleeps_is_not_taken_for_blocked() -> None:
 
 
 def test_not_more_at_once_than_allowed() -> None:
-    """At most `concurrency` calls are under evaluation at the same time, and all of them get their turn."""
     at_once: list[int] = [0, 0]
 
     async def process(call: Any) -> str:
@@ -330,7 +308,7 @@ def test_what_a_replaced_thread_had_started_is_not_waited_for() -> None:
     blocks[0] = True
     handler("text")
     assert pipeline.flush(30.0)
-    assert eventually(lambda: pipeline.executor.waiting()["thread"].waiting == 0)
+    assert eventually(lambda: pipeline.executor.loads["thread"].waiting == 0)
     assert pipeline.accounting.outcomes()["evaluated"] >= calls
     assert pipeline.shutdown(10.0)
 

@@ -12,31 +12,17 @@ import pytest
 
 from agenteval_otel import monitor
 from agenteval_otel.evaluators import Func, ResponseHealth
-from agenteval_otel.models import AggregatedEvaluationResult
 from agenteval_otel.pipeline import Pipeline, PoolDispatcher
 from agenteval_otel.pipeline.load_shedding import FULL, OFF, REDUCED
 from agenteval_otel.sampling import FunctionSampler, RatioSampler, Sampler
 from agenteval_otel.testing import InlineDispatcher
 from tests.pipeline.support import eventually
+from tests.testing.doubles import Keeping
 
 DEADLINE_S = 20.0
 
 
-class Kept:
-    """A storage provider that keeps what it is given."""
-
-    type = "kept"
-
-    def __init__(self) -> None:
-        self.results: list[AggregatedEvaluationResult] = []
-
-    async def save_result(self, aggregated: AggregatedEvaluationResult) -> None:
-        """Keep it."""
-        self.results.append(aggregated)
-
-
 async def judged(value: Any) -> bool:
-    """An async evaluator."""
     return True
 
 
@@ -49,7 +35,7 @@ def make() -> Iterator[Callable[..., Pipeline]]:
         made.append(
             Pipeline(
                 sampler=sampler or RatioSampler(),
-                storage=(Kept(),),
+                storage=(Keeping(),),
                 **{"evaluators": (ResponseHealth(), Func.of(judged)), **parts},
             )
         )
@@ -65,7 +51,6 @@ def answering(pipeline: Pipeline) -> Callable[[], str]:
 
 
 def reduce(pipeline: Pipeline, level: int, rate: float) -> None:
-    """As after an overload."""
     shedder = pipeline.load_shedder
     shedder._set(level, rate)
     shedder._moved_at = time.monotonic()
@@ -87,7 +72,6 @@ def test_the_pool_looks_while_there_is_work_and_then_no_more(make: Callable[...,
 
 
 def test_it_recovers_by_itself_without_calls(make: Callable[..., Pipeline]) -> None:
-    """Reduced and idle, the pool looks until sampling is full again."""
     pipeline = make()
     answering(pipeline)()
     assert pipeline.flush(DEADLINE_S)
@@ -135,16 +119,15 @@ def test_a_share_goes_on_with_its_probability(
     assert abs(outcomes["evaluated"] / 600 - expected) < 0.1
     assert outcomes["evaluated"] + outcomes["shed"] + outcomes["not_sampled"] == 600
     (kept,) = pipeline.providers
-    assert {result.sampling_probability for result in kept.results} == probability
+    assert {result.sampling_probability for result in kept.saved} == probability
 
 
 def test_no_model_calls_skips_evaluators_that_call_a_model(make: Callable[..., Pipeline]) -> None:
-    """Their criteria are skipped as `load_shed`; the others are scored."""
     pipeline = make(dispatcher=InlineDispatcher())
     pipeline.load_shedder.skip_models = True
     answering(pipeline)()
     (kept,) = pipeline.providers
-    assert {result.criterion_name: result.skip_reason for result in kept.results[0].results} == {
+    assert {result.criterion_name: result.skip_reason for result in kept.results} == {
         "response_health": None, "judged": "load_shed",
     }  # fmt: skip
 

@@ -21,7 +21,6 @@ class Meanwhile(int):
 
 
 def test_a_submit_in_the_middle_of_a_submit() -> None:
-    """A submit that interrupts another one, the very first, is taken like any other."""
     record = Record()
     pool = pool_of(record)
     Meanwhile.then = lambda: pool.submit("inner", 1)
@@ -46,7 +45,6 @@ def test_a_shutdown_in_the_middle_of_a_submit() -> None:
 
 
 def test_settling_may_submit() -> None:
-    """A settle function that submits, as telemetry of telemetry would, does not deadlock."""
     pool = PoolDispatcher(linger_s=0, max_items=1)
     record = Record()
 

@@ -21,7 +21,6 @@ SHARES = st.floats(0, 1)
 def test_a_smaller_share_is_part_of_a_larger_one(
     randomness: int, item: float, other: float, probability: float
 ) -> None:
-    """What goes on at a small share goes on at a larger one, where the draw decided."""
     if randomness >= threshold_of(probability):
         return
     decision = SamplingDecision(True, probability, "ratio")
@@ -40,7 +39,6 @@ def test_the_decisions_own_draw_counts() -> None:
 
 @pytest.mark.parametrize("probability", [None, 0.3])
 def test_a_sampler_that_draws_by_itself_is_thinned_by_the_share(probability: float | None) -> None:
-    """Where the draw says nothing about the decision, exactly the share of what was sampled goes on."""
     dice = random.Random(5)
     decision = SamplingDecision(True, probability, "function")
     kept = sum(thinned(decision, dice.getrandbits(64), 0.25).sampled for _ in range(20_000))

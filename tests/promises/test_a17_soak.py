@@ -10,6 +10,7 @@ import math
 import os
 import statistics
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import pytest
 
@@ -184,23 +185,25 @@ PROGRAM = r"""
 """
 
 
-class Slope:
-    """The growth of a series of samples, by least squares on the means of blocks, which are all but independent."""
+class Slope(NamedTuple):
+    """The growth of a series of samples, by least squares on the means of blocks, which are all but independent.
 
-    def __init__(self, times: Sequence[float], values: Sequence[float]) -> None:
+    `lower` and `upper` are the ends of the 95 % confidence interval, with Student's factor for about ten blocks.
+    """
+
+    value: float
+    lower: float
+    upper: float
+
+    @classmethod
+    def of(cls, times: Sequence[float], values: Sequence[float]) -> Slope:
         size = max(1, len(times) // BLOCKS)
         blocks = [slice(start, start + size) for start in range(0, len(times) - size + 1, size)]
-        xs = [statistics.fmean(times[block]) for block in blocks]
-        ys = [statistics.fmean(values[block]) for block in blocks]
-        self.value, start = statistics.linear_regression(xs, ys)
-        spread = sum((x - statistics.fmean(xs)) ** 2 for x in xs)
-        off = sum((y - start - self.value * x) ** 2 for x, y in zip(xs, ys, strict=True))
-        self.error = math.sqrt(off / max(1, len(xs) - 2) / spread)
-
-    @property
-    def upper(self) -> float:
-        """The upper end of the 95 % confidence interval; Student's factor for about ten blocks."""
-        return self.value + 2.2 * self.error
+        xs, ys = ([statistics.fmean(series[block]) for block in blocks] for series in (times, values))
+        value, start = statistics.linear_regression(xs, ys)
+        off = sum((y - start - value * x) ** 2 for x, y in zip(xs, ys, strict=True))
+        error = math.sqrt(off / max(1, len(xs) - 2) / (statistics.pvariance(xs) * len(xs)))
+        return cls(value, value - 2.2 * error, value + 2.2 * error)
 
 
 class Soak:
@@ -209,7 +212,7 @@ class Soak:
         samples = self.report["samples"]
         steady = samples[int(len(samples) * WARM_UP) :]
         times, memory, self.threads, self.descriptors = ([row[at] for row in steady] for at in range(4))
-        self.memory = Slope([moment / 60 for moment in times], [stack / 2**20 for stack in memory])
+        self.memory = Slope.of([moment / 60 for moment in times], [stack / 2**20 for stack in memory])
         grown = self.report["grown"] - MEMOS - self.report["queue"]["bytes"]
         self.bytes_an_evaluation = max(0, grown) / max(1, self.report["evaluations"])
 
@@ -254,5 +257,5 @@ def test_nothing_grows(
 def test_a_leak_is_seen() -> None:
     """A kilobyte that is kept with every call fails both measures: they can tell."""
     soak = Soak(12.0, leak=1024)
-    assert soak.memory.value - 2.2 * soak.memory.error > SHORT_MB_A_MINUTE
+    assert soak.memory.lower > SHORT_MB_A_MINUTE
     assert soak.bytes_an_evaluation > SHORT_BYTES_AN_EVALUATION

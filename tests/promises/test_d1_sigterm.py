@@ -99,7 +99,7 @@ def saved(target: Path) -> int:
 def test_a_plain_program_that_asks_for_it_delivers_everything(
     host: str, code: int, python: str, tmp_path: Path, promise: Recorder
 ) -> None:
-    """What is pending is delivered, the host's handler runs, and the exit status is the one it would have been."""
+    """The host's handler runs, and the exit status is the one it would have been."""
     target = tmp_path / "results.jsonl"
     finished = run_program(PLAIN, host, "asked", "slow", str(target), str(CALLS), python=python)
     assert (finished.code, finished.stderr) == (code, ""), finished
@@ -182,12 +182,12 @@ APPLICATION = """
 
 
 @contextlib.contextmanager
-def server(*command: str, folder: Path, **env: str) -> Iterator[subprocess.Popen[str]]:
+def server(*command: str, folder: Path) -> Iterator[subprocess.Popen[str]]:
     """A server as a process group of its own; nothing of it is left."""
     with (folder / "stderr").open("w") as stderr:
         process = subprocess.Popen(
             [sys.executable, "-W", "ignore", "-m", *command], cwd=folder, stdin=subprocess.DEVNULL, text=True,
-            stdout=subprocess.DEVNULL, stderr=stderr, env=bare_environment(PYTHONPATH=str(PROJECT), **env),
+            stdout=subprocess.DEVNULL, stderr=stderr, env=bare_environment(PYTHONPATH=str(PROJECT)),
             start_new_session=True,
         )  # fmt: skip
     try:

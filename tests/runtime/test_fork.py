@@ -67,7 +67,6 @@ def test_parts_are_reset_in_order_and_each_on_its_own() -> None:
 
 
 def test_registering_keeps_nothing_alive() -> None:
-    """An object that registered a method is collected, and its place in the registry with it."""
     from agenteval_otel.runtime import fork
 
     class Part:
@@ -85,7 +84,6 @@ def test_registering_keeps_nothing_alive() -> None:
 
 
 def test_nobody_else_hooks_into_forks() -> None:
-    """`os.register_at_fork` stands in one file of the package."""
     package = Path(agenteval_otel.__file__).parent
     files = [file for file in package.rglob("*.py") if "register_at_fork(" in file.read_text()]
     assert files == [package / "runtime/fork.py"]

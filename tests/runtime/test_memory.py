@@ -25,7 +25,6 @@ def test_parts_have_ceilings_and_share_one_bound() -> None:
 
 
 def test_threads_that_meet_lose_no_update(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Many threads that reserve and release at once leave nothing reserved, and never more than the bound."""
     budget, too_many, granted = MemoryBudget(64), list[int](), list[int]()
 
     def work() -> None:
@@ -47,7 +46,6 @@ def test_threads_that_meet_lose_no_update(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_forked_child_begins_with_nothing() -> None:
-    """What the parent has reserved is not the child's."""
     assert MEMORY.results.reserve(1_000)
     try:
         pid = os.fork()

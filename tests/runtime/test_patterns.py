@@ -18,7 +18,6 @@ from agenteval_otel.sampling import PatternSampler
 
 @pytest.fixture
 def without_re2(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """As if the extra were not installed."""
     caches = (compile_pattern, module._re2, module._automaton)
     for cache in caches:
         cache.cache_clear()
@@ -40,7 +39,6 @@ EDGES = ["^", "$", r"\b", r"\A", r"\Z"]
 
 
 def patterns() -> st.SearchStrategy[str]:
-    """Patterns of everything that both engines have."""
     repeated = st.builds(str.__add__, st.sampled_from(ATOMS), st.sampled_from(COUNTS))
     leaf = st.lists(st.one_of(repeated, repeated, repeated, st.sampled_from(EDGES)), max_size=3).map("".join)
 
@@ -58,7 +56,6 @@ TEXTS = st.lists(st.text(alphabet="aabBkK_1- .{\n\x0b\u2028éÉ\U0001f600\ud800A
 @given(pattern=patterns(), flags=st.sampled_from(["", "", "i", "m", "s", "ims"]), texts=TEXTS)
 @settings(deadline=None, max_examples=100)
 def test_both_engines_give_the_same_answers(pattern: str, flags: str, texts: list[str]) -> None:
-    """Whether a pattern occurs does not depend on the engine that searches."""
     try:
         compiled = compile_pattern(pattern, flags)
     except ValueError:  # the name of a group twice, say
@@ -123,7 +120,6 @@ def test_patterns_are_pythons_with_ascii_classes(pattern: str, flags: str, text:
 )
 @settings(deadline=None)
 def test_any_pattern_compiles_or_is_refused(pattern: str, flags: str) -> None:
-    """A pattern is compiled or refused with a ValueError; nothing else comes out."""
     try:
         compiled = compile_pattern(pattern, flags)
     except ValueError:
@@ -132,7 +128,6 @@ def test_any_pattern_compiles_or_is_refused(pattern: str, flags: str) -> None:
 
 
 def test_unknown_flags_are_refused() -> None:
-    """The flags are ``i``, ``m`` and ``s``, each at most once."""
     for flags in ("x", "ii", "u"):
         with pytest.raises(ValueError, match="expected each of i, m and s"):
             compile_pattern("a", flags)
@@ -157,7 +152,6 @@ def test_without_the_extra_every_pattern_has_a_time_limit(without_re2: None) -> 
 
 
 def test_another_package_of_that_name_is_not_taken(without_re2: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Other packages that are called re2 may go back to `re`, which has no limits."""
     monkeypatch.setitem(sys.modules, "re2", __import__("re"))
     assert not compile_pattern("[0-9]+").is_linear
 

@@ -22,14 +22,12 @@ def release() -> threading.Event:
 
 
 def holding(worker: Worker, release: threading.Event) -> None:
-    """Have the worker run a job that waits."""
     entered = threading.Event()
     assert worker.submit(lambda: (entered.set(), release.wait(HANG_S)))
     assert entered.wait(HANG_S)
 
 
 def test_jobs_run_in_order_on_one_thread() -> None:
-    """The first job starts the thread, a daemon; each job is run once."""
     worker = Worker("jobs", max_waiting=100)
     assert not worker.has_thread
     ran: list[tuple[int, str, bool]] = []
@@ -58,7 +56,6 @@ def test_what_it_does_not_take_is_counted(release: threading.Event, caplog: pyte
 
 @pytest.mark.parametrize("error", [ValueError("private text"), SystemExit(1), KeyboardInterrupt()])
 def test_an_error_ends_only_its_job(error: BaseException, caplog: pytest.LogCaptureFixture) -> None:
-    """It is logged by its type; the same thread runs the next job."""
     worker, threads = Worker(f"failing {type(error).__name__}", max_waiting=10), list[threading.Thread]()
 
     def fail() -> None:
@@ -169,22 +166,6 @@ def test_nothing_of_a_job_or_of_its_caller_is_kept(release: threading.Event) -> 
     assert worker.close(HANG_S)
 
 
-def test_where_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The caller learns of it and the job is not kept; with the next one it is tried again."""
-    worker, ran = Worker("jobs", max_waiting=10), list[int]()
-
-    def refuse(thread: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(threading.Thread, "start", refuse)
-        assert not worker.submit(lambda: ran.append(1))
-    assert (worker.waiting, worker.has_thread) == (0, False)
-    worker.submit(lambda: ran.append(2))
-    assert worker.close(HANG_S)
-    assert ran == [2]
-
-
 def test_a_signal_handler_may_submit_and_close_while_the_thread_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     """There is one thread, and both jobs run; on the thread that starts it a close cannot wait, and raises nothing."""
     worker, ran, closed = Worker("jobs", max_waiting=10), list[threading.Thread](), list[bool]()
@@ -204,7 +185,6 @@ def test_a_signal_handler_may_submit_and_close_while_the_thread_starts(monkeypat
 
 
 def test_many_threads_submit() -> None:
-    """Each job that is taken runs once, on one thread at a time."""
     worker, ran, taken = Worker("jobs", max_waiting=100, idle_s=0.0), list[int](), list[bool]()
     working = threading.Lock()
 
