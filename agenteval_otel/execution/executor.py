@@ -11,7 +11,7 @@ from typing import Any
 
 from agenteval_otel.errors import EvaluationError
 from agenteval_otel.evaluators.base import Evaluator, Execution
-from agenteval_otel.execution.jobs import Awaits, Deliveries, EvaluatorState, Job, Outcome
+from agenteval_otel.execution.jobs import Awaits, EvaluatorState, Job, Outcome
 from agenteval_otel.execution.supervisor import Supervisor, Unavailable
 from agenteval_otel.execution.threads import Threads
 from agenteval_otel.execution.wire import NotPortable, RunsHere
@@ -43,9 +43,7 @@ class Load:
 class Executor:
     """Runs evaluations of one pipeline, or of one offline run.
 
-    `start` is called on the thread of a running event loop, and calls back there; `close` from any thread.
-    With `live`, in a host's process, evaluators are watched and moved, and threads rest; else ``process`` means
-    ``thread``.
+    With `live`, in a host's process, evaluators are moved and threads rest; else ``process`` means ``thread``.
     """
 
     def __init__(self, *, live: bool, async_concurrency: int = ASYNC_CONCURRENCY) -> None:
@@ -56,7 +54,7 @@ class Executor:
         reset_in_child(self._reset)
 
     def _reset(self) -> None:
-        self._loops: dict[asyncio.AbstractEventLoop, tuple[Deliveries, _Tasks]] = {}
+        self._loops: dict[asyncio.AbstractEventLoop, _Tasks] = {}
         self._threads = Threads(rests=self._live)
         self.loads: dict[str, Load] = {
             "thread": Load(), "process": Load(), "async": Load(self._async_concurrency),
@@ -84,13 +82,13 @@ class Executor:
         criteria: Sequence[EvaluationCriteria],
         done: Callable[[Outcome], None],
     ) -> Callable[[], None]:
-        """Start an evaluation that does not run inline; the function that is returned cancels it.
+        """Start an evaluation that does not run inline, on an event loop's thread; the function returned cancels it.
 
         `done` is called once, later, on this thread: with the results, the exception that the evaluator raised, or an
         `EvaluationError`: ``timeout``, ``crashed`` (it ended its process), ``quarantined`` or ``queue_full``.
         """
         loop, state = asyncio.get_running_loop(), self.state(evaluator)
-        job = Job(evaluator, state, evaluation_input, criteria, done, loop)
+        job = Job(evaluator, state, evaluation_input, criteria, done, loop, self._complete)
         error = state.quarantine()
         mode: Execution = "thread" if state.mode == "inline" else state.mode
         if error is None and self.loads[mode].waiting >= MAX_WAITING:
@@ -110,7 +108,7 @@ class Executor:
 
     def started_async(self) -> Mapping[asyncio.Task[Any], Evaluator]:
         started: dict[asyncio.Task[Any], Evaluator] = {}
-        for _, tasks in list(self._loops.values()):
+        for tasks in list(self._loops.values()):
             started |= tasks.started
         return started
 
@@ -140,10 +138,9 @@ class Executor:
         load.waiting += 1
         load.waiting_s += job.expected_s
         load.submitted_s += job.expected_s
-        job.deliveries, tasks = self._of(job.loop)
         try:
             if mode == "async":
-                tasks.submit(job)
+                self._tasks_of(job.loop).submit(job)
             elif mode == "process" and self._supervisor is not None:
                 self._supervisor.submit(job)
             else:
@@ -186,21 +183,19 @@ class Executor:
         load.waiting_s = max(0.0, load.waiting_s - job.expected_s) if load.waiting else 0.0
         return True
 
-    def _of(self, loop: asyncio.AbstractEventLoop) -> tuple[Deliveries, _Tasks]:
+    def _tasks_of(self, loop: asyncio.AbstractEventLoop) -> _Tasks:
         known = self._loops.get(loop)
         if known is None:
             for other in [other for other in self._loops if other.is_closed()]:
                 del self._loops[other]
-            tasks = _Tasks(self._async_concurrency, self._complete)
-            known = self._loops[loop] = Deliveries(loop, self._complete), tasks
+            known = self._loops[loop] = _Tasks(self._async_concurrency)
         return known
 
 
 class _Tasks:
     """The async evaluations of one event loop; `started` holds also those that ignored their cancellation."""
 
-    def __init__(self, concurrency: int, complete: Callable[[Job, Outcome], None]) -> None:
-        self._complete = complete
+    def __init__(self, concurrency: int) -> None:
         self._places = asyncio.Semaphore(concurrency)
         self._supervisors: set[asyncio.Task[None]] = set()  # asyncio itself keeps tasks by weak reference only
         self.started: dict[asyncio.Task[Any], Evaluator] = {}
@@ -223,7 +218,7 @@ class _Tasks:
             self.started[task] = job.evaluator
             task.add_done_callback(self._forget)
             outcome = await self._outcome(job, task)
-        self._complete(job, outcome)
+        job.complete(job, outcome)
 
     async def _outcome(self, job: Job, task: asyncio.Task[Any]) -> Outcome:
         began = time.monotonic()

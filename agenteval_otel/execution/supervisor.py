@@ -299,20 +299,18 @@ class ForkServer:
     """The fork server as the host sees it. A request blocks until it is answered, and raises `Gone` where it is not.
 
     `problems` says why evaluators could not be loaded, by the numbers of all that were tried; empty where they were.
-    Making one raises `Unavailable` without a Python or fork, and OSError where no descriptor or process is left.
     """
 
     def __init__(self) -> None:
         python = _python()
         ours, theirs = socket.socketpair()
         try:
-            self.pid = _spawn(python, theirs.fileno())
+            with theirs:
+                self.pid = _spawn(python, theirs.fileno())
         except BaseException:
             ours.close()
             raise
-        finally:
-            theirs.close()
-        ours.settimeout(None)
+        ours.settimeout(None)  # whatever the host's default is
         self.channel = ours
         self.problems: dict[int, str] = {}
         self._lines = Lines(ours)
@@ -332,7 +330,7 @@ class ForkServer:
         if not data or not descriptors:
             raise Gone
         channel = socket.socket(fileno=descriptors[0])
-        channel.settimeout(None)  # whatever the host's default is
+        channel.settimeout(None)
         loaded = {number for number, problem in self.problems.items() if not problem}
         return Worker(json.loads(data)[0], channel, loaded)
 

@@ -27,8 +27,7 @@ _BACKLOG = 32
 class Threads:
     """The queue and its threads, mostly one. When its evaluation takes long, those behind it go to a fresh one.
 
-    A thread whose evaluation overran its limit is abandoned. With `rests` one uses `CPU_SHARE` of a core at most, as it
-    shares the host's interpreter. `submit` belongs to the thread of an event loop.
+    A thread whose evaluation overran its limit is abandoned. `submit` belongs to the thread of an event loop.
     """
 
     def __init__(self, *, rests: bool) -> None:

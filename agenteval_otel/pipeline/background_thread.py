@@ -53,10 +53,7 @@ class Pool(Protocol):
 
 
 class BackgroundThread(EvaluationThread):
-    """Takes calls from the pool's queue and has them processed, a list at a time.
-
-    It survives whatever evaluations do: an exception of one call settles that call, one that reaches the loop restarts
-    the serving task on the same loop.
+    """Takes calls from the pool's queue and has them processed, a list at a time; survives whatever evaluations do.
 
     Attributes:
         beat: Monotonic seconds of the last sign of life.

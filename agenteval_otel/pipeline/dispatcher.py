@@ -53,7 +53,6 @@ class Dispatcher(Component, contract="dispatcher"):
         Args:
             has_room: Whether the next call may be processed now; asked again a few milliseconds later.
             on_work: Takes the number of calls that were processed in a row, and the seconds that took.
-            on_stall: Asked when the background thread is held up.
         """
         raise NotImplementedError
 
@@ -152,8 +151,8 @@ def process_each(process: Callable[[Any], str | Awaitable[str]]) -> Process:
 class DaemonExecutor(ThreadPoolExecutor):
     """At most eight daemon threads of an event loop: for name look-ups, and `asyncio.to_thread` in evaluators.
 
-    The standard library's executor refuses work while the interpreter ends, when the last evaluations are delivered,
-    and the exit waits for its threads. It is one by its type only, as asyncio takes no other kind for a loop's own.
+    The standard library's own, which asyncio demands by type, refuses work while the interpreter ends, when the last
+    evaluations are delivered, and the exit waits for its threads.
     """
 
     def __init__(self) -> None:

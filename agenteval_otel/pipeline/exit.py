@@ -86,8 +86,7 @@ def handle_sigterm(wanted: bool) -> None:
     """Handle SIGTERM from now on, or no longer: deliver or count what is pending, for at most `EXIT_TIMEOUT_S`.
 
     A handler that the host has is called as well and decides what becomes of the process; without one the process then
-    ends of the signal. A signal that the host ignores stays ignored. Call it on the main thread, before servers that
-    put their own handlers in place and later give the signal on, as uvicorn does. On another thread, or in a
+    ends of the signal. A signal that the host ignores stays ignored. On another thread than the main one, or in a
     sub-interpreter, it changes nothing and logs that once a minute.
     """
     try:

@@ -54,15 +54,13 @@ class Pipeline:
     Args:
         telemetry: Emits the results of handlers whose storage names no emitter: anything with an `emitter`.
         agent_span: Which calls outside of any trace get an ``invoke_agent`` span: ``sampled``, ``always`` or ``never``.
-        agent_span_end: ``background`` ends it on the background thread, with its scores, where the host's processors
-            allow it; ``caller`` always ends it when the handler returns.
+        agent_span_end: ``background`` (see `late_spans`), or ``caller`` when the handler returns.
         agents: What differs for single agents, by the agent's name.
         telemetry_off: No signal can leave: handlers whose results are neither stored nor watched count as disabled.
 
     Attributes:
-        enabled: The kill switch, which `disable` and `enable` flip.
         provisional: Not configured yet: handlers' arguments are checked against the pipeline that `configure` builds.
-        late_spans: Agent spans may end on the background thread.
+        late_spans: Agent spans may end on the background thread, with scores, where the host's processors allow it.
     """
 
     def __init__(
@@ -93,7 +91,10 @@ class Pipeline:
         self.defaults = HandlerOptions(evaluators, sampler, tuple(storage), tuple(criteria), None, escalation)
         self.agents, self.provisional = dict(agents or {}), False
         self.accounting = accounting or Accounting()
-        self.redaction = Redaction(default_redactors() if redactors is None else redactors, self._redaction_failed)
+        self.redaction = Redaction(
+            default_redactors() if redactors is None else redactors,
+            lambda redactor, error: self.broken(f"redaction:{redactor}", error),
+        )
         self.objectives = Objectives(objectives, self.broken)
         self.sampled = SamplingRecord(sampling or SamplingSettings())
         self.dispatcher = dispatcher or PoolDispatcher()
@@ -277,9 +278,6 @@ class Pipeline:
     def _know(self, provider: Any) -> None:
         if provider is not None:
             self._providers[id(provider)] = provider
-
-    def _redaction_failed(self, redactor: str, error: BaseException) -> None:
-        self.broken(f"redaction:{redactor}", error)
 
 
 class _Load:

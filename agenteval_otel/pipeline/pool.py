@@ -33,8 +33,8 @@ _IDLE_LOOKS: Final = 5
 class PoolDispatcher(Dispatcher, type="pool"):
     """One daemon thread with its own event loop, started with the first call and again after `fork`.
 
-    The caller's thread takes no lock. When the queue is full the newest call is dropped and counted. A thread that is
-    held up is replaced within a second, and what it had under way goes on elsewhere.
+    When the queue is full the newest call is dropped and counted. A thread that is held up is replaced within a second,
+    and what it had under way goes on elsewhere.
 
     Attributes:
         max_bytes: Estimated bytes that captured calls may hold, waiting or under evaluation.
@@ -282,8 +282,7 @@ class _Flush:
 class _Watchdog:
     """Sees when the background thread is held up, or has died, and has it replaced.
 
-    Held up: its heartbeat stood still for the limit, in looks that came in time themselves. A process that was stopped,
-    or starved, is no fault of an evaluator.
+    Only looks that came in time count: a process that was stopped, or starved, is no fault of an evaluator.
     """
 
     def __init__(self, pool: _Pool) -> None:

@@ -28,8 +28,7 @@ class Worker:
     """Runs jobs, one at a time, on a daemon thread that the first job starts and that ends when it has been idle.
 
     Any thread may call; only `close` waits. At most `max_waiting` jobs wait: a further one is refused and logged.
-    Whatever a job raises, `SystemExit` included, is logged by its type. A forked child begins without a thread and
-    without jobs.
+    Whatever a job raises is logged by its type. A forked child begins without a thread and without jobs.
 
     Args:
         on_idle: Called on the thread when no job came for `idle_s`, and before it ends.

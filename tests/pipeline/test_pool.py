@@ -108,24 +108,6 @@ def test_an_evaluation_never_ends_the_worker(kind: str) -> None:
     assert len(record.threads) == 1
 
 
-def test_a_worker_that_only_seemed_blocked_ends_too() -> None:
-    """A starved process has a late heartbeat: the thread that was replaced for it does not wait for its last calls."""
-    record = Record()
-    pool = pool_of(record)
-    pool.submit("hung", 1)
-    assert record.entered.wait(10)
-    running = pool._pool
-    assert running.thread is not None
-    running.replace(running.thread, 1.0)
-    assert record.outcome_of("hung") == "pipeline_failed"
-    (thread,) = record.threads
-    thread.join(10)
-    assert not thread.is_alive()
-    pool.submit("a", 1)
-    assert pool.shutdown(10)
-    assert record.outcome_of("a") == "evaluated"
-
-
 def test_what_a_worker_takes_in_the_moment_of_its_replacement_goes_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     """Between the worker's look whether it was replaced and its look into the queue it may be: no call stays open."""
     record = Record()
@@ -366,3 +348,56 @@ def test_a_generator_that_an_evaluator_left_open_ends_in_silence(
     thread.join(10.0)
     assert not thread.is_alive()
     assert "4111" not in capfd.readouterr().err + caplog.text
+
+
+class Meanwhile(int):
+    """A size in whose addition something else happens: an interruption at the worst moment, every time."""
+
+    then: Any = None
+
+    def __radd__(self, other: int) -> int:
+        then, Meanwhile.then = Meanwhile.then, None
+        if then is not None:
+            then()
+        return int(other) + int(self)
+
+
+def test_a_submit_in_the_middle_of_a_submit() -> None:
+    record = Record()
+    pool = pool_of(record)
+    Meanwhile.then = lambda: pool.submit("inner", 1)
+    assert pool.submit("outer", Meanwhile(1))
+    assert pool.shutdown(10)
+    assert sorted(record.settled) == [("inner", "evaluated"), ("outer", "evaluated")]
+
+
+def test_a_shutdown_in_the_middle_of_a_submit() -> None:
+    """A call that slips past a shutdown which began and ended meanwhile is settled all the same."""
+    for used_before in (False, True):
+        record = Record()
+        pool = pool_of(record)
+        if used_before:
+            pool.submit("first", 1)
+            assert pool.flush(10)
+        Meanwhile.then = lambda pool=pool: pool.shutdown(10)
+        pool.submit("late", Meanwhile(1))
+        pool.shutdown(1)
+        assert record.outcome_of("late") in ("dropped_shutdown", "evaluated")
+        assert pool.state()["size"] == 0
+
+
+def test_settling_may_submit() -> None:
+    pool = PoolDispatcher(linger_s=0, max_items=1)
+    record = Record()
+
+    def settle(call: Any, outcome: str) -> None:
+        record.settle(call, outcome)
+        if call == "second":
+            pool.submit("from settle", 1)
+
+    pool.start(process_each(record.process), settle)
+    pool.submit("blocking", 1)
+    pool.submit("second", 1)
+    assert record.settled == [("second", "dropped_queue_full"), ("from settle", "dropped_queue_full")]
+    record.leave.set()
+    assert pool.shutdown(10)

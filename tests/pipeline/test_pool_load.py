@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -130,15 +129,3 @@ def test_no_model_calls_skips_evaluators_that_call_a_model(make: Callable[..., P
     assert {result.criterion_name: result.skip_reason for result in kept.results} == {
         "response_health": None, "judged": "load_shed",
     }  # fmt: skip
-
-
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_forked_child_begins_at_full(make: Callable[..., Pipeline]) -> None:
-    """A parent's trouble is not its child's; the parent's stays."""
-    pipeline = make()
-    reduce(pipeline, OFF, 1 / 64)
-    pid = os.fork()
-    if pid == 0:
-        os._exit(0 if (pipeline.load_shedder.level, pipeline.load_shedder.keep) == (FULL, None) else 1)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-    assert pipeline.load_shedder.level == OFF

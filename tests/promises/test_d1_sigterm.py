@@ -89,7 +89,6 @@ def margin_s() -> float:
 
 
 def saved(target: Path) -> int:
-    """The responses whose results are in the file, each once."""
     ids = [json.loads(line)["sessionId"] for line in target.read_text().splitlines()] if target.exists() else []
     assert len(ids) == len(set(ids))
     return len(ids)
@@ -183,7 +182,6 @@ APPLICATION = """
 
 @contextlib.contextmanager
 def server(*command: str, folder: Path) -> Iterator[subprocess.Popen[str]]:
-    """A server as a process group of its own; nothing of it is left."""
     with (folder / "stderr").open("w") as stderr:
         process = subprocess.Popen(
             [sys.executable, "-W", "ignore", "-m", *command], cwd=folder, stdin=subprocess.DEVNULL, text=True,
@@ -229,7 +227,6 @@ OWN_WORDS = {
 def test_a_server_ends_its_own_way_and_everything_is_delivered(
     kind: str, questions: bool, tmp_path: Path, promise: Recorder
 ) -> None:
-    """Real servers: their shutdown is theirs, and what they had answered is delivered."""
     target, requests = tmp_path / "results.jsonl", 40
     source = textwrap.dedent(APPLICATION).format(target=str(target), asked=questions)
     (tmp_path / "application.py").write_text(source)

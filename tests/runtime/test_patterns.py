@@ -166,15 +166,6 @@ def test_a_forked_child_compiles_its_own_automata() -> None:
     assert module._automaton(pattern.source) is not of_the_parent
 
 
-@pytest.mark.parametrize(
-    ("patterns_of_rules", "execution"), [(("(a+)+$", "sorry"), "inline"), (("(a+)+$", "a(?=b)"), "process")]
-)
-def test_rules_run_inline_while_all_patterns_are_linear(patterns_of_rules: tuple[str, ...], execution: str) -> None:
-    """One pattern that RE2 cannot run takes the evaluator to a worker process."""
-    evaluator = RuleBased(rules=[Regex(criterion="R", pattern=pattern) for pattern in patterns_of_rules])
-    assert evaluator.resolved_execution == execution
-
-
 def test_the_sampler_refuses_what_nothing_can_search_in_linear_time() -> None:
     """It searches in the host's process: the construct is named at load, and what to use instead."""
     with pytest.raises(ConfigurationError, match=r"looking around, \(\?!\.\.\.\).*FunctionSampler"):
