@@ -64,8 +64,7 @@ class Executor:
         return f"<Executor {self._threads!r} {self._supervisor!r}>"
 
     def mode(self, evaluator: Evaluator) -> Execution:
-        known = self._states.get(id(evaluator))
-        return (known[0] if known is not None else self.state(evaluator)).mode
+        return self.state(evaluator).mode
 
     def state(self, evaluator: Evaluator) -> EvaluatorState:
         key = id(evaluator)

@@ -10,7 +10,6 @@ import os
 import signal
 import socket
 import time
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -40,7 +39,6 @@ def main() -> None:
         # Of a terminal's or a service's group: the host decides when this ends. Not ignored: programs that evaluators
         # start would ignore them too.
         signal.signal(number, lambda *_: None)
-    warnings.simplefilter("ignore")
     with contextlib.suppress(Exception):
         import resource
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from agenteval_otel.errors import EvaluationError
 from agenteval_otel.execution.jobs import Job
-from agenteval_otel.execution.wire import Gone, Lines, NotPortable, RunsHere, answer_of, encode_input, line
+from agenteval_otel.execution.wire import Gone, Lines, NotPortable, RunsHere, answer_of, line
 from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.runtime.masking import is_secret
 from agenteval_otel.runtime.reentrancy import EvaluationThread
@@ -37,8 +37,8 @@ _ALLOWED = frozenset({
     "CONDA_PREFIX", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMROOT",
 })  # fmt: skip
 _ALLOWED_PREFIXES = ("LC_", "PYTHON")
+# Not while it boots: a `sitecustomize`, such as that of `opentelemetry-instrument`, would start threads in it.
 _LATER = frozenset({"PYTHONPATH", "PYTHONSTARTUP"})
-"""Not while it boots: a `sitecustomize`, such as that of `opentelemetry-instrument`, would start threads in it."""
 _OWN = {"AGENTEVAL_ENABLED": "false", "OTEL_SDK_DISABLED": "true"}
 _BOOT = (
     "import json, os, sys; os.closerange(3, 65536); os.nice(10); sys.path[:], later = json.loads(sys.argv.pop()); "
@@ -265,7 +265,7 @@ def _message(job: Job, before: Job | None) -> bytes:
     """A job as three lines (see `wire`); raises where its input has no JSON form."""
     criteria, encoded = b"", b""
     if before is None or job.evaluation_input is not before.evaluation_input:
-        encoded = encode_input(job.evaluation_input)
+        encoded = job.evaluation_input.model_dump_json(exclude_unset=True).encode()
     if job.criteria is job.evaluation_input.criteria:
         criteria = b"null"
     elif before is None or job.criteria is not before.criteria:

@@ -21,7 +21,7 @@ from pydantic import TypeAdapter
 
 from agenteval_otel.errors import EvaluationError, EvaluationSkipped
 from agenteval_otel.evaluators.base import MAIN, Evaluator, importable, imported
-from agenteval_otel.models import EvaluationInput, EvaluationResult
+from agenteval_otel.models import EvaluationResult
 
 _MAX_ANSWER_BYTES = 4 * 1024 * 1024
 _MAX_MESSAGE = 64 * 1024
@@ -67,10 +67,6 @@ def decoded(message: bytes) -> list[Any]:
     if not isinstance(values, list) or not values:
         raise Gone
     return values
-
-
-def encode_input(evaluation_input: EvaluationInput) -> bytes:
-    return evaluation_input.__pydantic_serializer__.to_json(evaluation_input, exclude_unset=True)
 
 
 def encode_answer(cpu_s: float, outcome: Any) -> bytes:

@@ -77,9 +77,6 @@ class BackgroundThread(EvaluationThread):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._awake: asyncio.Event | None = None
 
-    def __repr__(self) -> str:
-        return f"<BackgroundThread running={len(self.running)} {'asleep' if self.sleeping else 'awake'}>"
-
     def wake(self, *, linger: bool) -> None:
         """Wake the loop, from any thread; with `linger` it gathers calls for a moment before it starts on them."""
         if self.sleeping:  # else it beats itself, or is held up

@@ -50,9 +50,7 @@ class Dispatcher(Component, contract="dispatcher"):
     ) -> None:
         """Set what is done with calls; starts no thread yet.
 
-        Args:
-            has_room: Whether the next call may be processed now; asked again a few milliseconds later.
-            on_work: Takes the number of calls that were processed in a row, and the seconds that took.
+        `has_room` is asked before each list of calls, `on_work` takes the calls processed in a row and the seconds.
         """
         raise NotImplementedError
 

@@ -25,21 +25,13 @@ def living() -> list[Any]:
     return [pipeline for reference in LIVE.valuerefs() if (pipeline := reference()) is not None]
 
 
-WATCHED: set[int] = set()
-"""This process's id, once its exit is watched; to ask for the id with every call would be a system call."""
+WATCHED: list[bool] = []
+"""Not empty once the exit is watched: from the first answer on, when the application's providers are set up."""
 reset_in_child(WATCHED.clear)
 
 
 def watch_exit() -> None:
-    """Register for the process's exit, with its first answer: the application's providers are set up by then."""
-    if WATCHED:
-        return
-    WATCHED.add(os.getpid())
-    watch_exit_again()
-
-
-def watch_exit_again() -> None:
-    """Register anew: exit handlers run last in, first out, and ours has to run before those of the application."""
+    """Register, or do so anew: exit handlers run last in, first out, and ours runs before those of the application."""
     if _ENDING:
         return  # they are running: a list that is walked is not changed
     atexit.unregister(_at_exit)

@@ -70,12 +70,9 @@ class _Overload(NamedTuple):
 class LoadShedder:
     """Load shedding of one pipeline. `look` runs on the background thread, `thin` and `keep` are for callers' threads.
 
-    The rate is halved until work drains in time again, and doubled once there is room.
-
     Attributes:
         keep: None at full sampling; else the share in [0, 1) of the sampled responses that goes on.
         level: 0 full, 1 reduced, 2 no model calls (`skip_models`), 3 off.
-        note_loop: Measures a host's event loop for a few seconds, on the loop's thread. Cheap, never raises.
     """
 
     def __init__(
@@ -232,9 +229,9 @@ def thinned(decision: SamplingDecision, randomness: int, share: float) -> Sampli
 class Work(NamedTuple):
     """Answers that wait or are under evaluation, the seconds until none is, and the calls refused so far."""
 
-    queued: int = 0
-    drain_s: float = 0.0
-    dropped: int = 0
+    queued: int
+    drain_s: float
+    dropped: int
 
 
 class CostMeter:
@@ -251,8 +248,6 @@ class CostMeter:
 
         The first answers are left out, others count as four times the mean at most: a first call may import a library.
         """
-        if answers <= 0:
-            return
         is_first, self._answers = self._answers == 0, self._answers + answers
         weight = 1.0 - (1.0 - _WEIGHT) ** answers
         for mode, total_s in elsewhere_s.items():

@@ -28,7 +28,7 @@ from agenteval_otel.ground_truth import GroundTruthStore
 from agenteval_otel.models import EvaluationCriteria
 from agenteval_otel.objectives import Objectives, ObjectiveSettings
 from agenteval_otel.pipeline.dispatcher import Dispatcher
-from agenteval_otel.pipeline.exit import EXIT_TIMEOUT_S, LIVE, WATCHED, watch_exit, watch_exit_again
+from agenteval_otel.pipeline.exit import EXIT_TIMEOUT_S, LIVE, WATCHED, watch_exit
 from agenteval_otel.pipeline.load_shedding import LOOK_EVERY_S, CostMeter, LoadShedder, LoadSheddingSettings, Work
 from agenteval_otel.pipeline.pool import PoolDispatcher
 from agenteval_otel.redaction import Redactor, default_redactors
@@ -91,10 +91,7 @@ class Pipeline:
         self.defaults = HandlerOptions(evaluators, sampler, tuple(storage), tuple(criteria), None, escalation)
         self.agents, self.provisional = dict(agents or {}), False
         self.accounting = accounting or Accounting()
-        self.redaction = Redaction(
-            default_redactors() if redactors is None else redactors,
-            lambda redactor, error: self.broken(f"redaction:{redactor}", error),
-        )
+        self.redaction = Redaction(default_redactors() if redactors is None else redactors, self._redaction_failed)
         self.objectives = Objectives(objectives, self.broken)
         self.sampled = SamplingRecord(sampling or SamplingSettings())
         self.dispatcher = dispatcher or PoolDispatcher()
@@ -153,7 +150,7 @@ class Pipeline:
         if emitter is not None:
             called_back = settings.objectives and self.objectives.settings.calls_back
             emitter.providers.warns |= settings.storage is None and not called_back
-            emitter.providers.on_host = watch_exit_again
+            emitter.providers.on_host = watch_exit
             self.engine.emitters.add(emitter)
             judges = [judge.guarded() for _, judge in judges_of(settings.runner.evaluators)]
             emitter.observe(self.accounting, self.dispatcher.state, self.load_shedder.gauges, judges=judges)
@@ -166,6 +163,7 @@ class Pipeline:
     def submit(self, call: CapturedCall, size_bytes: int) -> bool:
         """Hand a finished call to the dispatcher, on the caller's thread; never blocks. False where it was dropped."""
         if not WATCHED:
+            WATCHED.append(True)
             watch_exit()
         return self.dispatcher.submit(call, size_bytes)
 
@@ -267,17 +265,15 @@ class Pipeline:
                 return
 
     def _flush_emitters(self, deadline: float) -> bool:
-        complete = True
-        for provider in self.providers:
-            emitter: Emitter | None = getattr(provider, "emitter", None)
-            if emitter is None:
-                continue
-            complete = emitter.providers.flush(max(0.0, deadline - time.monotonic())) and complete
-        return complete
+        emitters: list[Emitter] = [provider.emitter for provider in self.providers if hasattr(provider, "emitter")]
+        return all([emitter.providers.flush(max(0.0, deadline - time.monotonic())) for emitter in emitters])
 
     def _know(self, provider: Any) -> None:
         if provider is not None:
             self._providers[id(provider)] = provider
+
+    def _redaction_failed(self, redactor: str, error: BaseException) -> None:
+        self.broken(f"redaction:{redactor}", error)
 
 
 class _Load:

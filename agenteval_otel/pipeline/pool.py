@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Final
 
@@ -57,7 +57,7 @@ class PoolDispatcher(Dispatcher, type="pool"):
     def __repr__(self) -> str:
         pool = self._pool
         state = "closed" if pool.closed else "open"
-        return f"<PoolDispatcher {state} items={pool.size} bytes={pool.bytes}/{self.max_bytes}>"
+        return f"<PoolDispatcher {state} items={len(pool.entries)} bytes={pool.bytes}/{self.max_bytes}>"
 
     def start(self, process: Process, settle: Settle, **hooks: Any) -> None:
         vars(self._pool).update(process=process, settle=settle, **hooks)
@@ -76,7 +76,7 @@ class PoolDispatcher(Dispatcher, type="pool"):
 
     def state(self) -> dict[str, int]:
         pool = self._pool
-        return {"size": pool.size, "waiting": len(pool.queue), "bytes": pool.bytes, "max_bytes": self.max_bytes}
+        return {"size": len(pool.entries), "waiting": len(pool.queue), "bytes": pool.bytes, "max_bytes": self.max_bytes}
 
 
 class _Pool:
@@ -97,7 +97,7 @@ class _Pool:
     def _reset(self) -> None:
         # In a forked child too: the thread did not come along, and the parent evaluates what waits.
         self.queue: deque[Entry] = deque()
-        self._open: dict[int, Entry] = {}
+        self.entries: dict[int, Entry] = {}
         self._flushes: list[_Flush] = []
         self.thread: BackgroundThread | None = None
         self._newest: BackgroundThread | None = None  # known before it runs, `thread` only afterwards
@@ -105,24 +105,19 @@ class _Pool:
         self._starting = threading.Lock()
         self._blocked: list[threading.Thread] = []  # threads that were replaced and have not come back
         self._replaced_at = 0.0
-        self.not_before = 0.0
-        """When the next thread may be started, where the last one found no file descriptor for its event loop."""
+        self.not_before = 0.0  # no other thread is started: the last one found no file descriptor for its event loop
         self.bytes = 0
-
-    @property
-    def size(self) -> int:
-        return len(self._open)
 
     def submit(self, call: object, size_bytes: int) -> bool:
         if self.closed:
             self.settle(call, DROPPED_SHUTDOWN)
             return False
-        full = len(self._open) >= self._max_items or self.bytes + size_bytes > self._max_bytes
+        full = len(self.entries) >= self._max_items or self.bytes + size_bytes > self._max_bytes
         if full or not self._memory.reserve(size_bytes):
             self.settle(call, DROPPED_QUEUE_FULL)
             return False
         entry = (call, size_bytes)
-        self._open[id(entry)] = entry
+        self.entries[id(entry)] = entry
         self.bytes += size_bytes
         self.queue.append(entry)
         if self.closed:  # a shutdown came between, and may be over
@@ -137,13 +132,13 @@ class _Pool:
         return True
 
     def flush(self, timeout_s: float) -> bool:
-        if not self._open:
+        if not self.entries:
             return True
         if self._newest is threading.current_thread():
             return False  # an evaluator that waits for itself
-        flush = _Flush(self._open)
+        flush = _Flush(self.entries)
         self._flushes.append(flush)
-        still_open = {id(call) for call, _ in list(self._open.values())}
+        still_open = {id(call) for call, _ in list(self.entries.values())}
         flush.settled(*flush.open_calls - still_open)  # before the flush was in the list
         if self.queue and self.thread is None:
             self.start_thread()
@@ -159,15 +154,15 @@ class _Pool:
         thread, self.thread = self.thread, None  # the next call, if there is one, starts another
         if thread is not None:
             thread.close()
-        self._watchdog.close()  # it has no thread left to look after
+        self._watchdog.stop.set()  # it has no thread left to look after
 
     def shutdown(self, timeout_s: float) -> bool:
         deadline = time.monotonic() + timeout_s
         self.closed = True
         self.flush(timeout_s)
         thread = self.thread
-        self._watchdog.close()
-        lost = [entry for entry in list(self._open.values()) if self.close(entry, DROPPED_SHUTDOWN)]
+        self._watchdog.stop.set()
+        lost = [entry for entry in list(self.entries.values()) if self.close(entry, DROPPED_SHUTDOWN)]
         self.queue.clear()
         if thread is not None and thread is not threading.current_thread():
             thread.close(at_once=bool(lost))
@@ -177,7 +172,7 @@ class _Pool:
     def close(self, entry: Entry, outcome: str) -> bool:
         """Settle a call; False where that was done before."""
         # Popping a dictionary is atomic: of two that would settle a call, one does.
-        if self._open.pop(id(entry), None) is None:
+        if self.entries.pop(id(entry), None) is None:
             return False
         call, size_bytes = entry
         self.bytes -= size_bytes
@@ -225,7 +220,7 @@ class _Pool:
             self._replaced_at = time.monotonic()
             self._blocked.append(thread)
         task = thread.present_task()
-        under_way = [entry for entry in thread.under_way() if id(entry) in self._open]
+        under_way = [entry for entry in thread.under_way() if id(entry) in self.entries]
         thread_id = thread.ident or 0
         blamed = self.on_stall.blame(task, held_s, thread_id) if self.on_stall is not None else None
         for entry in reversed(under_way):
@@ -254,9 +249,9 @@ class _Pool:
 
     def _again(self, entry: Entry) -> None:
         """The call at the head of the queue, as another entry: what the held-up thread still says of it is void."""
-        if self._open.pop(id(entry), None) is not None:
+        if self.entries.pop(id(entry), None) is not None:
             again = (entry[0], entry[1])
-            self._open[id(again)] = again
+            self.entries[id(again)] = again
             self.queue.appendleft(again)
 
     def _give_up(self, entry: Entry) -> bool:
@@ -288,10 +283,10 @@ class _Watchdog:
     def __init__(self, pool: _Pool) -> None:
         self._pool = pool
         self.thread: threading.Thread | None = None
-        self._stop = threading.Event()
+        self.stop = threading.Event()
 
     def watch(self) -> None:
-        if self.thread is not None or self._stop.is_set():
+        if self.thread is not None or self.stop.is_set():
             return
         thread = threading.Thread(
             target=contextvars.Context().run, args=(self._run,), name="agenteval-watchdog", daemon=True
@@ -302,21 +297,18 @@ class _Watchdog:
         except RuntimeError:  # no thread is to be had: nothing is looked after, until the next call
             self.thread = None
 
-    def close(self) -> None:
-        self._stop.set()
-
     def _run(self) -> None:
         wait_s = min(_LOOK_EVERY_S, self._pool.stall_s / 3)
         beat, still_s, idle_looks = 0.0, 0.0, 0
         while True:
             began = time.monotonic()
-            if self._stop.wait(wait_s):
+            if self.stop.wait(wait_s):
                 return
             looked_s = time.monotonic() - began
-            idle_looks = 0 if self._pool.size else idle_looks + 1
+            idle_looks = 0 if self._pool.entries else idle_looks + 1
             if idle_looks >= _IDLE_LOOKS:
                 self.thread = None
-                if not self._pool.size or self.thread is not None:
+                if not self._pool.entries or self.thread is not None:
                     return
                 self.thread, idle_looks = threading.current_thread(), 0  # a call came in the moment between
             thread = self._pool.thread
@@ -327,7 +319,7 @@ class _Watchdog:
             elif looked_s < wait_s * _LATE:
                 still_s += looked_s
             # One that ended because the pool was closed is not replaced: `shutdown` stops this watchdog first.
-            has_died = not thread.is_alive() and not self._stop.is_set()
+            has_died = not thread.is_alive() and not self.stop.is_set()
             if has_died or still_s >= self._pool.stall_s:
                 self._pool.replace(thread, still_s)
                 still_s = 0.0
@@ -340,16 +332,12 @@ def _free_lazy_parts() -> None:
     """
     if sys.version_info >= (3, 12):
         return
-    for kind in _kinds(Component, EvaluationInput):
+    kinds: list[type[Any]] = [Component, EvaluationInput]
+    for kind in kinds:
+        kinds += kind.__subclasses__()
         for part in vars(kind).values():
             if isinstance(part, cached_property):
                 part.lock = threading.RLock()  # type: ignore[attr-defined]
-
-
-def _kinds(*roots: type[Any]) -> Iterator[type[Any]]:
-    for root in roots:
-        yield root
-        yield from _kinds(*root.__subclasses__())
 
 
 reset_in_child(_free_lazy_parts)

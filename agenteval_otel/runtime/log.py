@@ -17,10 +17,7 @@ _NAME = "agenteval_otel"
 
 
 class _Cause:
-    """One event of one part: written at most once a minute, as a log handler that exports could feed itself.
-
-    Of several threads that meet, or of a handler that warns again on the same thread, one writes; none waits.
-    """
+    """One event of one part, written once a minute: of threads that meet, or handlers that warn again, one writes."""
 
     def __init__(self) -> None:
         self.due, self.left_out = 0.0, 0

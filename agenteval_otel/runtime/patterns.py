@@ -72,7 +72,7 @@ class Pattern(NamedTuple):
 
 @lru_cache(maxsize=512)
 def compile_pattern(pattern: str, flags: str = "") -> Pattern:
-    """Compile a pattern; raises ValueError where it is none, or has other flags than `re`'s ``i``, ``m`` and ``s``."""
+    """Compile a pattern; raises ValueError for text that is no pattern, or flags other than ``i``, ``m``, ``s``."""
     check_flags(flags)
     import regex
 

@@ -39,9 +39,6 @@ class EvaluationScope(int):
         self._open -= 1
         self.over = self._open <= 0
 
-    def __repr__(self) -> str:
-        return "True"
-
 
 EVALUATION: Final[ContextVar[EvaluationScope | None]] = ContextVar("agenteval_evaluation", default=None)
 

@@ -17,12 +17,11 @@ from agenteval_otel.evaluators import CriterionEvaluator, Evaluator
 from agenteval_otel.execution import MAX_STRIKES, Executor
 from agenteval_otel.execution.threads import MAX_THREADS
 from agenteval_otel.models import EvaluationInput, Score
-from tests.execution.support import INPUT, alone, forever, outcome, outcomes, run, with_executor
+from tests.execution.support import alone, forever, outcome, outcomes, run, with_executor
 from tests.testing.doubles import Fixed, Free, Thinking, enter_and_wait
 
 
 def test_each_execution_has_its_place() -> None:
-    """``inline`` and ``async`` run on the loop's thread, ``thread`` on one of its own, which ends with the executor."""
     places: dict[str, threading.Thread] = {}
 
     def here(name: str) -> Score:
@@ -142,8 +141,6 @@ def test_a_plain_function_may_give_an_awaitable(execution: Any, on_the_loop: boo
 
 
 def test_an_async_evaluator_can_run_in_a_thread() -> None:
-    """With ``thread`` it has an event loop of its own there, and a time limit; it still counts as calling a model."""
-
     async def act(_: EvaluationInput) -> Score:
         await asyncio.sleep(0)
         return Score(value=threading.current_thread() is not threading.main_thread())
@@ -184,39 +181,6 @@ def test_too_many_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         return sorted(outcomes)
 
     assert with_executor(work) == ["queue_full"] * 5 + ["scored"] * 15
-
-
-def test_done_is_called_once_on_the_loops_thread() -> None:
-    calls: list[tuple[str, Any, threading.Thread]] = []
-
-    def note(name: str) -> Any:
-        return lambda outcome: calls.append((name, outcome, threading.current_thread()))
-
-    def fail(_: EvaluationInput) -> Score:
-        raise ValueError("x")
-
-    async def many() -> None:
-        evaluators = {
-            "scored": Fixed(), "failed": Fixed(action=fail), "awaited": Thinking(),
-            "late": Thinking(action=forever, timeout_s=0.01),
-        }  # fmt: skip
-        for name, evaluator in evaluators.items():
-            executor.start(evaluator, INPUT, evaluator.criteria(), note(name))
-        executor.start(cancelled, INPUT, cancelled.criteria(), note("cancelled"))()
-        executor.start(waits, INPUT, waits.criteria(), note("waits"))()
-        assert calls == []
-        while len(calls) < len(evaluators):
-            await run(executor, Thinking())
-        await run(executor, Fixed())
-
-    executor, cancelled, waits = Executor(live=False), Fixed(), Thinking(action=forever)
-    asyncio.run(many())
-    executor.close()
-    kinds = {name: type(outcome).__name__ for name, outcome, _ in calls}
-    assert kinds == {"scored": "list", "failed": "ValueError", "awaited": "list", "late": "EvaluationError"}
-    assert len(calls) == len(kinds)
-    assert {thread for _, _, thread in calls} == {threading.current_thread()}
-    assert all(load.waiting == 0 for load in executor.loads.values())
 
 
 def test_not_more_models_at_once_than_allowed() -> None:
@@ -265,7 +229,6 @@ def test_a_cancelled_run_cancels_its_evaluator() -> None:
 
 
 def test_closed_loops_are_forgotten() -> None:
-    """Each replaced background thread and each `asyncio.run` brings a loop: only the last ones are kept."""
     executor, loops = Executor(live=True), []
 
     async def work(evaluator: Evaluator) -> None:
@@ -301,8 +264,6 @@ def test_an_evaluator_that_blocks_too_often_is_quarantined() -> None:
 
 
 def test_an_evaluator_that_ignores_cancellation_is_left_behind(caplog: pytest.LogCaptureFixture) -> None:
-    """An async evaluator that goes on after its cancellation times out, is counted, quarantined, and then silent."""
-
     async def work(executor: Executor) -> None:
         release = asyncio.get_running_loop().create_future()
 

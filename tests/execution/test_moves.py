@@ -33,7 +33,6 @@ def words(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 def test_a_plain_function_that_proves_cheap_runs_inline(caplog: pytest.LogCaptureFixture) -> None:
-    """Its first calls run in a thread; after a hundred of which at most one took a millisecond it runs inline."""
     places: list[bool] = []
     here = threading.current_thread()
     evaluator = Func.of(lambda _: not places.append(threading.current_thread() is here), criterion_name="c")
@@ -64,7 +63,6 @@ def test_one_that_computes_stays_in_its_thread(caplog: pytest.LogCaptureFixture)
 def test_an_inline_evaluator_that_computes_goes_to_a_thread(
     cpu_s: float, calls: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The longer it takes the sooner it is moved; the log says so once, and what would be better."""
     evaluator, executor = computing.Free(cpu_s=cpu_s), Executor(live=True)
     in_turn(executor, *[evaluator] * calls)
     assert executor.mode(evaluator) == "thread"
@@ -116,7 +114,6 @@ def test_offline_nothing_rests_or_moves(caplog: pytest.LogCaptureFixture) -> Non
 
 
 def test_threads_rest_between_evaluations_that_compute(caplog: pytest.LogCaptureFixture) -> None:
-    """A thread rests so long that it uses its share of a core; with many that wait the log gives advice, once."""
     evaluator = Func.of(lambda _: computing.compute(0.005), criterion_name="c", scale="any")
     executor = Executor(live=True)
 

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import textwrap
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ import pytest
 
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.pipeline import Dispatcher, InlineDispatcher, PoolDispatcher, process_each
-from agenteval_otel.pipeline.dispatcher import MAX_THREADS, DaemonExecutor
 from agenteval_otel.testing import check_component, check_dispatcher
 from tests.backends.process import bare_environment
 from tests.pipeline.support import Record
@@ -26,7 +24,6 @@ PLACE: contextvars.ContextVar[str] = contextvars.ContextVar("place", default="no
 
 @pytest.mark.parametrize("name", ["inline", "pool"])
 def test_every_dispatcher_keeps_the_contract(name: str) -> None:
-    """Each call is settled once, a flush is truthful, and nothing is taken after shutdown."""
     assert name in Dispatcher.registry
     check_component(Dispatcher.registry[name](), Dispatcher)
     check_dispatcher(Dispatcher.registry[name]())
@@ -58,7 +55,6 @@ def test_inline_works_inside_a_running_loop() -> None:
 
 @pytest.mark.parametrize("made", [InlineDispatcher(), PoolDispatcher(linger_s=0)], ids=lambda made: made.type)
 def test_the_callers_context_stays_the_callers(made: Dispatcher) -> None:
-    """Evaluations run in an empty context: what the host's variables hold does not leak into them."""
     seen: list[str] = []
 
     async def process(call: Any) -> str:
@@ -83,26 +79,6 @@ def test_the_callers_context_stays_the_callers(made: Dispatcher) -> None:
 def test_wrong_settings_are_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError):
         PoolDispatcher.load(settings)
-
-
-def threads_of() -> int:
-    return sum(thread.name == "agenteval-executor" for thread in threading.enumerate())
-
-
-def test_it_runs_side_by_side_and_within_its_bound() -> None:
-    """Eight things at once, not more; results and errors come back as from any executor."""
-    executor = DaemonExecutor()
-    assert isinstance(executor, ThreadPoolExecutor)
-    together = threading.Barrier(MAX_THREADS)
-    futures = [executor.submit(together.wait, 20) for _ in range(MAX_THREADS)]
-    assert sorted(future.result(20) for future in futures) == list(range(MAX_THREADS))
-    assert all(executor.submit(lambda number: number, number).result(20) == number for number in range(100))
-    assert threads_of() <= MAX_THREADS
-    with pytest.raises(ZeroDivisionError):
-        executor.submit(lambda: 1 / 0).result(20)
-    executor.shutdown()
-    with pytest.raises(RuntimeError, match="after shutdown"):
-        executor.submit(print)
 
 
 @pytest.mark.parametrize("work", ["asyncio.to_thread(str.upper, 'kept')", "name_of('localhost')"])

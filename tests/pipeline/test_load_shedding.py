@@ -12,12 +12,92 @@ from hypothesis import strategies as st
 
 from agenteval_otel import Settings
 from agenteval_otel.errors import ConfigurationError
-from agenteval_otel.pipeline.load_shedding import FULL, NO_MODEL_CALLS, OFF, REDUCED, CostMeter, thinned
+from agenteval_otel.pipeline.load_shedding import (
+    FULL,
+    NO_MODEL_CALLS,
+    OFF,
+    REDUCED,
+    CostMeter,
+    LoadShedder,
+    LoadSheddingSettings,
+    Work,
+    thinned,
+)
 from agenteval_otel.runtime.log import log
 from agenteval_otel.sampling import SamplingDecision
 from agenteval_otel.sampling.base import RANDOMNESS_RANGE, threshold_of
 from agenteval_otel.semconv import SHED
-from tests.pipeline.simulated import SAMPLED, Simulated
+from agenteval_otel.testing import ManualClock
+
+_STEP_S = 0.01
+_SPREAD = 0x9E3779B97F4A7C15  # the golden section: randomness that is spread evenly, the same in every run
+SAMPLED = SamplingDecision(True, 1.0, "ratio")
+
+
+class Simulated:
+    """Calls come at a rate, at most `served_per_s` are evaluated, and the shedder looks four times a second.
+
+    Attributes:
+        queued, capacity: The queue; a call that finds it full is lost.
+        offered, taken, lost, shed: Calls so far.
+        judged: Answers wait for judges instead of the background thread.
+    """
+
+    def __init__(
+        self, *, capacity: int = 1_000_000, served_per_s: float = 200.0, judged: bool = False, **settings: Any
+    ) -> None:
+        self.clock = ManualClock(1_000.0)
+        self.queued, self.capacity, self.served_per_s, self.judged = 0, capacity, served_per_s, judged
+        self.offered = self.taken = self.lost = self.shed = 0
+        self.meter = CostMeter({"async": 8})
+        self._due = self._served = 0.0
+        self._next_look = self.clock()
+        self.shedder = LoadShedder(LoadSheddingSettings(**settings), work=self.work, clock=self.clock)
+
+    def work(self) -> Work:
+        return Work(self.queued, self.meter.drain_s(self.queued, {"async": 0.0}), self.lost)
+
+    def run(self, seconds: float, calls_per_s: float = 0.0) -> None:
+        for _ in range(round(seconds / _STEP_S)):
+            if self.clock() >= self._next_look:
+                self._next_look += 0.25
+                self.shedder.look()
+            self._due += calls_per_s * _STEP_S
+            while self._due >= 1:
+                self._due -= 1
+                self.call()
+            self._serve()
+            self.clock.advance(_STEP_S)
+
+    def look(self, times: int = 1) -> None:
+        for _ in range(times):
+            self.shedder.look()
+            self.clock.advance(0.25)
+
+    def call(self) -> None:
+        self.offered += 1
+        decision = self.shedder.thin(SAMPLED, self.offered * _SPREAD % (1 << 64))
+        if not decision.sampled:
+            self.shed += 1
+        elif self.queued >= self.capacity:
+            self.lost += 1
+        else:
+            self.queued += 1
+            self.taken += 1
+
+    def _serve(self) -> None:
+        self._served = min(self._served + self.served_per_s * _STEP_S, self.queued + 1)
+        served = min(int(self._served), self.queued)
+        self._served -= served
+        self.queued -= served
+        if not served:
+            return
+        cost_s = served / self.served_per_s
+        if self.judged:
+            self.meter.note(served, 0.0, {"async": 8 * cost_s})
+        else:
+            self.meter.note(served, cost_s, {})
+
 
 STATE = ("level", "keep", "skip_models")
 
@@ -40,7 +120,6 @@ def test_a_burst_that_drains_in_seconds_is_kept(calls: int) -> None:
 @pytest.mark.parametrize("judged", [False, True])
 @pytest.mark.parametrize("served_per_s", [50, 200, 1_000])
 def test_overload_reduces_sampling_and_loses_no_call(served_per_s: int, judged: bool) -> None:
-    """At twice the load that can be evaluated, drain time stays near its bound and most of the capacity is used."""
     load = Simulated(served_per_s=served_per_s, judged=judged)
     load.run(40.0, 2 * served_per_s)
     taken, drain_s = load.taken, []
@@ -55,7 +134,6 @@ def test_overload_reduces_sampling_and_loses_no_call(served_per_s: int, judged: 
 
 @pytest.mark.parametrize("times", [2, 5, 20])
 def test_sampling_recovers_after_the_load(times: int) -> None:
-    """With a tenth of the load, sampling is full again within half a minute of the backlog's end."""
     load = Simulated(served_per_s=200)
     load.run(20.0, times * 200)
     assert load.shedder.level >= REDUCED
@@ -76,7 +154,6 @@ def test_a_backlog_that_shrinks_reduces_sampling_no_further() -> None:
 
 
 def test_a_queue_that_overflows_reduces_sampling() -> None:
-    """A queue too small for the bound loses few calls in the long run, because sampling is reduced all the same."""
     load = Simulated(capacity=64, served_per_s=200)
     load.run(10.0, 400)
     lost, offered = load.lost, load.offered
@@ -86,7 +163,6 @@ def test_a_queue_that_overflows_reduces_sampling() -> None:
 
 
 def test_work_that_stands_still_leads_to_no_model_calls_and_not_to_off() -> None:
-    """When judges hang, evaluators that call a model are skipped; a small share of the others goes on."""
     load = Simulated(served_per_s=200)
     load.run(5.0, 100)
     load.served_per_s = 0.001
@@ -114,7 +190,6 @@ class LateLoop:
 
 
 def test_loop_lag_of_ours_comes_below_its_bound() -> None:
-    """Lateness in proportion to our work ends near its bound, and sampling is never off."""
     loop = LateLoop(caused_by_us=True)
     loop.run(20.0)
     assert OFF not in loop.run(60.0)
@@ -176,7 +251,6 @@ def test_one_call_a_second_goes_on_when_nobody_looks() -> None:
 
 
 def test_changes_of_level_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    """One line with the measure, its value and its bound when sampling is reduced; one line when it is full again."""
     log.forget()
     load = Simulated(served_per_s=200)
     with caplog.at_level(logging.WARNING, "agenteval_otel"):
@@ -191,7 +265,6 @@ def test_changes_of_level_are_logged_once(caplog: pytest.LogCaptureFixture) -> N
 
 
 def test_one_slow_answer_does_not_spoil_the_estimate() -> None:
-    """A first answer that imports a library and one pause of the process leave the estimate near the usual cost."""
     meter = CostMeter({"async": 1})
     meter.note(1, 0.5, {})
     for number in range(100):
@@ -265,7 +338,6 @@ def test_a_sampler_that_draws_by_itself_is_thinned_by_the_share(probability: flo
 @settings(deadline=None)  # thousands of draws: a busy machine takes longer
 @given(st.lists(SHARES, min_size=1, max_size=4), st.floats(0.05, 1), st.integers(0, 2**32))
 def test_weighted_counts_are_unbiased(shares: list[float], probability: float, seed: int) -> None:
-    """However often the share changes, responses weighted by 1/probability add up to all responses, within 5 sigma."""
     dice, calls = random.Random(seed), 4_000
     estimate = variance = 0.0
     for number in range(calls):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -61,7 +60,6 @@ def is_attended(pipeline: Pipeline) -> bool:
 
 
 def test_the_pool_looks_while_there_is_work_and_then_no_more(make: Callable[..., Pipeline]) -> None:
-    """Nobody looks before the first call; a moment after the last one nobody does again."""
     pipeline = make()
     assert not is_attended(pipeline)
     answering(pipeline)()
@@ -79,22 +77,6 @@ def test_it_recovers_by_itself_without_calls(make: Callable[..., Pipeline]) -> N
     assert pipeline.load_shedder.level == FULL
 
 
-def test_a_retired_pool_ends_although_sampling_is_reduced(make: Callable[..., Pipeline]) -> None:
-    """The look keeps no thread: what is retired ends, and the next worker's loop is looked after anew."""
-    pipeline = make()
-    answer = answering(pipeline)
-    answer()
-    assert pipeline.flush(DEADLINE_S)
-    reduce(pipeline, REDUCED, 0.999)
-    pipeline.dispatcher.retire()
-    assert eventually(lambda: not any(item.name == "agenteval-background" for item in threading.enumerate()))
-    before = pipeline.load_shedder._looked_at
-    for _ in range(50):
-        answer()
-    assert pipeline.flush(DEADLINE_S)
-    assert pipeline.load_shedder._looked_at != before
-
-
 @pytest.mark.parametrize(
     ("sampler", "level", "share", "probability"),
     [
@@ -106,7 +88,6 @@ def test_a_retired_pool_ends_although_sampling_is_reduced(make: Callable[..., Pi
 def test_a_share_goes_on_with_its_probability(
     make: Callable[..., Pipeline], sampler: Sampler, level: int, share: float, probability: set[float]
 ) -> None:
-    """That share of what the sampler took is evaluated, with the lowered probability; the outcomes add up."""
     pipeline = make(sampler, dispatcher=InlineDispatcher())
     reduce(pipeline, level, share)
     answer = answering(pipeline)

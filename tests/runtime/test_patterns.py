@@ -75,7 +75,6 @@ def test_both_engines_give_the_same_answers(pattern: str, flags: str, texts: lis
     ],
 )  # fmt: skip
 def test_ordinary_patterns_are_linear(pattern: str, flags: str) -> None:
-    """What rules usually look for, and what ruins backtracking engines, runs in RE2."""
     assert compile_pattern(pattern, flags).obstacle is None
 
 
@@ -90,7 +89,6 @@ def test_ordinary_patterns_are_linear(pattern: str, flags: str) -> None:
     ],
 )  # fmt: skip
 def test_what_re2_cannot_run_says_why(pattern: str, obstacle: str, never: bool) -> None:
-    """The obstacle is named, and whether no linear engine has the construct; such a pattern still works."""
     compiled = compile_pattern(pattern)
     assert (compiled.obstacle or "").startswith(obstacle)
     assert (compiled.is_linear, compiled.never_linear) == (False, never)
@@ -134,7 +132,6 @@ def test_unknown_flags_are_refused() -> None:
 
 
 def test_spans_count_characters() -> None:
-    """The places are those of characters, whatever their size in the encoding; empty matches are left out."""
     text = "é1\U0001f60022\ud8003\u2028"
     assert compile_pattern("[0-9]+").spans(text) == [(1, 2), (3, 5), (6, 7)]
     assert compile_pattern("x*").spans("aaaaa") == []

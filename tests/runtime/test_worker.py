@@ -72,7 +72,6 @@ def test_an_error_ends_only_its_job(error: BaseException, caplog: pytest.LogCapt
 
 
 def test_closing_keeps_its_limit(release: threading.Event) -> None:
-    """It does not wait for a job that hangs; what waits is run once that job is back, and then the thread ends."""
     worker, ran = Worker("jobs", max_waiting=10), list[int]()
     holding(worker, release)
     worker.submit(lambda: ran.append(1))
@@ -107,7 +106,6 @@ def test_several_threads_run_jobs_side_by_side(release: threading.Event) -> None
 
 
 def test_a_job_may_submit_and_close() -> None:
-    """It is not waited for on its own thread; what it submitted is run."""
     worker, closed, ran = Worker("jobs", max_waiting=10), list[bool](), threading.Event()
     worker.submit(lambda: (worker.submit(ran.set), closed.append(worker.close(HANG_S))))
     assert ran.wait(HANG_S)
@@ -116,7 +114,6 @@ def test_a_job_may_submit_and_close() -> None:
 
 
 def test_an_idle_thread_ends() -> None:
-    """Where nothing comes for a while; `on_idle` is called on it before."""
     idle, threads, ran = list[threading.Thread](), list[threading.Thread](), threading.Event()
     worker = Worker("jobs", max_waiting=1, idle_s=0.0, on_idle=lambda: idle.append(threading.current_thread()))
     worker.submit(lambda: (threads.append(threading.current_thread()), ran.set()))
@@ -146,8 +143,6 @@ def test_a_thread_that_stays_calls_again_and_again() -> None:
 
 
 def test_nothing_of_a_job_or_of_its_caller_is_kept(release: threading.Event) -> None:
-    """The thread waits without the last job, and runs in an empty context."""
-
     class Held:
         """Something of the caller's."""
 
@@ -220,39 +215,7 @@ FORKED = """
 
 
 def test_a_forked_child_begins_anew() -> None:
-    """Without the parent's thread, its jobs, or the lock that somebody held; the parent goes on."""
     finished = run_program(FORKED)
     assert finished.code == 0, finished.stderr
     assert finished.lines("child") == ["0"]
     assert finished.lines("parent") == ["True of the parent"]
-
-
-def test_a_job_that_forks() -> None:
-    """In the child its thread runs no more jobs: the child's own jobs get a thread of their own, one."""
-    finished = run_program("""
-        import os, threading
-        from agenteval_otel.runtime.worker import Worker
-
-        worker, code = Worker("jobs", max_waiting=9, stays=True), []
-
-        def fork():
-            pid = os.fork()
-            if pid:
-                code.append(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
-                return
-            both = threading.Barrier(2)  # two threads of one worker would meet here
-            def meet():
-                try:
-                    both.wait(0.2)
-                except threading.BrokenBarrierError:
-                    return
-                os._exit(1)
-            def judge():
-                worker.submit(meet), worker.submit(meet)
-                os._exit(0 if worker.close(30) and worker._load == 0 else 2)
-            threading.Thread(target=judge, daemon=False).start()
-        worker.submit(fork)
-        print("closed", worker.close(30), *code)
-    """)
-    assert finished.code == 0, finished.stderr
-    assert finished.lines("closed") == ["True 0"]
