@@ -18,6 +18,7 @@ from agenteval_otel.execution import MAX_STRIKES, Executor
 from agenteval_otel.execution.threads import MAX_THREADS
 from agenteval_otel.models import EvaluationInput, Score
 from tests.execution.support import alone, forever, outcome, outcomes, run, with_executor
+from tests.testing.computing import Computing
 from tests.testing.doubles import Fixed, Free, Thinking, enter_and_wait
 
 
@@ -63,18 +64,6 @@ def test_an_evaluator_that_exits_or_cancels_itself_has_failed() -> None:
         return [await outcome(executor, evaluator) for evaluator in evaluators]
 
     assert with_executor(work) == ["SystemExit", "cancelled", "scored"]
-
-
-def test_a_blocking_evaluator_has_a_time_limit() -> None:
-    entered, leave = threading.Event(), threading.Event()
-
-    async def work(executor: Executor) -> None:
-        stuck = Fixed(action=lambda _: enter_and_wait(entered, leave), timeout_s=0.05)
-        assert [await outcome(executor, evaluator) for evaluator in (stuck, Fixed())] == ["timeout", "scored"]
-        assert executor.state(stuck).strikes == 1
-
-    with_executor(work)
-    leave.set()
 
 
 def test_the_time_limit_begins_with_the_evaluation(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -235,10 +224,11 @@ def test_closed_loops_are_forgotten() -> None:
         loops.append(weakref.ref(asyncio.get_running_loop()))
         await run(executor, evaluator)
 
-    for evaluator in (Thinking(), Fixed(), Thinking(), Fixed()):
+    for evaluator in (Thinking(), Computing(), Fixed(), Thinking(), Computing()):
         asyncio.run(work(evaluator))
     executor.close()
     gc.collect()
+    assert executor.mode(evaluator) == "process"
     assert [loop() for loop in loops[:2]] == [None, None]
 
 

@@ -114,13 +114,6 @@ def test_others_do_not_wait_for_a_replaced_worker() -> None:
     with_executor(work)
 
 
-def test_another_event_loop_takes_over() -> None:
-    executor = Executor(live=True)
-    for _ in range(3):
-        assert asyncio.run(place(executor)) != os.getpid()
-    executor.close()
-
-
 def test_an_evaluator_ends_what_it_started() -> None:
     async def work(executor: Executor) -> Any:
         return (await run(executor, Starting()))[0].score

@@ -197,10 +197,7 @@ class KeepsAllButBlocking:
 
 
 def test_calls_that_wait_behind_a_held_thread_are_kept(caplog: pytest.LogCaptureFixture) -> None:
-    """Calls that were handed to the held loop and had not begun are evaluated by the next thread, in their order.
-
-    The held thread keeps none of them, ends when it can, and asyncio does not complain.
-    """
+    """The next thread evaluates them, in their order; the held one ends when it can, and asyncio does not complain."""
     record, stall = Record(), KeepsAllButBlocking()
     pool = pool_of(record, stall, stall_s=0.05)
     waiting = [f"waiting-{number}" for number in range(20)]

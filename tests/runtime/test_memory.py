@@ -12,7 +12,6 @@ from tests.promises.programs import together
 
 
 def test_parts_have_ceilings_and_share_one_bound() -> None:
-    """A part is refused beyond its ceiling, or where all together would exceed the budget; a release helps."""
     budget = MemoryBudget(1_000)
     budget.results.max_bytes = 100
     assert budget.results.reserve(100)

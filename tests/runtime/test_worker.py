@@ -42,7 +42,6 @@ def test_jobs_run_in_order_on_one_thread() -> None:
 
 
 def test_what_it_does_not_take_is_counted(release: threading.Event, caplog: pytest.LogCaptureFixture) -> None:
-    """Beside the running job so many wait; the others are refused, and named in one line."""
     worker, ran = Worker("full", max_waiting=3), list[int]()
     holding(worker, release)
     taken = [worker.submit(lambda number=number: ran.append(number)) for number in range(10)]  # type: ignore[misc]
@@ -86,7 +85,6 @@ def test_closing_keeps_its_limit(release: threading.Event) -> None:
 
 
 def test_several_threads_run_jobs_side_by_side(release: threading.Event) -> None:
-    """At most so many, started only where all are busy; a job that hangs holds one of them, and they all end."""
     worker = Worker("jobs", max_waiting=10, idle_s=HANG_S, max_threads=3)
     ran, threads = threading.Semaphore(0), set[threading.Thread]()
     for _ in range(2):
