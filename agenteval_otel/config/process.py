@@ -20,7 +20,7 @@ from agenteval_otel.pipeline.exit import living
 from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.runtime.log import log
 from agenteval_otel.runtime.memory import MEMORY
-from agenteval_otel.runtime.reentrancy import in_own_process
+from agenteval_otel.runtime.reentrancy import PROCESS
 from agenteval_otel.runtime.worker import Worker
 from agenteval_otel.sampling import RateLimitSampler
 from agenteval_otel.storage.base import FanOutStorage
@@ -202,7 +202,7 @@ def configure(
     if settings is not None and not isinstance(settings, Settings | str | os.PathLike):
         raise ConfigurationError(f"expected the path of a file or Settings, found {type(settings).__name__}")
     request = settings if isinstance(settings, Settings) else _Request(settings, profile, fields)
-    if in_own_process():  # the application's module is imported again, only for its evaluators
+    if PROCESS.is_ours:  # the application's module is imported again, only for its evaluators
         return _load(request).settings
     with _assembling() as free:
         if not free:
