@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 import pickle
 import subprocess
 import sys
@@ -197,13 +196,6 @@ def test_the_key_is_in_no_form_of_the_embedder() -> None:
             assert embedded(again).vectors.shape == (3, 64)
         assert all(headers["authorization"] == f"Bearer {CANARY}" for headers in server.headers)
     assert embedder.fingerprint == hosted(server, api_key=None, deadline_s=1.0, batch_size=2).fingerprint
-
-
-def test_importing_embedders_loads_nothing_heavy() -> None:
-    """Neither numpy nor an HTTP client nor PyTorch is loaded before the first embedding."""
-    program = "import agenteval_otel.embedders, json, sys; print(json.dumps(sorted(sys.modules)))"
-    output = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
-    assert not {"numpy", "httpx2", "torch", "sentence_transformers", "anthropic"} & set(json.loads(output))
 
 
 def test_connections_of_an_embedder_that_goes_away_are_closed() -> None:

@@ -55,16 +55,6 @@ def test_words_are_whole_and_in_order() -> None:
         assert match_of(index, prompt) is None
 
 
-def test_too_few_common_words_do_not_match() -> None:
-    """With fewer words than the minimum, or a smaller share, only the same question matches."""
-    index = table("one two three four five six seven eight", "hi")
-    assert match_of(index, "two three four") is None
-    assert match_of(index, "two three four five") is not None
-    assert match_of(index, "hi") == ("hi", "exact", 1.0)
-    assert match_of(index, "oh hi you") is None
-    assert match_of(table("oh hi", min_words=1, min_share=0.5), "hi") == ("oh hi", "partial", 0.5)
-
-
 def test_the_first_of_equal_matches_wins() -> None:
     """Of two rows with the same question the first in the file wins, whatever its answer."""
     rows = [Row("What are fees?", "", None, None), Row("What are fees?", "5", None, None), Row("a b c x", "1"),

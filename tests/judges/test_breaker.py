@@ -85,37 +85,14 @@ def test_refusals_and_unreadable_answers_do_not_open_it(word: str) -> None:
     assert breaker.state == "closed"
 
 
-def test_a_wrong_key_opens_it() -> None:
-    """A refused key is refused each time."""
+@pytest.mark.parametrize(("word", "number"), [("authentication", 5), ("timeout", 20)])
+def test_wrong_keys_and_timeouts_open_it(word: str, number: int) -> None:
+    """A refused key is refused each time; timeouts count for the share of twenty calls alone."""
     breaker = CircuitBreaker(clock=ManualClock())
-    fail(breaker, 5, failure("authentication", retryable=False))
-    assert breaker.state == "open"
-
-
-def test_timeouts_count_for_the_share_alone() -> None:
-    """Nineteen in a row do not open it, half of twenty calls do."""
-    late = failure("timeout", retryable=False)
-    breaker = CircuitBreaker(clock=ManualClock())
-    fail(breaker, 19, late)
+    fail(breaker, number - 1, failure(word, retryable=False))
     assert breaker.state == "closed"
-    fail(breaker, 1, late)
+    fail(breaker, 1, failure(word, retryable=False))
     assert breaker.state == "open"
-
-
-def test_one_probe_at_a_time() -> None:
-    """When `open_s` is over one call goes through; others are refused until it has ended."""
-    clock = ManualClock()
-    breaker = CircuitBreaker(clock=clock)
-    fail(breaker, 5)
-    clock.advance(14.9)
-    refusal(breaker)
-    clock.advance(0.2)
-    assert breaker.state == "half_open"
-    with breaker.call():
-        for _ in range(10):
-            refusal(breaker)
-    assert breaker.state == "closed"
-    answer(breaker)
 
 
 def test_a_failing_probe_doubles_the_time() -> None:

@@ -17,7 +17,7 @@ from agenteval_otel import monitor
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import LLMJudge
 from agenteval_otel.http_client.client import _OPEN
-from agenteval_otel.judges import AnthropicJudge, Judge, JudgeRequest, OpenAICompatibleJudge
+from agenteval_otel.judges import AnthropicJudge, Judge, JudgeRequest, JudgeUsage, OpenAICompatibleJudge
 from agenteval_otel.judges.adapter import as_judge
 from agenteval_otel.judges.answers import constrained_form
 from agenteval_otel.pipeline import Pipeline
@@ -38,20 +38,15 @@ PLAIN = {
 def test_a_verdict_has_its_usage(kind: type[Judge]) -> None:
     """It has the object, the raw text, tokens by kind, the model and the id."""
     reply = ModelReply(
-        text=f"```json\n{GOOD}\n```",
-        input_tokens=200,
-        output_tokens=20,
-        cache_read_tokens=100,
-        model="m-2026",
-        id="r-1",
+        text=f"```json\n{GOOD}\n```", input_tokens=200, output_tokens=20, cache_read_tokens=100, model="m-2026"
     )
     with ModelServer([reply]) as server:
         result = ask(hosted(kind, server))
     assert result.answer == {"reason": "it is on the matter", "score": 4}
     assert result.raw == reply.text
-    assert (result.model, result.response_id, result.from_cache) == ("m-2026", "r-1", False)
-    used = result.usage
-    assert (used.input_tokens, used.output_tokens, used.cache_read_tokens, used.calls) == (200, 20, 100, 1)
+    assert (result.model, result.from_cache) == ("m-2026", False)
+    assert result.response_id in ("msg_00000001", "chatcmpl-00000001")
+    assert result.usage == JudgeUsage(input_tokens=200, output_tokens=20, cache_read_tokens=100)
     assert 0 < result.duration_s < 20
 
 
@@ -178,38 +173,24 @@ with ModelServer(['{{"score": 4}}']) as server:
     assert done.returncode == 0, done.stderr
 
 
-def test_importing_judges_loads_no_vendor() -> None:
-    """The package and its settings load neither the SDK nor an HTTP client."""
-    program = """
-import sys
-from agenteval_otel.judges import AnthropicJudge, OpenAICompatibleJudge
-AnthropicJudge(model="m", api_key="key"); OpenAICompatibleJudge(model="m", base_url="https://judge.example/v1")
-assert not {"anthropic", "httpx2", "httpx", "openai"} & set(sys.modules), "loaded"
-"""
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
-
-
 def test_judges_are_chosen_by_settings() -> None:
     """A mapping becomes the judge it names; errors name the field and the known choices."""
     judge = as_judge({"type": "anthropic", "model": "claude-x", "deadlineS": 12})
     assert isinstance(judge, AnthropicJudge)
     assert (judge.deadline_s, judge.api_key_env) == (12, "ANTHROPIC_API_KEY")
     assert AnthropicJudge.load(judge.model_dump()) == judge
+    secret = AnthropicJudge(model="m", api_key=CANARY)
+    assert AnthropicJudge.load(secret.model_dump(context={"secrets": True})) == secret
     for wrong, named in (
         ({"type": "anthropic"}, "model"), ({"type": "openai_compatible", "model": "m"}, "base_url"),
         ({"type": "anthropic", "model": "m", "temprature": 0}, "temprature"), ({"type": "antropic"}, "anthropic"),
         ({"type": "anthropic", "model": "m", "max_retries": 3}, "max_retries"),
         ({"type": "anthropic", "model": "m", "deadline_s": 0}, "deadline_s"),
+        *(({"type": kind, "model": "cheap", "base_url": "http://127.0.0.1", "extra_body": {"model": "expensive"}},
+           "extra_body") for kind in ("anthropic", "openai_compatible")),
     ):  # fmt: skip
         with pytest.raises(ConfigurationError, match=named):
             as_judge(wrong)
-
-
-def test_a_dump_with_secrets_rebuilds_the_judge() -> None:
-    """Other dumps mask the key."""
-    judge = AnthropicJudge(model="m", api_key=CANARY)
-    assert AnthropicJudge.load(judge.model_dump(context={"secrets": True})) == judge
-    assert "***" in str(judge.model_dump())
 
 
 def test_a_copy_has_guards_of_its_own() -> None:
@@ -243,13 +224,6 @@ def test_the_first_calls_may_be_concurrent() -> None:
         env=os.environ | {"PYTHONPATH": os.getcwd()},
     )  # fmt: skip
     assert done.stdout == "{'Verdict'}\n", done.stdout + done.stderr
-
-
-@BOTH
-def test_extra_body_cannot_name_another_model(kind: type[Judge]) -> None:
-    """Prices go by `model`."""
-    with pytest.raises(ConfigurationError, match="extra_body"):
-        kind.load({"model": "cheap", "base_url": "http://127.0.0.1", "extra_body": {"model": "dear"}})
 
 
 @BOTH

@@ -121,14 +121,6 @@ def test_the_estimate_is_at_least_a_third_of_the_letters(text: str, most: int) -
     assert most_of(request_of(text, most=most), None).tokens >= len(text) / 3 + most
 
 
-def test_without_limits_nothing_is_reserved() -> None:
-    """Prices alone give costs."""
-    budget = limiter_of()
-    reservation = reserve(budget)
-    assert reservation.entry is None
-    assert budget.settle(reservation, usage_of(1000, 100)) == pytest.approx(0.0015)
-
-
 @pytest.mark.parametrize(
     ("limits", "scope"),
     [
@@ -264,20 +256,6 @@ def test_reservations_of_killed_processes_expire(tmp_path: Path) -> None:
     assert tokens_in(tmp_path / "spend.db") == [238]
 
 
-def test_the_file_keeps_what_was_spent(tmp_path: Path) -> None:
-    """A new process with the same file goes on from there."""
-    path = tmp_path / "below" / "spend.db"
-    with file_of(path) as ledger:
-        budget = limiter_of(ledger=ledger, tokens_per_day=500)
-        budget.settle(reserve(budget), usage_of(200, 50))
-    with file_of(path) as ledger:
-        budget = limiter_of(ledger=ledger, tokens_per_day=500)
-        reserve(budget)
-        assert skip_of(budget) == "budget_exhausted"
-    assert path.stat().st_mode & 0o777 == 0o600
-    assert path.parent.stat().st_mode & 0o777 == 0o700
-
-
 def test_settings_lead_to_the_file(tmp_path: Path) -> None:
     """Budgets of one file and account share a ledger."""
     limits = SpendLimits(tokens_per_day=500, path=tmp_path / "spend.db")
@@ -305,22 +283,6 @@ def test_a_locked_file_neither_stops_nor_frees_evaluation(tmp_path: Path) -> Non
         clock.advance(11)
         budget.settle(reserve(budget), usage_of(1, 0))
     assert tokens_in(path) == [100 + 100 * made + 1]
-
-
-def test_the_warning_of_an_unusable_file_is_logged_outside_of_the_lock(tmp_path: Path) -> None:
-    """A fork waits for the lock, and a handler of the log line may take long."""
-    (tmp_path / "spend.db").mkdir()
-    store = SqliteStore(tmp_path / "spend.db", SCHEMA, event="unusable")
-    was_locked: list[bool] = []
-    handler = logging.Handler()
-    handler.emit = lambda record: was_locked.append(store._working.locked())  # type: ignore[method-assign]
-    logging.getLogger("agenteval_otel").addHandler(handler)
-    try:
-        assert isinstance(store.submit(lambda connection: None).exception(20.0), OSError)
-    finally:
-        logging.getLogger("agenteval_otel").removeHandler(handler)
-    assert was_locked == [False]
-    assert store.close(5.0)
 
 
 def test_a_failed_settlement_is_written_later(tmp_path: Path) -> None:
