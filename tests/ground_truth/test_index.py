@@ -77,20 +77,6 @@ def test_scripts_without_spaces_match_by_characters() -> None:
     assert match_of(index, "重置密码") == ("如何重置密码", "partial", 0.667)
 
 
-def test_a_module_has_its_own_rows() -> None:
-    """A module sees its rows and those without a module; a module without rows sees all. Case does not matter."""
-    rows = [Row(RESET, "faq", None, "FAQ"), Row(RESET, "help", None, "Help"), Row(REFUND, "faq", None, "FAQ"),
-            Row("Where are you from?", "all")]  # fmt: skip
-    index = QuestionIndex(rows, min_words=3, min_share=0.4)
-    assert [match_of(index, RESET, module) for module in ("faq", " HELP ", "unknown", None, "")] == [
-        (answer, "exact", 1.0) for answer in ("faq", "help", "faq", "faq", "faq")
-    ]
-    assert match_of(index, REFUND, "Help") is None
-    assert match_of(index, "Where are you from?", "Help") == ("all", "exact", 1.0)
-    assert [row.answer for row in index.of_module("fAQ")] == ["faq", "faq"]
-    assert index.of_module("unknown") == ()
-
-
 def test_original_matching() -> None:
     """Any substring, ignoring only case, letter by letter as .NET compares; the first row in the file wins."""
     index = substrings(RESET, QUICK, "Straße und Haus", "ΟΔΟΣ ΛΓΣ", "size")

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -169,22 +170,17 @@ def test_threads_get_one_probe() -> None:
     breaker = CircuitBreaker(clock=clock)
     fail(breaker, 5)
     clock.advance(16)
-    gate, others, through = threading.Barrier(8), threading.Barrier(8), []
+    all_tried = threading.Barrier(8)
 
-    def go() -> None:
-        gate.wait()
+    def goes_through(_: int) -> bool:
         with contextlib.suppress(JudgeError), breaker.call():
-            through.append(True)
-            others.wait()
-            return
-        others.wait()
+            all_tried.wait(20.0)
+            return True
+        all_tried.wait(20.0)
+        return False
 
-    threads = [threading.Thread(target=go) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(through) == 1
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(pool.map(goes_through, range(8))) == 1
 
 
 def test_an_abandoned_call_that_the_garbage_collector_ends_waits_for_nothing() -> None:

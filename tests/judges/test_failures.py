@@ -93,28 +93,20 @@ def test_a_temporary_failure_is_retried(kind: type[Judge], case: str) -> None:
     assert (verdict.answer["score"], verdict.usage.calls) == (4, 2)
 
 
-def test_a_full_window_is_a_context_overflow() -> None:
-    """Anthropic's stop reason for it is one, with its usage."""
-    with ModelServer([ModelReply(text=GOOD, finish_reason="model_context_window_exceeded", input_tokens=8)]) as server:
-        result = failure(hosted(AnthropicJudge, server))
-    assert result.error_type == "context_overflow"
-    assert result.usage is not None
-    assert result.usage.input_tokens == 8
-
-
-def test_a_refusal_field_is_a_refusal() -> None:
-    """The message's own field counts, whatever the content is."""
-    with ModelServer([ModelReply(text=GOOD, refusal="I cannot.")]) as server:
-        assert failure(hosted(OpenAICompatibleJudge, server)).error_type == "refusal"
-
-
-def test_a_spent_quota_is_not_retried() -> None:
-    """Its status is that of a rate limit."""
-    body = {"error": {"type": "insufficient_quota", "code": "insufficient_quota", "message": "pay"}}
-    with ModelServer([ModelReply(status=429, body=body)]) as server:
-        result = failure(hosted(OpenAICompatibleJudge, server))
+@pytest.mark.parametrize(
+    ("kind", "reply", "error_type"),
+    [
+        (AnthropicJudge, ModelReply(text=GOOD, finish_reason="model_context_window_exceeded"), "context_overflow"),
+        (OpenAICompatibleJudge, ModelReply(text=GOOD, refusal="I cannot."), "refusal"),
+        (OpenAICompatibleJudge, ModelReply(status=429, body={"error": {"code": "insufficient_quota"}}), "rate_limited"),
+    ],
+)
+def test_failures_of_one_provider(kind: type[Judge], reply: ModelReply, error_type: str) -> None:
+    """A full window, a refusal beside the content, and a quota that is spent, which no retry helps."""
+    with ModelServer([reply]) as server:
+        result = failure(hosted(kind, server))
         assert len(server.requests) == 1
-    assert (result.error_type, result.retryable) == ("rate_limited", False)
+    assert (result.error_type, result.retryable) == (error_type, False)
 
 
 @BOTH

@@ -263,10 +263,6 @@ def test_settings_lead_to_the_file(tmp_path: Path) -> None:
     assert isinstance(ledger, SqliteLedger)
     assert ledger_of(limits) is ledger
     assert ledger_of(SpendLimits(path=tmp_path / "spend.db", account="others")) is not ledger
-    budget = BudgetLimiter(limits, clock=ManualClock(NOON))
-    budget.settle(reserve(budget), usage_of(10, 10))
-    assert ledger.store.close(5.0)
-    assert tokens_in(tmp_path / "spend.db") == [20]
 
 
 def test_a_locked_file_neither_stops_nor_frees_evaluation(tmp_path: Path) -> None:
