@@ -15,7 +15,7 @@ from typing import Any, Final, Self
 from pydantic import Field, model_validator
 
 from agenteval_otel.components.loading import resolve_or_wrap
-from agenteval_otel.errors import ConfigurationError, JudgeError
+from agenteval_otel.errors import JudgeError
 from agenteval_otel.judges.answers import JudgeRequest, Verdict, parse_answer
 from agenteval_otel.judges.base import Judge
 
@@ -113,10 +113,7 @@ class CallableJudge(Judge):
 
     @cached_property
     def _method(self) -> Callable[..., Any]:
-        method = _method_of(self.target)
-        if method is None:
-            raise ConfigurationError(f"{type(self.target).__name__} has none of {', '.join(_METHODS)}", path="target")
-        return method
+        return _method_of(self.target) or self.target
 
 
 def as_judge(value: Any, *, path: str | None = None) -> Judge:
@@ -137,11 +134,8 @@ def as_judge(value: Any, *, path: str | None = None) -> Judge:
 def _method_of(target: Any) -> Callable[..., Any] | None:
     if inspect.isroutine(target):
         return target
-    for name in _METHODS:
-        method = getattr(target, name, None)
-        if callable(method):
-            return method  # type: ignore[no-any-return]
-    return target if callable(target) else None
+    methods = (*(getattr(target, name, None) for name in _METHODS), target)
+    return next(filter(callable, methods), None)
 
 
 def _failure_of(error: BaseException) -> JudgeError:

@@ -55,9 +55,6 @@ class VerdictCache:
         self._max_age_s, self._clock = settings.max_age_s, clock
         self.hits = self.misses = 0
 
-    def __repr__(self) -> str:
-        return f"<VerdictCache {self.hits} hits, {self.misses} misses>"
-
     async def get(self, key: str) -> Verdict | None:
         """The verdict, if it is there and not too old; counted as a hit or a miss."""
         kept, verdict = await self.store.find(key), None

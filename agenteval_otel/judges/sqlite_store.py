@@ -61,9 +61,6 @@ class SqliteStore:
         after_fork_in_parent(self._after_fork)
         reset_in_child(self._in_child)
 
-    def __repr__(self) -> str:
-        return f"<SqliteStore {self.path}, {self.failures} failures>"
-
     @property
     def is_usable(self) -> bool:
         return self._clock() >= self._usable_at

@@ -8,7 +8,7 @@ import os
 import pickle
 import subprocess
 import sys
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -117,13 +117,8 @@ def test_one_judge_serves_several_loops(kind: type[Judge]) -> None:
     with ModelServer([GOOD]) as server:
         judge = hosted(kind, server)
         assert [ask(judge).answer["score"] for _ in range(3)] == [4, 4, 4]
-        result: list[int] = []
-        threads = [threading.Thread(target=lambda: result.append(ask(judge).answer["score"])) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(60.0)
-        assert result == [4, 4, 4, 4]
+        with ThreadPoolExecutor(4) as pool:
+            assert [verdict.answer["score"] for verdict in pool.map(lambda _: ask(judge), range(4))] == [4, 4, 4, 4]
 
 
 @BOTH
@@ -203,27 +198,21 @@ def test_a_copy_has_guards_of_its_own() -> None:
     assert (judge.guarded().inner, judge.guarded().model) == (judge, "m")
 
 
-_BURST = """
+def test_the_first_calls_may_be_concurrent() -> None:
+    """One thread imports the client for 64 concurrent first calls."""
+    program = """
 import asyncio
 from agenteval_otel.judges import JudgeRequest, AnthropicJudge
 from agenteval_otel.testing import ModelServer
 
 async def burst(judge):
-    return await asyncio.gather(*(judge.judge(JudgeRequest(prompt="q")) for _ in range(64)), return_exceptions=True)
+    await asyncio.gather(*(judge.judge(JudgeRequest(prompt="q")) for _ in range(64)))
 
 with ModelServer(['{"score": 1}']) as server:
-    found = asyncio.run(burst(AnthropicJudge(model="m", base_url=server.url, api_key="key")))
-    print({type(one).__name__ for one in found})
+    asyncio.run(burst(AnthropicJudge(model="m", base_url=server.url, api_key="key")))
 """
-
-
-def test_the_first_calls_may_be_concurrent() -> None:
-    """One thread imports the client for 64 concurrent first calls."""
-    done = subprocess.run(
-        [sys.executable, "-c", _BURST], capture_output=True, text=True, timeout=120, check=False,
-        env=os.environ | {"PYTHONPATH": os.getcwd()},
-    )  # fmt: skip
-    assert done.stdout == "{'Verdict'}\n", done.stdout + done.stderr
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
 
 
 @BOTH

@@ -36,8 +36,8 @@ def hidden_in(prompt: str) -> set[str]:
     return {char for char in prompt if unicodedata.category(char) in ("Cc", "Cf", "Cs", "Co", "Zl", "Zp")} - {"\n"}
 
 
-def rendered(case: Mapping[str, Any], **fields: Any) -> JudgePrompt:
-    return render("before", {name: CaseText(value) for name, value in case.items()}, "after", **fields)
+def rendered(case: Mapping[str, Any]) -> JudgePrompt:
+    return render("before", {name: CaseText(value) for name, value in case.items()}, "after")
 
 
 @given(text=ANY_TEXT, other=ANY_TEXT)
@@ -76,7 +76,7 @@ def test_the_mark_is_new_each_time_and_in_no_fingerprint() -> None:
 
 def test_the_instruction_stands_before_and_after_the_data() -> None:
     """Without data there is no mark."""
-    prompt = rendered({"response": "a"}, mark="0" * 32).text
+    prompt = rendered({"response": "a"}).text
     assert prompt.startswith("before\n\n")
     assert prompt.endswith("\n\nafter")
     assert render("before", {}, "after").text == "before\n\nafter"
