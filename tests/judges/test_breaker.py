@@ -37,6 +37,15 @@ def refusal(breaker: CircuitBreaker) -> JudgeError:
     return caught.value
 
 
+def half_open() -> tuple[CircuitBreaker, ManualClock]:
+    """A breaker whose next call is the probe."""
+    clock = ManualClock()
+    breaker = CircuitBreaker(clock=clock)
+    fail(breaker, 5)
+    clock.advance(16)
+    return breaker, clock
+
+
 def test_failures_in_a_row_open_it() -> None:
     """The fifth failure in a row opens it; a success in between resets the count."""
     breaker = CircuitBreaker(clock=ManualClock())
@@ -122,10 +131,7 @@ def test_retry_after_prolongs_the_time(asked_s: float, open_s: float) -> None:
 
 def test_a_probe_without_a_result_makes_room_for_the_next() -> None:
     """A cancelled or unpaid probe neither closes nor opens it."""
-    clock = ManualClock()
-    breaker = CircuitBreaker(clock=clock)
-    fail(breaker, 5)
-    clock.advance(16)
+    breaker, _ = half_open()
     for nothing in (asyncio.CancelledError(), EvaluationSkipped("budget")):
         with contextlib.suppress(type(nothing)), breaker.call():
             raise nothing
@@ -136,10 +142,7 @@ def test_a_probe_without_a_result_makes_room_for_the_next() -> None:
 
 def test_a_probe_that_never_ends_is_replaced() -> None:
     """After ten minutes the next call is the probe."""
-    clock = ManualClock()
-    breaker = CircuitBreaker(clock=clock)
-    fail(breaker, 5)
-    clock.advance(16)
+    breaker, clock = half_open()
     with contextlib.suppress(JudgeError), breaker.call():
         clock.advance(599)
         refusal(breaker)
@@ -166,10 +169,7 @@ def test_earlier_calls_do_not_prolong_the_time() -> None:
 
 def test_threads_get_one_probe() -> None:
     """Of eight threads at a half-open breaker one goes through."""
-    clock = ManualClock()
-    breaker = CircuitBreaker(clock=clock)
-    fail(breaker, 5)
-    clock.advance(16)
+    breaker, _ = half_open()
     all_tried = threading.Barrier(8)
 
     def goes_through(_: int) -> bool:

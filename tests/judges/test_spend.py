@@ -180,9 +180,8 @@ def test_a_model_without_a_price_is_held_to_tokens(caplog: pytest.LogCaptureFixt
     with caplog.at_level(logging.WARNING, "agenteval_otel"):
         made = calls_until_refused(budget, usage_of(60, 40), model="nobody-knows")
     assert 7 <= made <= 9
-    assert [record.getMessage().split()[:2] for record in caplog.records] == [
-        ["event='judge_model_has_no_price'", "part='nobody-knows'"]
-    ]
+    (message,) = caplog.messages
+    assert message.startswith("event='judge_model_has_no_price' part='nobody-knows'")
     reserve(budget)
 
 
@@ -190,11 +189,8 @@ def test_a_limit_below_one_call_is_logged(caplog: pytest.LogCaptureFixture) -> N
     """It would silence a judge."""
     with caplog.at_level(logging.WARNING, "agenteval_otel"):
         budget = limiter_of(usd_per_minute=0.0001)
-        for _ in range(3):
-            assert skip_of(budget) == "budget_exhausted"
-    assert [record.getMessage() for record in caplog.records] == [
-        "event='judge_limit_below_one_call' part='total a minute'"
-    ]
+        assert [skip_of(budget) for _ in range(3)] == ["budget_exhausted"] * 3
+    assert caplog.messages == ["event='judge_limit_below_one_call' part='total a minute'"]
 
 
 def test_the_rate_falls_smoothly() -> None:
@@ -330,8 +326,7 @@ def test_a_forked_child_goes_on_with_the_file(tmp_path: Path) -> None:
             budget.settle(reserve(budget), usage_of(1, 0))
         if child == 0:
             os._exit(0 if ledger.store.close(10.0) and ledger.store.failures == 0 else 1)
-        _, status = os.waitpid(child, 0)
-        assert os.waitstatus_to_exitcode(status) == 0
+        assert os.waitpid(child, 0)[1] == 0
         assert ledger.store.close(5.0)
         assert ledger.store.failures == 0
     assert tokens_in(path) == [41]
@@ -351,6 +346,5 @@ def test_a_child_forked_during_a_write_leaves_the_file_alone(tmp_path: Path) -> 
             if child == 0:
                 made = reserve(budget)
                 os._exit(0 if made.entry is not None and ledger.store.failures == 1 else 1)
-        _, status = os.waitpid(child, 0)
-        assert os.waitstatus_to_exitcode(status) == 0
+        assert os.waitpid(child, 0)[1] == 0
         budget.settle(reserve(budget), usage_of(1, 0))
