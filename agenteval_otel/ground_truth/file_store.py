@@ -191,7 +191,6 @@ def _lines(path: Path) -> io.StringIO:
 
 
 def _field_name(name: str) -> str:
-    """``UserPrompt``, ``userPrompt`` and ``user_prompt`` are one name."""
     return name.strip().replace("_", "").casefold()
 
 

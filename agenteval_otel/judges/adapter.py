@@ -23,7 +23,6 @@ _METHODS: Final = ("generate", "generate_text", "complete", "ainvoke", "invoke",
 _MAX_CHARS: Final = 262_144
 _MAX_HUNG: Final = 16
 _MALFORMED: Final = "malformed_answer"
-_SYSTEM_NAMES: Final = ("system", "system_prompt")
 _TEXT_NAMES: Final = ("text", "content", "output", "message")
 
 
@@ -156,7 +155,7 @@ def _arguments(method: Callable[..., Any], request: JudgeRequest) -> tuple[tuple
     if "messages" in parameters:
         messages = [("system", request.system), ("user", request.prompt)]
         return (), {"messages": [{"role": role, "content": text} for role, text in messages if text]}
-    named = {name: request.system for name in _SYSTEM_NAMES if name in parameters}
+    named = {name: request.system for name in ("system", "system_prompt") if name in parameters}
     prompt = request.prompt if named else whole
     if "prompt" in parameters:
         return (), {"prompt": prompt, **named}
