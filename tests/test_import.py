@@ -13,12 +13,17 @@ from tests.backends.process import bare_environment
 
 HEAVY = (
     "anthropic", "jsonschema_rs", "numpy", "grpc", "sqlalchemy", "opentelemetry.exporter", "opentelemetry.sdk",
-    "rapidfuzz", "fastapi",
+    "rapidfuzz", "fastapi", "httpx", "httpx2", "openai", "torch", "sentence_transformers",
 )  # fmt: skip
 IMPORTS = {
     "package": "import agenteval_otel",
     "monitor": "from agenteval_otel import monitor, annotate, configure, flush, shutdown, accounting, Settings",
     "packages": "import agenteval_otel.evaluators, agenteval_otel.sampling, agenteval_otel.storage",
+    "judges": (
+        "from agenteval_otel.judges import AnthropicJudge, OpenAICompatibleJudge\n"
+        "AnthropicJudge(model='m', api_key='key'); OpenAICompatibleJudge(model='m', base_url='https://judge.example')"
+    ),
+    "embedders": "import agenteval_otel.embedders",
     "decorated": "from agenteval_otel import monitor\nhandler = monitor(str.upper)",
 }
 LOADED = "{}\nimport sys; print(json.dumps(list(sys.modules)))"

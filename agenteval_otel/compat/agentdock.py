@@ -22,8 +22,7 @@ ENTRIES: Final = "evaluatorConfigs"
 """The field by which a document is AgentDock's."""
 
 SETTINGS_OF: Final[dict[str, str | None]] = {
-    ENTRIES: "evaluators", "storageProvider": "storage", "groundTruth": "ground_truth",
-    "metadata": None,
+    ENTRIES: "evaluators", "storageProvider": "storage", "groundTruth": "ground_truth", "metadata": None,
 }  # fmt: skip
 """The names of a document's fields in our settings, where they differ; None for what settings do not have."""
 

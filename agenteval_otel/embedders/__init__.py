@@ -7,9 +7,4 @@ from agenteval_otel.embedders.hashing import HashingEmbedder
 from agenteval_otel.embedders.openai_compatible import OpenAICompatibleEmbedder
 from agenteval_otel.embedders.sentence_transformers import SentenceTransformerEmbedder
 
-__all__ = [
-    "Embedder",
-    "HashingEmbedder",
-    "OpenAICompatibleEmbedder",
-    "SentenceTransformerEmbedder",
-]
+__all__ = ["Embedder", "HashingEmbedder", "OpenAICompatibleEmbedder", "SentenceTransformerEmbedder"]

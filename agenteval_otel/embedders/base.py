@@ -11,7 +11,6 @@ from pydantic import Field
 
 from agenteval_otel.components import Component
 from agenteval_otel.components.loading import resolve_or_wrap
-from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models.value import Value
 
 if TYPE_CHECKING:
@@ -108,10 +107,7 @@ class CallableEmbedder(Embedder):
 
     @cached_property
     def _method(self) -> Callable[..., Any]:
-        method = _method_of(self.model)
-        if method is None:
-            raise ConfigurationError(f"{type(self.model).__name__} has none of {', '.join(_METHODS)}", path="model")
-        return method
+        return _method_of(self.model) or self.model
 
 
 def as_embedder(value: Any, *, path: str | None = None) -> Embedder:

@@ -111,9 +111,6 @@ class IndexedFile:
         self._index = read(path)
         self._check_at = clock() + _CHECK_EVERY_S
 
-    def __repr__(self) -> str:
-        return f"<IndexedFile {self._path} {self._index!r}>"
-
     def latest(self) -> QuestionIndex:
         """The index; compares the file's signature once a second."""
         now = self._clock()
@@ -194,7 +191,6 @@ def _lines(path: Path) -> io.StringIO:
 
 
 def _field_name(name: str) -> str:
-    """``UserPrompt``, ``userPrompt`` and ``user_prompt`` are one name."""
     return name.strip().replace("_", "").casefold()
 
 

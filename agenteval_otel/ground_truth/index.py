@@ -82,9 +82,6 @@ class QuestionIndex:
         self._entries = [self._entry(row) for row in self.rows]
         self._build()
 
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {len(self.rows)} rows, {len(self._modules)} modules>"
-
     def of_module(self, module: str) -> tuple[Row, ...]:
         """The rows of a module, in the order of the file, ignoring the case of its name."""
         return tuple(row for row in self.rows if row.module and _module_key(row.module) == _module_key(module))

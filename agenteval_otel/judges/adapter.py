@@ -15,7 +15,7 @@ from typing import Any, Final, Self
 from pydantic import Field, model_validator
 
 from agenteval_otel.components.loading import resolve_or_wrap
-from agenteval_otel.errors import ConfigurationError, JudgeError
+from agenteval_otel.errors import JudgeError
 from agenteval_otel.judges.answers import JudgeRequest, Verdict, parse_answer
 from agenteval_otel.judges.base import Judge
 
@@ -23,7 +23,6 @@ _METHODS: Final = ("generate", "generate_text", "complete", "ainvoke", "invoke",
 _MAX_CHARS: Final = 262_144
 _MAX_HUNG: Final = 16
 _MALFORMED: Final = "malformed_answer"
-_SYSTEM_NAMES: Final = ("system", "system_prompt")
 _TEXT_NAMES: Final = ("text", "content", "output", "message")
 
 
@@ -113,10 +112,7 @@ class CallableJudge(Judge):
 
     @cached_property
     def _method(self) -> Callable[..., Any]:
-        method = _method_of(self.target)
-        if method is None:
-            raise ConfigurationError(f"{type(self.target).__name__} has none of {', '.join(_METHODS)}", path="target")
-        return method
+        return _method_of(self.target) or self.target
 
 
 def as_judge(value: Any, *, path: str | None = None) -> Judge:
@@ -137,18 +133,17 @@ def as_judge(value: Any, *, path: str | None = None) -> Judge:
 def _method_of(target: Any) -> Callable[..., Any] | None:
     if inspect.isroutine(target):
         return target
-    for name in _METHODS:
-        method = getattr(target, name, None)
-        if callable(method):
-            return method  # type: ignore[no-any-return]
-    return target if callable(target) else None
+    methods = (*(getattr(target, name, None) for name in _METHODS), target)
+    return next(filter(callable, methods), None)
 
 
 def _failure_of(error: BaseException) -> JudgeError:
     """What the object raised, without its message."""
     if isinstance(error, JudgeError):
         return error
-    error_type = "timeout" if isinstance(error, TimeoutError) else "server_error"
+    # What broke while it was on its way may have been paid for, and is charged.
+    kinds = {TimeoutError: "timeout", ConnectionError: "connection_error"}
+    error_type = next((name for kind, name in kinds.items() if isinstance(error, kind)), "server_error")
     return JudgeError(f"the model raised {type(error).__name__}", error_type=error_type)
 
 
@@ -159,10 +154,12 @@ def _arguments(method: Callable[..., Any], request: JudgeRequest) -> tuple[tuple
         parameters = inspect.signature(method).parameters
     except (TypeError, ValueError):
         return (whole,), {}
+    if "request" in parameters:
+        return (), {"request": request}
     if "messages" in parameters:
         messages = [("system", request.system), ("user", request.prompt)]
         return (), {"messages": [{"role": role, "content": text} for role, text in messages if text]}
-    named = {name: request.system for name in _SYSTEM_NAMES if name in parameters}
+    named = {name: request.system for name in ("system", "system_prompt") if name in parameters}
     prompt = request.prompt if named else whole
     if "prompt" in parameters:
         return (), {"prompt": prompt, **named}

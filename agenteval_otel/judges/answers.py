@@ -19,10 +19,6 @@ _FENCE: Final = "```"
 _KEYWORDS: Final = frozenset(
     {"type", "properties", "required", "items", "enum", "const", "anyOf", "title", "description", "$defs", "$ref"}
 )
-_NAMES: Final = {
-    dict: "an object", list: "a list", str: "text", int: "a number", float: "a number", bool: "true or false",
-    type(None): "null",
-}  # fmt: skip
 _KINDS: Final[dict[str, tuple[type, ...]]] = {
     "object": (dict,), "array": (list,), "string": (str,), "boolean": (bool,), "null": (type(None),),
     "number": (int, float), "integer": (int,),
@@ -102,7 +98,7 @@ def parse_answer(text: str, form: dict[str, Any] | None = None) -> dict[str, Any
     except ValueError:
         raise _malformed("is not one JSON value and nothing else") from None
     if type(document) is not dict:
-        raise _malformed(f"is {_NAMES.get(type(document), 'a value')} instead of an object")
+        raise _malformed(f"is {type(document).__name__} instead of an object")
     answer: dict[str, Any] = _cleaned(document, MAX_DEPTH)
     properties = (form or {}).get("properties") or {}
     if len(properties) > 1 and all(inner.get("type") == "object" for inner in properties.values()):
@@ -119,7 +115,7 @@ def _check(answer: Any, form: dict[str, Any], path: str = "") -> None:
     kinds = (wanted,) if isinstance(wanted, str) else tuple(wanted or ())
     if kinds and not any(_is_kind(answer, kind) for kind in kinds):
         expected = " or ".join(map(str, kinds))
-        raise _malformed(f"has {_NAMES.get(type(answer), 'a value')} at {path or 'its top'}, expected {expected}")
+        raise _malformed(f"has {type(answer).__name__} at {path or 'its top'}, expected {expected}")
     if isinstance(answer, dict):
         prefix = f"{path}." if path else ""
         for name in form.get("required", ()):

@@ -88,9 +88,6 @@ class Guarded:
         self.inner, self.budget, self.breaker, self.cache, self._clock = judge, budget, breaker, cache, clock
         self._version = judge.fingerprint_source()
 
-    def __repr__(self) -> str:
-        return f"<Guarded {self.label} {self.breaker!r} {self.budget!r} {self.cache!r}>"
-
     @property
     def model(self) -> str:
         return self.inner.model

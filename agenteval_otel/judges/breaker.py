@@ -61,9 +61,6 @@ class CircuitBreaker:
         self._probe: object = None
         self._probe_until = 0.0
 
-    def __repr__(self) -> str:
-        return f"<CircuitBreaker {self.state}>"
-
     @property
     def state(self) -> Literal["closed", "open", "half_open"]:
         until = self._open_until

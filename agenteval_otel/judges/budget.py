@@ -15,18 +15,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from agenteval_otel.components.explained import FriendlyErrors
 from agenteval_otel.errors import EvaluationSkipped
 from agenteval_otel.judges.answers import JudgeRequest
-from agenteval_otel.judges.ledger import (
-    EXPIRES_S,
-    SCHEMA,
-    Amount,
-    Entry,
-    Key,
-    Ledger,
-    MemoryLedger,
-    SqliteLedger,
-    Totals,
-)
-from agenteval_otel.judges.sqlite_store import IS_FILE, SqliteStore
+from agenteval_otel.judges.ledger import EXPIRES_S, Amount, Entry, Key, Ledger, MemoryLedger, SqliteLedger, Totals
+from agenteval_otel.judges.sqlite_store import IS_FILE
 from agenteval_otel.models.judge_calls import JudgeUsage
 from agenteval_otel.runtime.fork import RANDOM
 from agenteval_otel.runtime.log import log
@@ -203,9 +193,6 @@ class BudgetLimiter:
         self.limits, self._clock, self._draw = limits, clock, draw
         self._ledger = ledger or ledger_of(limits)
 
-    def __repr__(self) -> str:
-        return f"<BudgetLimiter {self._ledger!r}>"
-
     async def reserve(self, request: JudgeRequest, model: str) -> Reservation:
         """Permission for one call; raises `EvaluationSkipped` (`BUDGET`, `BUDGET_EXHAUSTED`) where there is none."""
         price = price_of(self.limits.prices, model)
@@ -282,12 +269,8 @@ _LEDGERS: Final[dict[tuple[str, object], Ledger]] = {}
 def ledger_of(limits: SpendLimits) -> Ledger:
     """The ledger of an account, in this process or in a file: the same one for all budgets."""
     path = None if limits.path is None else limits.path.absolute()
-    ledger = _LEDGERS.get((limits.account, path))
-    if ledger is None:
-        if path is None:
-            ledger = MemoryLedger()
-        else:
-            store = SqliteStore(path, SCHEMA, event="judge_spend_file_unusable", patience_s=limits.patience_s)
-            ledger = SqliteLedger(store, limits.account)
-        ledger = _LEDGERS.setdefault((limits.account, path), ledger)  # of two threads at once the first one's
-    return ledger
+    key = limits.account, path
+    if key not in _LEDGERS:
+        new = MemoryLedger() if path is None else SqliteLedger(path, limits.account, patience_s=limits.patience_s)
+        _LEDGERS.setdefault(key, new)  # of two threads at once the first one's
+    return _LEDGERS[key]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, Protocol
+from typing import TYPE_CHECKING, Annotated, Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -44,39 +44,16 @@ class CacheSettings(BaseModel, metaclass=FriendlyErrors):
     max_rows: int = Field(default=100_000, ge=1)
 
 
-class VerdictStore(Protocol):
-    """What keeps verdicts; another database fills this contract to share them. Nothing raises."""
-
-    async def find(self, key: str) -> KeptText | None:
-        """The verdict; None where there is none, or the store cannot be used. The only method that waits."""
-
-    def keep(self, key: str, kept: KeptText) -> None: ...
-
-    def delete(self, key: str) -> None: ...
-
-
 class VerdictCache:
-    """The verdicts by key. Only `get` waits, at most 1.5 s for the file; nothing raises.
+    """The verdicts by key. Only `get` waits, at most 1.5 s for the file; nothing raises. The clock gives Unix time."""
 
-    Args:
-        settings: Bounds, and the file.
-        store: Keeps the verdicts; memory or the file of the settings when left out.
-        clock: Unix time in seconds.
-    """
-
-    def __init__(
-        self, settings: CacheSettings | None = None, *, store: VerdictStore | None = None,
-        clock: Callable[[], float] = time.time,
-    ) -> None:  # fmt: skip
+    def __init__(self, settings: CacheSettings | None = None, *, clock: Callable[[], float] = time.time) -> None:
         settings = settings or CacheSettings()
-        if store is None:
-            path = settings.path
-            store = MemoryVerdicts(settings.entries) if path is None else SqliteVerdicts(path, settings)
-        self.store, self._max_age_s, self._clock = store, settings.max_age_s, clock
+        self.store: MemoryVerdicts | SqliteVerdicts = (
+            MemoryVerdicts(settings.entries) if settings.path is None else SqliteVerdicts(settings.path, settings)
+        )
+        self._max_age_s, self._clock = settings.max_age_s, clock
         self.hits = self.misses = 0
-
-    def __repr__(self) -> str:
-        return f"<VerdictCache {self.hits} hits, {self.misses} misses>"
 
     async def get(self, key: str) -> Verdict | None:
         """The verdict, if it is there and not too old; counted as a hit or a miss."""
@@ -128,7 +105,7 @@ class MemoryVerdicts:
 
 
 class SqliteVerdicts(SqliteStore):
-    """The verdicts in a SQLite file; a `VerdictStore`."""
+    """The verdicts in a SQLite file; nothing raises, and only `find` waits."""
 
     def __init__(self, path: Path, settings: CacheSettings) -> None:
         super().__init__(path, _SCHEMA, event="judge_cache_file_unusable", patience_s=_PATIENCE_S)

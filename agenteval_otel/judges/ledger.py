@@ -5,8 +5,10 @@ Past windows are kept, so that a clock that is set back does not grant them agai
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from agenteval_otel.judges.sqlite_store import SqliteStore
@@ -139,13 +141,13 @@ class SqliteLedger:
     spends meanwhile is written when the file is back.
     """
 
-    def __init__(self, store: SqliteStore, account: str) -> None:
-        self.store, self._account = store, account
+    def __init__(
+        self, path: Path, account: str, *, patience_s: float = 1.0, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        event = "judge_spend_file_unusable"
+        self.store, self._account = SqliteStore(path, SCHEMA, event=event, patience_s=patience_s, clock=clock), account
         self._own = MemoryLedger(share=_SHARE_WITHOUT_FILE)
         self._last_totals: Totals = {}
-
-    def __repr__(self) -> str:
-        return f"<SqliteLedger {self._account!r} in {self.store!r}>"
 
     async def reserve(self, entry: Entry, allows: Allows, now: float) -> bool:
         if self.store.is_usable:

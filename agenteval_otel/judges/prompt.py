@@ -1,7 +1,7 @@
 """Safe rendering of a judge's prompt: untrusted text cannot leave its field.
 
-It stands as JSON, without line breaks, quotes and invisible characters, between two lines with a mark that is random
-for each question and occurs nowhere in it. The instruction stands before and after it.
+It stands as JSON, without line breaks, quotes and invisible characters, between two lines with a mark of 128 random
+bits for each question. The instruction stands before and after it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import hashlib
 import json
 import re
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 # Format, control and private characters, tags, fillers, variation selectors, line separators: invisible, or they change
@@ -49,11 +49,6 @@ class JudgePrompt(NamedTuple):
     fingerprint: str
 
 
-def fill(template: str, placeholder: re.Pattern[str], value_of: Callable[[str], str]) -> str:
-    """The template with its placeholders filled, in one pass: a placeholder in a value stays as it is."""
-    return placeholder.sub(lambda match: value_of(match.group()), template)
-
-
 def shortened(text: str, limit: int) -> CaseText:
     """At most about `limit` characters: head and tail, and a remark between them."""
     if len(text) <= limit:
@@ -78,7 +73,7 @@ def visible(text: str) -> str:
     return _HIDDEN_IN_TEXT.sub(_escaped, text)
 
 
-def render(before: str, case: Mapping[str, CaseText], after: str, *, mark: str | None = None) -> JudgePrompt:
+def render(before: str, case: Mapping[str, CaseText], after: str) -> JudgePrompt:
     """The question: the instruction, which providers can cache, the case as JSON data, the instruction restated.
 
     Raises:
@@ -89,17 +84,10 @@ def render(before: str, case: Mapping[str, CaseText], after: str, *, mark: str |
     fingerprint = hashlib.sha256(json.dumps(parts).encode()).hexdigest()
     if not case:
         return JudgePrompt("\n\n".join(part for part in parts if part), fingerprint)
-    line = f"DATA-{mark or _mark_for(''.join(parts))}"
+    line = f"DATA-{secrets.token_hex(_MARK_BYTES)}"
     intro = _INTRODUCTION.format(mark=line)
     around = [parts[0], " ".join(part for part in (intro, parts[1]) if part), f"{line}\n{data}\n{line}", parts[3]]
     return JudgePrompt("\n\n".join(part for part in around if part), fingerprint)
-
-
-def _mark_for(taken: str) -> str:
-    while True:
-        mark = secrets.token_hex(_MARK_BYTES)
-        if mark not in taken:
-            return mark
 
 
 def _remarks(case: Mapping[str, CaseText]) -> str:

@@ -61,9 +61,6 @@ class SqliteStore:
         after_fork_in_parent(self._after_fork)
         reset_in_child(self._in_child)
 
-    def __repr__(self) -> str:
-        return f"<SqliteStore {self.path}, {self.failures} failures>"
-
     @property
     def is_usable(self) -> bool:
         return self._clock() >= self._usable_at
@@ -142,9 +139,7 @@ class SqliteStore:
 
         _make_folders(self.path.parent)
         os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-        connection = sqlite3.connect(
-            self.path, timeout=self._patience_s, isolation_level=None, check_same_thread=False
-        )  # fmt: skip
+        connection = sqlite3.connect(self.path, timeout=self._patience_s, isolation_level=None, check_same_thread=False)
         try:
             until = time.monotonic() + self._patience_s
             while True:  # SQLite refuses this at once where another process opens a new file too, whatever the timeout

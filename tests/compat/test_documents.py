@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-import agenteval_otel
 from agenteval_otel import EvaluationInput, EvaluationRunConfig, monitor, run_evaluation_sync
 from agenteval_otel.cli import main
 from agenteval_otel.config.load import SettingsError, load_settings
@@ -44,22 +43,6 @@ def test_settings_take_the_document(run_json: Path) -> None:
     assert [(item.name, item.weight) for item in loaded.settings.criteria_of()] == [("clean", 2)]
     assert any("metadata" in warning for warning in loaded.warnings)
     assert loaded.settings.evaluators == EvaluationRunConfig.model_validate(DOCUMENT).evaluators
-
-
-def test_configure_evaluates_by_the_document(run_json: Path) -> None:
-    """``configure("run.json")`` gives its evaluators to a bare `@monitor`."""
-    agenteval_otel.configure(run_json)
-    try:
-
-        @monitor
-        def answer(question: str) -> str:
-            return "You idiot"
-
-        assert answer("who?") == "You idiot"
-        assert agenteval_otel.flush(timeout_s=10)
-        assert agenteval_otel.accounting()["evaluated"] == 1
-    finally:
-        agenteval_otel.shutdown(timeout_s=10)
 
 
 def test_check_tells_what_the_document_runs(run_json: Path, capsys: pytest.CaptureFixture[str]) -> None:

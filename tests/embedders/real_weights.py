@@ -8,7 +8,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -84,23 +84,27 @@ def prepared() -> dict[str, Any]:
     return {"threads": running, "model": torch.get_num_threads(), "code": code}
 
 
-def ratings(path: str) -> dict[str, Any]:
-    """Rank correlation with people's ratings on every row of the file, by embedder, and texts a second."""
+def spearman(embedder: Embedder, pairs: Sequence[Any]) -> float:
+    """How near the embedder's order of the rated sentence pairs is to people's, -1 to 1."""
     import numpy as np
-
-    pairs = [json.loads(line) for line in Path(path).read_text("utf-8").splitlines()]
 
     def ranks(values: Any) -> Any:
         _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
         return (np.cumsum(counts) - (counts - 1) / 2)[place]
 
+    first, second = (embedder.embed([pair[side] for pair in pairs]) for side in ("a", "b"))  # type: ignore[misc]
+    near = ranks((first * second).sum(axis=1).round(6))
+    return float(np.corrcoef(near, ranks([pair["score"] for pair in pairs]))[0, 1])
+
+
+def ratings(path: str) -> dict[str, Any]:
+    """Rank correlation with people's ratings on every row of the file, by embedder, and texts a second."""
+    pairs = [json.loads(line) for line in Path(path).read_text("utf-8").splitlines()]
+
     def measured(embedder: Embedder) -> dict[str, float]:
         begun = time.perf_counter()
-        first, second = (embedder.embed([pair[side] for pair in pairs]) for side in ("a", "b"))  # type: ignore[misc]
-        took_s = time.perf_counter() - begun
-        near = ranks((first * second).sum(axis=1).round(6))
-        spearman = float(np.corrcoef(near, ranks([pair["score"] for pair in pairs]))[0, 1])
-        return {"spearman": spearman, "texts_per_s": 2 * len(pairs) / took_s}
+        correlation = spearman(embedder, pairs)
+        return {"spearman": correlation, "texts_per_s": 2 * len(pairs) / (time.perf_counter() - begun)}
 
     model = SentenceTransformerEmbedder(model=folder())
     model.prepare()  # one thread: on a busy machine two wait for each other

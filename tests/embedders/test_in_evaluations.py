@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from typing import Any
 
@@ -43,12 +42,10 @@ def test_both_texts_are_one_request_and_are_counted() -> None:
     ("reply", "error_type"),
     [
         (ModelReply(status=401), "authentication"),
-        (ModelReply(status=500), "server_error"),
         (ModelReply(body={"data": [{"embedding": [1.0, 0.0]}]}), "invalid_embedding"),
-        (ModelReply(body={"data": [{"embedding": ["NaN", 1]}, {"embedding": [1.0, 0.0]}]}), "invalid_embedding"),
         (ModelReply(hangs="body"), "timeout"),
     ],
-    ids=["refused", "broken", "too few", "NaN as text", "silent"],
+    ids=["refused", "too few", "silent"],
 )
 def test_a_failure_is_no_score(reply: ModelReply, error_type: str) -> None:
     """A failed result has the error type and the usage, and nothing enters an average."""
@@ -62,23 +59,13 @@ def test_a_failure_is_no_score(reply: ModelReply, error_type: str) -> None:
     assert result.metadata["embedder"]["calls"] == 1
 
 
-def test_a_missing_extra_is_named_at_load() -> None:
+def test_a_missing_extra_is_named_at_load(monkeypatch: pytest.MonkeyPatch) -> None:
     """The configuration error names the extra to install."""
-    program = """
-import sys
-sys.modules["sentence_transformers"] = None  # as where it is not installed
-from agenteval_otel import EvaluationRunConfig
-from agenteval_otel.errors import ConfigurationError
-told = {"type": "sentence_transformers", "model": "all-MiniLM-L6-v2"}
-try:
-    evaluator = {"type": "NLPAccuracy", "criterion_name": "meaning", "embedder": told}
-    EvaluationRunConfig.model_validate({"evaluators": [evaluator]})
-except ConfigurationError as error:
-    print(error)
-"""
-    output = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
-    assert output.startswith("evaluators[0].embedder: sentence-transformers is not installed")
-    assert 'pip install "agenteval-otel[sentence-transformers]"' in output
+    monkeypatch.setitem(sys.modules, "sentence_transformers", None)  # as where it is not installed
+    embedder = {"type": "sentence_transformers", "model": "all-MiniLM-L6-v2"}
+    message = r"evaluators\[0\]\.embedder: .*pip install \"agenteval-otel\[sentence-transformers\]\""
+    with pytest.raises(ConfigurationError, match=message):
+        EvaluationRunConfig.model_validate({"evaluators": [{"type": "NLPAccuracy", "embedder": embedder}]})
 
 
 def test_a_missing_model_is_refused_or_fails(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:

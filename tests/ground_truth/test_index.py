@@ -55,16 +55,6 @@ def test_words_are_whole_and_in_order() -> None:
         assert match_of(index, prompt) is None
 
 
-def test_too_few_common_words_do_not_match() -> None:
-    """With fewer words than the minimum, or a smaller share, only the same question matches."""
-    index = table("one two three four five six seven eight", "hi")
-    assert match_of(index, "two three four") is None
-    assert match_of(index, "two three four five") is not None
-    assert match_of(index, "hi") == ("hi", "exact", 1.0)
-    assert match_of(index, "oh hi you") is None
-    assert match_of(table("oh hi", min_words=1, min_share=0.5), "hi") == ("oh hi", "partial", 0.5)
-
-
 def test_the_first_of_equal_matches_wins() -> None:
     """Of two rows with the same question the first in the file wins, whatever its answer."""
     rows = [Row("What are fees?", "", None, None), Row("What are fees?", "5", None, None), Row("a b c x", "1"),
@@ -85,20 +75,6 @@ def test_scripts_without_spaces_match_by_characters() -> None:
     index = table("パスワードを忘れました", "如何重置密码")
     assert match_of(index, "すみません、パスワードを忘れました。") == ("パスワードを忘れました", "partial", 0.688)
     assert match_of(index, "重置密码") == ("如何重置密码", "partial", 0.667)
-
-
-def test_a_module_has_its_own_rows() -> None:
-    """A module sees its rows and those without a module; a module without rows sees all. Case does not matter."""
-    rows = [Row(RESET, "faq", None, "FAQ"), Row(RESET, "help", None, "Help"), Row(REFUND, "faq", None, "FAQ"),
-            Row("Where are you from?", "all")]  # fmt: skip
-    index = QuestionIndex(rows, min_words=3, min_share=0.4)
-    assert [match_of(index, RESET, module) for module in ("faq", " HELP ", "unknown", None, "")] == [
-        (answer, "exact", 1.0) for answer in ("faq", "help", "faq", "faq", "faq")
-    ]
-    assert match_of(index, REFUND, "Help") is None
-    assert match_of(index, "Where are you from?", "Help") == ("all", "exact", 1.0)
-    assert [row.answer for row in index.of_module("fAQ")] == ["faq", "faq"]
-    assert index.of_module("unknown") == ()
 
 
 def test_original_matching() -> None:

@@ -93,8 +93,8 @@ def kept() -> Keeping:
 def live(kept: Keeping, store: Any, **fields: Any) -> None:
     evaluator = Free(criterion_name="seen", scale="text", action=seen_by)
     configure(
-        sample_rate=1.0, evaluators=[evaluator], storage=[kept], ground_truth=store,
-        **{"dispatcher": InlineDispatcher(), **fields},
+        sample_rate=1.0, evaluators=[evaluator], ground_truth=store,
+        **{"storage": [kept], "dispatcher": InlineDispatcher(), **fields},
     )  # fmt: skip
 
 
@@ -102,14 +102,17 @@ def scores(kept: Keeping) -> list[Any]:
     return [result.score for result in kept.results]
 
 
-def test_live_answers_get_their_ground_truth(path: Path, kept: Keeping) -> None:
-    """From the rows of the agent's module; the result says whether there was one."""
-    live(kept, {"type": "file", "path": str(path)})
+def test_live_answers_get_their_ground_truth(path: Path, kept: Keeping, telemetry: RecordedTelemetry) -> None:
+    """From the rows of the agent's module; the result and the run span say whether there was one."""
+    live(kept, {"type": "file", "path": str(path)}, storage=[kept, telemetry.storage()])
     monitor(agent="shop")(echo)("where is my ORDER?")
     monitor(agent="diner")(echo)("Hello! Where is my order?")
     monitor(agent="shop")(echo)("Something else.")
     assert scores(kept) == ["On its way.", "In the kitchen.", None]
     assert [item.has_ground_truth for item in kept.saved] == [True, True, False]
+    runs = [dict(span.attributes or {}) for span in telemetry.spans() if span.name.startswith("evaluation ")]
+    assert [run["gen_ai.evaluation.has_ground_truth"] for run in runs] == [True, True, False]
+    assert [run["gen_ai.evaluation.module"] for run in runs] == ["shop", "diner", "shop"]
 
 
 def test_the_handler_may_name_the_module(path: Path, kept: Keeping) -> None:
@@ -127,23 +130,10 @@ def test_the_handler_may_name_the_module(path: Path, kept: Keeping) -> None:
     assert scores(kept) == ["In the kitchen.", "Lost.", "On its way."]
 
 
-def test_the_run_span_has_whether_a_reference_was_there(path: Path, telemetry: RecordedTelemetry) -> None:
-    """With the module, which is the agent's name."""
-    configure(
-        sample_rate=1.0, storage=[telemetry.storage()], ground_truth=FileGroundTruthStore(path=path),
-        dispatcher=InlineDispatcher(),
-    )  # fmt: skip
-    for question in ("Where is my order?", "Something else."):
-        monitor(agent="shop")(echo)(question)
-    runs = [span.attributes for span in telemetry.spans() if span.name == "evaluation shop"]
-    assert [(run or {})["gen_ai.evaluation.has_ground_truth"] for run in runs] == [True, False]
-    assert {(run or {})["gen_ai.evaluation.module"] for run in runs} == {"shop"}
-
-
 BROKEN = [RuntimeError("broke"), SystemExit("broke"), asyncio.CancelledError("broke"), "text", 7]
 
 
-@pytest.mark.parametrize("answer", BROKEN, ids=["raises", "exits", "cancels", "text", "number"])
+@pytest.mark.parametrize("answer", BROKEN, ids=repr)
 def test_a_store_that_breaks_costs_the_ground_truth_only(
     answer: Any, kept: Keeping, caplog: pytest.LogCaptureFixture
 ) -> None:

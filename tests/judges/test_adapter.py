@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from agenteval_otel.errors import ConfigurationError, JudgeError
+from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.judges import CacheSettings, JudgeRequest
 from agenteval_otel.judges.adapter import CallableJudge, as_judge
 from agenteval_otel.testing import ScriptedJudge
@@ -58,11 +58,25 @@ def test_the_instruction_goes_into_its_parameter() -> None:
     assert model.system.startswith("You judge.")
 
 
+def test_a_function_may_take_the_request() -> None:
+    """A parameter of that name gets the whole `JudgeRequest`."""
+    assert ask(as_judge(lambda request: GOOD if request.prompt == QUESTION.prompt else "")).answer["score"] == 4
+
+
 def test_an_object_fails_as_a_judge_does() -> None:
     """Its exceptions are failures without their message; its text is read as any answer."""
 
     def breaks(prompt: str) -> str:
         raise ValueError("sk-secret")
+
+    def cut(prompt: str) -> str:
+        raise ConnectionResetError
+
+    def ends(prompt: str) -> str:
+        raise SystemExit
+
+    def stops(prompt: str) -> str:
+        raise StopIteration
 
     async def silent(prompt: str) -> str:
         await asyncio.Event().wait()
@@ -70,10 +84,17 @@ def test_an_object_fails_as_a_judge_does() -> None:
 
     result = failure(as_judge(breaks))
     assert (result.error_type, "sk-secret" in str(result)) == ("server_error", False)
+    assert failure(as_judge(cut)).error_type == "connection_error", "it may have been paid for"
+    for function in (ends, stops):
+        assert types_of(outcomes(as_judge(function), 2)) == ["server_error", "server_error"], "the loop goes on"
     assert failure(CallableJudge(target=silent, deadline_s=0.05)).error_type == "timeout"
-    assert failure(as_judge(Generating("4"))).error_type == "malformed_answer"
     assert failure(as_judge(Generating(""))).error_type == "empty_answer"
-    assert failure(as_judge(Generating(7))).error_type == "malformed_answer"
+    for says in (
+        "4",
+        7,
+        "[" + "1," * 5_000_000 + "1]",
+    ):  # a huge text is not parsed: others would wait
+        assert failure(as_judge(Generating(says))).error_type == "malformed_answer"
 
 
 @pytest.mark.parametrize("value", [7, object(), "no_such_type", dict, None])
@@ -102,31 +123,7 @@ def test_a_script_may_compute_or_fail() -> None:
     assert ask(ScriptedJudge(answer=by_length)).answer["score"] == len(QUESTION.prompt)
     assert types_of(outcomes(ScriptedJudge(fallback={"error": "overloaded"}), 2)) == ["overloaded", "overloaded"]
     assert failure(ScriptedJudge()).error_type == "empty_answer"
-
-
-def test_the_script_is_chosen_by_settings() -> None:
-    """Settings can name it for a run without a key."""
-    judge = as_judge({"type": "scripted", "fallback": {"reason": "so", "score": 3}})
-    assert isinstance(judge, ScriptedJudge)
-    assert ask(judge).answer["score"] == 3
-    with pytest.raises(JudgeError):
-        ask(as_judge({"type": "scripted"}))
-
-
-def test_a_huge_text_is_refused() -> None:
-    """Text beyond the limit is not parsed: that would delay other evaluations."""
-    assert failure(as_judge(Generating("[" + "1," * 5_000_000 + "1]"))).error_type == "malformed_answer"
-
-
-@pytest.mark.parametrize("ending", [SystemExit, KeyboardInterrupt, StopIteration])
-def test_a_function_may_raise_anything(ending: type[BaseException]) -> None:
-    """`SystemExit` and the like fail the call; the loop goes on."""
-
-    def ends(prompt: str) -> str:
-        raise ending
-
-    judge = as_judge(ends)
-    assert types_of(outcomes(judge, 2)) == ["server_error", "server_error"]
+    assert as_judge({"type": "scripted", "fallback": GOOD}) == ScriptedJudge(fallback=GOOD)
 
 
 def test_a_function_runs_in_the_callers_context() -> None:

@@ -52,14 +52,6 @@ def test_anything_else_is_malformed(text: str) -> None:
     assert not raised.value.retryable
 
 
-@pytest.mark.parametrize("text", ["", " ", "\n\t "])
-def test_whitespace_is_an_empty_answer(text: str) -> None:
-    """Its error type is `empty_answer`."""
-    with pytest.raises(JudgeError) as raised:
-        parse_answer(text)
-    assert raised.value.error_type == "empty_answer"
-
-
 def test_numbers_keep_their_kind() -> None:
     """JSON Schema takes 4.0 as an integer; it stays a float."""
     answer = parse_answer('{"reason": "", "score": 4.0}', FORM)

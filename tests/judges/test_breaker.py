@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -34,6 +35,15 @@ def refusal(breaker: CircuitBreaker) -> JudgeError:
     with pytest.raises(JudgeError) as caught, breaker.call():
         raise AssertionError("it was let through")
     return caught.value
+
+
+def half_open() -> tuple[CircuitBreaker, ManualClock]:
+    """A breaker whose next call is the probe."""
+    clock = ManualClock()
+    breaker = CircuitBreaker(clock=clock)
+    fail(breaker, 5)
+    clock.advance(16)
+    return breaker, clock
 
 
 def test_failures_in_a_row_open_it() -> None:
@@ -85,37 +95,14 @@ def test_refusals_and_unreadable_answers_do_not_open_it(word: str) -> None:
     assert breaker.state == "closed"
 
 
-def test_a_wrong_key_opens_it() -> None:
-    """A refused key is refused each time."""
+@pytest.mark.parametrize(("word", "number"), [("authentication", 5), ("timeout", 20)])
+def test_wrong_keys_and_timeouts_open_it(word: str, number: int) -> None:
+    """A refused key is refused each time; timeouts count for the share of twenty calls alone."""
     breaker = CircuitBreaker(clock=ManualClock())
-    fail(breaker, 5, failure("authentication", retryable=False))
-    assert breaker.state == "open"
-
-
-def test_timeouts_count_for_the_share_alone() -> None:
-    """Nineteen in a row do not open it, half of twenty calls do."""
-    late = failure("timeout", retryable=False)
-    breaker = CircuitBreaker(clock=ManualClock())
-    fail(breaker, 19, late)
+    fail(breaker, number - 1, failure(word, retryable=False))
     assert breaker.state == "closed"
-    fail(breaker, 1, late)
+    fail(breaker, 1, failure(word, retryable=False))
     assert breaker.state == "open"
-
-
-def test_one_probe_at_a_time() -> None:
-    """When `open_s` is over one call goes through; others are refused until it has ended."""
-    clock = ManualClock()
-    breaker = CircuitBreaker(clock=clock)
-    fail(breaker, 5)
-    clock.advance(14.9)
-    refusal(breaker)
-    clock.advance(0.2)
-    assert breaker.state == "half_open"
-    with breaker.call():
-        for _ in range(10):
-            refusal(breaker)
-    assert breaker.state == "closed"
-    answer(breaker)
 
 
 def test_a_failing_probe_doubles_the_time() -> None:
@@ -144,10 +131,7 @@ def test_retry_after_prolongs_the_time(asked_s: float, open_s: float) -> None:
 
 def test_a_probe_without_a_result_makes_room_for_the_next() -> None:
     """A cancelled or unpaid probe neither closes nor opens it."""
-    clock = ManualClock()
-    breaker = CircuitBreaker(clock=clock)
-    fail(breaker, 5)
-    clock.advance(16)
+    breaker, _ = half_open()
     for nothing in (asyncio.CancelledError(), EvaluationSkipped("budget")):
         with contextlib.suppress(type(nothing)), breaker.call():
             raise nothing
@@ -158,10 +142,7 @@ def test_a_probe_without_a_result_makes_room_for_the_next() -> None:
 
 def test_a_probe_that_never_ends_is_replaced() -> None:
     """After ten minutes the next call is the probe."""
-    clock = ManualClock()
-    breaker = CircuitBreaker(clock=clock)
-    fail(breaker, 5)
-    clock.advance(16)
+    breaker, clock = half_open()
     with contextlib.suppress(JudgeError), breaker.call():
         clock.advance(599)
         refusal(breaker)
@@ -188,26 +169,18 @@ def test_earlier_calls_do_not_prolong_the_time() -> None:
 
 def test_threads_get_one_probe() -> None:
     """Of eight threads at a half-open breaker one goes through."""
-    clock = ManualClock()
-    breaker = CircuitBreaker(clock=clock)
-    fail(breaker, 5)
-    clock.advance(16)
-    gate, others, through = threading.Barrier(8), threading.Barrier(8), []
+    breaker, _ = half_open()
+    all_tried = threading.Barrier(8)
 
-    def go() -> None:
-        gate.wait()
+    def goes_through(_: int) -> bool:
         with contextlib.suppress(JudgeError), breaker.call():
-            through.append(True)
-            others.wait()
-            return
-        others.wait()
+            all_tried.wait(20.0)
+            return True
+        all_tried.wait(20.0)
+        return False
 
-    threads = [threading.Thread(target=go) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(through) == 1
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(pool.map(goes_through, range(8))) == 1
 
 
 def test_an_abandoned_call_that_the_garbage_collector_ends_waits_for_nothing() -> None:

@@ -11,10 +11,8 @@ from typing import Any
 
 import pytest
 
-from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.judges import Verdict
-from agenteval_otel.judges.budget import SpendLimits
-from agenteval_otel.judges.cache import CacheSettings, KeptText, SqliteVerdicts, VerdictCache
+from agenteval_otel.judges.cache import CacheSettings, SqliteVerdicts, VerdictCache
 from agenteval_otel.testing import ManualClock
 from tests.judges.doubles import verdict
 
@@ -133,34 +131,3 @@ def test_a_broken_file_costs_hits_only(tmp_path: Path) -> None:
     with filed(path) as cache:
         cache.put("a", verdict())
         assert get(cache, "a") is None
-
-
-def test_a_folder_is_no_file(tmp_path: Path) -> None:
-    """A folder as `path` is refused at load."""
-    for settings in (CacheSettings, SpendLimits):
-        with pytest.raises(ConfigurationError, match="path: expected a file, found a folder"):
-            settings(path=tmp_path)
-
-
-def test_another_database_can_keep_the_verdicts() -> None:
-    """A class with the three methods of `VerdictStore` shares verdicts between caches, as the file does."""
-
-    class Shared:
-        def __init__(self) -> None:
-            self.kept: dict[str, KeptText] = {}
-
-        async def find(self, key: str) -> KeptText | None:
-            return self.kept.get(key)
-
-        def keep(self, key: str, kept: KeptText) -> None:
-            self.kept[key] = kept
-
-        def delete(self, key: str) -> None:
-            self.kept.pop(key, None)
-
-    store = Shared()
-    VerdictCache(store=store).put("key", verdict())
-    other = VerdictCache(store=store)
-    assert asyncio.run(other.get("key")) == verdict()
-    other.forget("key")
-    assert store.kept == {}

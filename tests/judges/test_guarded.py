@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -35,13 +36,6 @@ class Observer:
         return [call.outcome for call in self.calls]
 
 
-class Broken:
-    """Raises."""
-
-    def on_call(self, call: JudgeCall) -> None:
-        raise RuntimeError("an exporter")
-
-
 def budget(**limits: Any) -> BudgetLimiter:
     return BudgetLimiter(
         SpendLimits(prices={"small-*": Price(input=1.0, output=5.0)}, **limits), ledger=MemoryLedger(),
@@ -71,10 +65,8 @@ def ask(guarded: Guarded, request: Any = None) -> Verdict:
 def test_a_verdict_carries_its_price() -> None:
     """Its cost is that of the price table; without a price that of the judge itself."""
     assert ask(Guarded(CountingJudge(), budget=budget())).cost_usd == pytest.approx(100e-6 + 250e-6)
-    message = Guarded(
-        CountingJudge(model="odd", answer=lambda _: verdict().model_copy(update={"cost_usd": 0.5})), budget=budget()
-    )
-    assert ask(message).cost_usd == 0.5
+    counts_itself = CountingJudge(model="odd", answer=lambda _: verdict().model_copy(update={"cost_usd": 0.5}))
+    assert ask(Guarded(counts_itself, budget=budget())).cost_usd == 0.5
     assert ask(Guarded(CountingJudge(model="odd"), budget=budget())).cost_usd is None
 
 
@@ -87,11 +79,7 @@ def test_a_cached_verdict_costs_nothing() -> None:
     assert (first.from_cache, second.from_cache) == (False, True)
     assert second.answer == first.answer
     assert (second.usage, second.cost_usd, second.duration_s) == (JudgeUsage(calls=0), 0.0, 0.0)
-    assert (judge.calls, observer.outcomes, guarded.cache.hits if guarded.cache else None) == (
-        1,
-        ["answered", "cached"],
-        1,
-    )
+    assert (judge.calls, observer.outcomes) == (1, ["answered", "cached"])
     assert [call.was_sent for call in observer.calls] == [True, False]
 
 
@@ -117,16 +105,6 @@ def test_failures_are_not_kept(word: str) -> None:
     assert judge.calls == 3
 
 
-def test_a_useless_verdict_is_forgotten() -> None:
-    """An evaluator can have a wrong answer judged again."""
-    judge = CountingJudge()
-    guarded = Guarded(judge, cache=cache())
-    ask(guarded)
-    guarded.forget(request_of(fingerprint="f0"))
-    ask(guarded)
-    assert judge.calls == 2
-
-
 def test_the_order_of_the_guards() -> None:
     """A hit passes an open breaker; an open breaker reserves nothing; a refused budget is no failure."""
     shared, gate, limiter = cache(), breaker(failures=1), budget(tokens_per_day=238 + 149)
@@ -150,20 +128,6 @@ def test_the_order_of_the_guards() -> None:
                 ask(short)
     assert well.state == "closed"
     assert observer.outcomes == ["answered", *["budget_exhausted"] * 5]
-
-
-def test_a_probe_without_budget_stays_due() -> None:
-    """A probe outside of the budget makes room for the next."""
-    clock = ManualClock()
-    gate = CircuitBreaker(BreakerSettings(failures=1), clock=clock)
-    with contextlib.suppress(JudgeError), gate.call():
-        raise JudgeError("no", retryable=True)
-    clock.advance(16)
-    with pytest.raises(EvaluationSkipped):
-        ask(Guarded(CountingJudge(), breaker=gate, budget=budget(usd_per_day=1e-9)))
-    assert gate.state == "half_open"
-    ask(Guarded(CountingJudge(), breaker=gate))
-    assert gate.state == "closed"
 
 
 def test_the_observer_gets_every_question() -> None:
@@ -199,9 +163,8 @@ def test_the_observer_gets_every_question() -> None:
 
 def test_a_broken_observer_breaks_nothing() -> None:
     """Its exceptions are suppressed; the verdict comes."""
-    guarded = Guarded(CountingJudge())
-    with observed_by(Broken()):
-        assert ask(guarded) == verdict()
+    with observed_by(SimpleNamespace(on_call=lambda call: 1 / 0)):
+        assert ask(Guarded(CountingJudge())) == verdict()
 
 
 def test_a_verdict_has_the_probability_of_its_call() -> None:
@@ -223,7 +186,6 @@ def test_settings_make_the_guards() -> None:
     assert item.cache is not two.cache is not None
     bare = CountingJudge().guarded()
     assert (bare.breaker, bare.budget, bare.cache) == (None, None, None)
-    assert "Guarded" in repr(item)
 
 
 @pytest.mark.parametrize("kind", [AnthropicJudge, OpenAICompatibleJudge])

@@ -8,7 +8,7 @@ import os
 import pickle
 import subprocess
 import sys
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -17,7 +17,7 @@ from agenteval_otel import monitor
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import LLMJudge
 from agenteval_otel.http_client.client import _OPEN
-from agenteval_otel.judges import AnthropicJudge, Judge, JudgeRequest, OpenAICompatibleJudge
+from agenteval_otel.judges import AnthropicJudge, Judge, JudgeRequest, JudgeUsage, OpenAICompatibleJudge
 from agenteval_otel.judges.adapter import as_judge
 from agenteval_otel.judges.answers import constrained_form
 from agenteval_otel.pipeline import Pipeline
@@ -38,21 +38,15 @@ PLAIN = {
 def test_a_verdict_has_its_usage(kind: type[Judge]) -> None:
     """It has the object, the raw text, tokens by kind, the model and the id."""
     reply = ModelReply(
-        text=f"```json\n{GOOD}\n```",
-        input_tokens=200,
-        output_tokens=20,
-        cache_read_tokens=100,
-        model="m-2026",
+        text=f"```json\n{GOOD}\n```", input_tokens=200, output_tokens=20, cache_read_tokens=100, model="m-2026"
     )
     with ModelServer([reply]) as server:
         result = ask(hosted(kind, server))
     assert result.answer == {"reason": "it is on the matter", "score": 4}
     assert result.raw == reply.text
     assert (result.model, result.from_cache) == ("m-2026", False)
-    assert result.response_id is not None
-    assert result.response_id.endswith("00000001")
-    used = result.usage
-    assert (used.input_tokens, used.output_tokens, used.cache_read_tokens, used.calls) == (200, 20, 100, 1)
+    assert result.response_id in ("msg_00000001", "chatcmpl-00000001")
+    assert result.usage == JudgeUsage(input_tokens=200, output_tokens=20, cache_read_tokens=100)
     assert 0 < result.duration_s < 20
 
 
@@ -123,13 +117,8 @@ def test_one_judge_serves_several_loops(kind: type[Judge]) -> None:
     with ModelServer([GOOD]) as server:
         judge = hosted(kind, server)
         assert [ask(judge).answer["score"] for _ in range(3)] == [4, 4, 4]
-        result: list[int] = []
-        threads = [threading.Thread(target=lambda: result.append(ask(judge).answer["score"])) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(60.0)
-        assert result == [4, 4, 4, 4]
+        with ThreadPoolExecutor(4) as pool:
+            assert [verdict.answer["score"] for verdict in pool.map(lambda _: ask(judge), range(4))] == [4, 4, 4, 4]
 
 
 @BOTH
@@ -179,38 +168,24 @@ with ModelServer(['{{"score": 4}}']) as server:
     assert done.returncode == 0, done.stderr
 
 
-def test_importing_judges_loads_no_vendor() -> None:
-    """The package and its settings load neither the SDK nor an HTTP client."""
-    program = """
-import sys
-from agenteval_otel.judges import AnthropicJudge, OpenAICompatibleJudge
-AnthropicJudge(model="m", api_key="key"); OpenAICompatibleJudge(model="m", base_url="https://judge.example/v1")
-assert not {"anthropic", "httpx2", "httpx", "openai"} & set(sys.modules), "loaded"
-"""
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
-
-
 def test_judges_are_chosen_by_settings() -> None:
     """A mapping becomes the judge it names; errors name the field and the known choices."""
     judge = as_judge({"type": "anthropic", "model": "claude-x", "deadlineS": 12})
     assert isinstance(judge, AnthropicJudge)
     assert (judge.deadline_s, judge.api_key_env) == (12, "ANTHROPIC_API_KEY")
     assert AnthropicJudge.load(judge.model_dump()) == judge
+    secret = AnthropicJudge(model="m", api_key=CANARY)
+    assert AnthropicJudge.load(secret.model_dump(context={"secrets": True})) == secret
     for wrong, named in (
         ({"type": "anthropic"}, "model"), ({"type": "openai_compatible", "model": "m"}, "base_url"),
         ({"type": "anthropic", "model": "m", "temprature": 0}, "temprature"), ({"type": "antropic"}, "anthropic"),
         ({"type": "anthropic", "model": "m", "max_retries": 3}, "max_retries"),
         ({"type": "anthropic", "model": "m", "deadline_s": 0}, "deadline_s"),
+        *(({"type": kind, "model": "cheap", "base_url": "http://127.0.0.1", "extra_body": {"model": "expensive"}},
+           "extra_body") for kind in ("anthropic", "openai_compatible")),
     ):  # fmt: skip
         with pytest.raises(ConfigurationError, match=named):
             as_judge(wrong)
-
-
-def test_a_dump_with_secrets_rebuilds_the_judge() -> None:
-    """Other dumps mask the key."""
-    judge = AnthropicJudge(model="m", api_key=CANARY)
-    assert AnthropicJudge.load(judge.model_dump(context={"secrets": True})) == judge
-    assert "***" in str(judge.model_dump())
 
 
 def test_a_copy_has_guards_of_its_own() -> None:
@@ -223,34 +198,21 @@ def test_a_copy_has_guards_of_its_own() -> None:
     assert (judge.guarded().inner, judge.guarded().model) == (judge, "m")
 
 
-_BURST = """
+def test_the_first_calls_may_be_concurrent() -> None:
+    """One thread imports the client for 64 concurrent first calls."""
+    program = """
 import asyncio
 from agenteval_otel.judges import JudgeRequest, AnthropicJudge
 from agenteval_otel.testing import ModelServer
 
 async def burst(judge):
-    return await asyncio.gather(*(judge.judge(JudgeRequest(prompt="q")) for _ in range(64)), return_exceptions=True)
+    await asyncio.gather(*(judge.judge(JudgeRequest(prompt="q")) for _ in range(64)))
 
 with ModelServer(['{"score": 1}']) as server:
-    found = asyncio.run(burst(AnthropicJudge(model="m", base_url=server.url, api_key="key")))
-    print({type(one).__name__ for one in found})
+    asyncio.run(burst(AnthropicJudge(model="m", base_url=server.url, api_key="key")))
 """
-
-
-def test_the_first_calls_may_be_concurrent() -> None:
-    """One thread imports the client for 64 concurrent first calls."""
-    done = subprocess.run(
-        [sys.executable, "-c", _BURST], capture_output=True, text=True, timeout=120, check=False,
-        env=os.environ | {"PYTHONPATH": os.getcwd()},
-    )  # fmt: skip
-    assert done.stdout == "{'Verdict'}\n", done.stdout + done.stderr
-
-
-@BOTH
-def test_extra_body_cannot_name_another_model(kind: type[Judge]) -> None:
-    """Prices go by `model`."""
-    with pytest.raises(ConfigurationError, match="extra_body"):
-        kind.load({"model": "cheap", "base_url": "http://127.0.0.1", "extra_body": {"model": "dear"}})
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
 
 
 @BOTH

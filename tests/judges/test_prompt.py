@@ -12,17 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agenteval_otel import EvaluationInput
-from agenteval_otel.evaluators import LLMJudge
 from agenteval_otel.judges.prompt import CaseText, JudgePrompt, neutral_json, render, shortened, visible
-from tests.judges.payloads import CANARY, PAYLOADS
 
 MARK = re.compile(r"^DATA-[0-9a-f]{32}$", re.MULTILINE)
 ANY_TEXT = st.text(alphabet=st.characters(), max_size=200)
-
-
-def never(prompt: str) -> str:
-    raise AssertionError("nothing is sent here")
 
 
 def taken_apart(prompt: str) -> tuple[str, dict[str, Any], str]:
@@ -43,27 +36,8 @@ def hidden_in(prompt: str) -> set[str]:
     return {char for char in prompt if unicodedata.category(char) in ("Cc", "Cf", "Cs", "Co", "Zl", "Zp")} - {"\n"}
 
 
-def rendered(case: Mapping[str, Any], **fields: Any) -> JudgePrompt:
-    return render("before", {name: CaseText(value) for name, value in case.items()}, "after", **fields)
-
-
-@pytest.mark.parametrize("payload", PAYLOADS[::20], ids=range(len(PAYLOADS[::20])))
-def test_no_payload_leaves_its_field(payload: str) -> None:
-    """The text around the data is the same as for a harmless case, for payloads in every field."""
-    judge = LLMJudge(judge=never, needs=["response", "context", "history"], takes=["question", "ground_truth"])
-    fields = {"response": "r", "prompt": "q", "ground_truth": "g", "context": {"k": "v"},
-              "message_history": [{"role": "user", "content": "h"}]}  # fmt: skip
-    harmless = taken_apart(judge.question_for(EvaluationInput.model_validate(fields))[0].prompt)
-    changed = EvaluationInput.model_validate({
-        "response": payload, "prompt": payload, "ground_truth": payload, "context": {"k": payload, payload: 1},
-        "message_history": [{"role": "user", "content": payload}],
-    })  # fmt: skip
-    request = judge.question_for(changed)[0]
-    before, data, after = taken_apart(request.prompt)
-    assert (before, after) == (harmless[0], harmless[2])
-    assert CANARY not in before + after + request.system + request.purpose + json.dumps(request.answer_form)
-    assert data["response"] == data["input"] == data["reference"] == joined(payload)
-    assert not hidden_in(request.prompt)
+def rendered(case: Mapping[str, Any]) -> JudgePrompt:
+    return render("before", {name: CaseText(value) for name, value in case.items()}, "after")
 
 
 @given(text=ANY_TEXT, other=ANY_TEXT)
@@ -102,7 +76,7 @@ def test_the_mark_is_new_each_time_and_in_no_fingerprint() -> None:
 
 def test_the_instruction_stands_before_and_after_the_data() -> None:
     """Without data there is no mark."""
-    prompt = rendered({"response": "a"}, mark="0" * 32).text
+    prompt = rendered({"response": "a"}).text
     assert prompt.startswith("before\n\n")
     assert prompt.endswith("\n\nafter")
     assert render("before", {}, "after").text == "before\n\nafter"

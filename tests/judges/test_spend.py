@@ -54,9 +54,9 @@ def limiter_of(clock: Any = None, draw: float = 0.0, ledger: Any = None, **limit
 
 @contextlib.contextmanager
 def file_of(path: Path, **settings: Any) -> Iterator[SqliteLedger]:
-    store = SqliteStore(path, SCHEMA, event="unusable", patience_s=0.2, **settings)
-    yield SqliteLedger(store, "judges")
-    assert store.close(5.0)
+    ledger = SqliteLedger(path, "judges", patience_s=0.2, **settings)
+    yield ledger
+    assert ledger.store.close(5.0)
 
 
 @contextlib.contextmanager
@@ -121,14 +121,6 @@ def test_the_estimate_is_at_least_a_third_of_the_letters(text: str, most: int) -
     assert most_of(request_of(text, most=most), None).tokens >= len(text) / 3 + most
 
 
-def test_without_limits_nothing_is_reserved() -> None:
-    """Prices alone give costs."""
-    budget = limiter_of()
-    reservation = reserve(budget)
-    assert reservation.entry is None
-    assert budget.settle(reservation, usage_of(1000, 100)) == pytest.approx(0.0015)
-
-
 @pytest.mark.parametrize(
     ("limits", "scope"),
     [
@@ -188,9 +180,8 @@ def test_a_model_without_a_price_is_held_to_tokens(caplog: pytest.LogCaptureFixt
     with caplog.at_level(logging.WARNING, "agenteval_otel"):
         made = calls_until_refused(budget, usage_of(60, 40), model="nobody-knows")
     assert 7 <= made <= 9
-    assert [record.getMessage().split()[:2] for record in caplog.records] == [
-        ["event='judge_model_has_no_price'", "part='nobody-knows'"]
-    ]
+    (message,) = caplog.messages
+    assert message.startswith("event='judge_model_has_no_price' part='nobody-knows'")
     reserve(budget)
 
 
@@ -198,11 +189,8 @@ def test_a_limit_below_one_call_is_logged(caplog: pytest.LogCaptureFixture) -> N
     """It would silence a judge."""
     with caplog.at_level(logging.WARNING, "agenteval_otel"):
         budget = limiter_of(usd_per_minute=0.0001)
-        for _ in range(3):
-            assert skip_of(budget) == "budget_exhausted"
-    assert [record.getMessage() for record in caplog.records] == [
-        "event='judge_limit_below_one_call' part='total a minute'"
-    ]
+        assert [skip_of(budget) for _ in range(3)] == ["budget_exhausted"] * 3
+    assert caplog.messages == ["event='judge_limit_below_one_call' part='total a minute'"]
 
 
 def test_the_rate_falls_smoothly() -> None:
@@ -264,20 +252,6 @@ def test_reservations_of_killed_processes_expire(tmp_path: Path) -> None:
     assert tokens_in(tmp_path / "spend.db") == [238]
 
 
-def test_the_file_keeps_what_was_spent(tmp_path: Path) -> None:
-    """A new process with the same file goes on from there."""
-    path = tmp_path / "below" / "spend.db"
-    with file_of(path) as ledger:
-        budget = limiter_of(ledger=ledger, tokens_per_day=500)
-        budget.settle(reserve(budget), usage_of(200, 50))
-    with file_of(path) as ledger:
-        budget = limiter_of(ledger=ledger, tokens_per_day=500)
-        reserve(budget)
-        assert skip_of(budget) == "budget_exhausted"
-    assert path.stat().st_mode & 0o777 == 0o600
-    assert path.parent.stat().st_mode & 0o777 == 0o700
-
-
 def test_settings_lead_to_the_file(tmp_path: Path) -> None:
     """Budgets of one file and account share a ledger."""
     limits = SpendLimits(tokens_per_day=500, path=tmp_path / "spend.db")
@@ -285,46 +259,10 @@ def test_settings_lead_to_the_file(tmp_path: Path) -> None:
     assert isinstance(ledger, SqliteLedger)
     assert ledger_of(limits) is ledger
     assert ledger_of(SpendLimits(path=tmp_path / "spend.db", account="others")) is not ledger
-    budget = BudgetLimiter(limits, clock=ManualClock(NOON))
-    budget.settle(reserve(budget), usage_of(10, 10))
-    assert ledger.store.close(5.0)
-    assert tokens_in(tmp_path / "spend.db") == [20]
 
 
 def test_a_locked_file_neither_stops_nor_frees_evaluation(tmp_path: Path) -> None:
-    """A tenth of each limit may be spent meanwhile, and is written when the file is back."""
-    clock, path = ManualClock(), tmp_path / "spend.db"
-    with file_of(path, clock=clock) as ledger:
-        budget = limiter_of(ledger=ledger, tokens_per_day=10_000)
-        budget.settle(reserve(budget), usage_of(100, 0))
-        assert ledger.store.close(5.0)
-        with locked(path):
-            made = calls_until_refused(budget, usage_of(50, 50))
-        assert 5 <= made <= 10
-        assert ledger.store.failures == 1
-        clock.advance(11)
-        budget.settle(reserve(budget), usage_of(1, 0))
-    assert tokens_in(path) == [100 + 100 * made + 1]
-
-
-def test_the_warning_of_an_unusable_file_is_logged_outside_of_the_lock(tmp_path: Path) -> None:
-    """A fork waits for the lock, and a handler of the log line may take long."""
-    (tmp_path / "spend.db").mkdir()
-    store = SqliteStore(tmp_path / "spend.db", SCHEMA, event="unusable")
-    was_locked: list[bool] = []
-    handler = logging.Handler()
-    handler.emit = lambda record: was_locked.append(store._working.locked())  # type: ignore[method-assign]
-    logging.getLogger("agenteval_otel").addHandler(handler)
-    try:
-        assert isinstance(store.submit(lambda connection: None).exception(20.0), OSError)
-    finally:
-        logging.getLogger("agenteval_otel").removeHandler(handler)
-    assert was_locked == [False]
-    assert store.close(5.0)
-
-
-def test_a_failed_settlement_is_written_later(tmp_path: Path) -> None:
-    """The reservation goes with it."""
+    """A tenth of each limit may be spent meanwhile; that, and calls settled meanwhile, are written when it is back."""
     clock, path = ManualClock(), tmp_path / "spend.db"
     with file_of(path, clock=clock) as ledger:
         budget = limiter_of(ledger=ledger, tokens_per_day=10_000)
@@ -332,9 +270,13 @@ def test_a_failed_settlement_is_written_later(tmp_path: Path) -> None:
         with locked(path):
             budget.settle(reservation, usage_of(100, 0))
             assert not ledger.store.close(5.0)
+            failures = ledger.store.failures
+            made = calls_until_refused(budget, usage_of(50, 50))
+        assert 5 <= made <= 10
+        assert ledger.store.failures == failures > 0
         clock.advance(11)
-        budget.settle(reserve(budget), usage_of(11, 0))
-    assert tokens_in(path) == [111]
+        budget.settle(reserve(budget), usage_of(1, 0))
+    assert tokens_in(path) == [100 + 100 * made + 1]
 
 
 def test_a_cancelled_reservation_leaves_nothing(tmp_path: Path) -> None:
@@ -384,8 +326,7 @@ def test_a_forked_child_goes_on_with_the_file(tmp_path: Path) -> None:
             budget.settle(reserve(budget), usage_of(1, 0))
         if child == 0:
             os._exit(0 if ledger.store.close(10.0) and ledger.store.failures == 0 else 1)
-        _, status = os.waitpid(child, 0)
-        assert os.waitstatus_to_exitcode(status) == 0
+        assert os.waitpid(child, 0)[1] == 0
         assert ledger.store.close(5.0)
         assert ledger.store.failures == 0
     assert tokens_in(path) == [41]
@@ -405,6 +346,5 @@ def test_a_child_forked_during_a_write_leaves_the_file_alone(tmp_path: Path) -> 
             if child == 0:
                 made = reserve(budget)
                 os._exit(0 if made.entry is not None and ledger.store.failures == 1 else 1)
-        _, status = os.waitpid(child, 0)
-        assert os.waitstatus_to_exitcode(status) == 0
+        assert os.waitpid(child, 0)[1] == 0
         budget.settle(reserve(budget), usage_of(1, 0))

@@ -17,15 +17,7 @@ from typing import Any
 import pytest
 
 from agenteval_otel.errors import EvaluationSkipped
-from agenteval_otel.judges import (
-    AnthropicJudge,
-    Judge,
-    JudgeRequest,
-    JudgeUsage,
-    OpenAICompatibleJudge,
-    SpendLimits,
-    Verdict,
-)
+from agenteval_otel.judges import AnthropicJudge, Judge, JudgeUsage, OpenAICompatibleJudge, SpendLimits
 from agenteval_otel.judges.base import Guarded
 from agenteval_otel.judges.budget import NANO, BudgetLimiter
 from agenteval_otel.judges.ledger import Amount, Entry, Key, MemoryLedger
@@ -121,17 +113,12 @@ def test_reservations_keep_within_the_limit() -> None:
     assert 0 < spender.spent <= 0.05 * NANO
 
 
-class Suspended(Judge):
-    """Asks, and never gets an answer."""
+class Never:
+    """A pause without an end, and without a loop."""
 
-    model: str = "small-1"
+    def wait(self) -> Never:
+        return self
 
-    async def judge(self, request: JudgeRequest) -> Verdict:
-        await _Never()
-        raise AssertionError
-
-
-class _Never:
     def __await__(self) -> Iterator[None]:
         yield
 
@@ -140,7 +127,7 @@ def test_a_ledger_never_waits_for_its_own_lock() -> None:
     """The garbage collector ends an abandoned call while its thread reserves another one: both are entered."""
     ledger = MemoryLedger()
     limits = SpendLimits(prices=PRICES, usd_per_day=1.0)
-    guarded = Guarded(Suspended(), budget=BudgetLimiter(limits, ledger=ledger, clock=lambda: NOON))
+    guarded = Guarded(CountingJudge(pause=Never()), budget=BudgetLimiter(limits, ledger=ledger, clock=lambda: NOON))
     key = Key("", "day", int(NOON // DAY_S))
 
     def collects(totals: Any, share: float) -> bool:

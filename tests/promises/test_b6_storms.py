@@ -111,16 +111,6 @@ def test_a_tenth_on_top_at_most(kind: type[Judge], fault: str, promise: Recorder
 
 
 @BOTH
-def test_the_sdk_does_not_try_by_itself(kind: type[Judge]) -> None:
-    """With the judge's retries off one call is one request, whatever the provider's headers ask of the SDK."""
-    for reply, _ in FAULTS.values():
-        with ModelServer([reply]) as server:
-            judge = hosted(kind, server, max_retries=0, breaker=None, deadline_s=1.0 if reply.hangs else 60.0)
-            asyncio.run(_ask_all(judge, 3))
-            assert len(server.requests) == 3 or (reply.hangs and len(server.requests) < 3)
-
-
-@BOTH
 @pytest.mark.parametrize("fault", FAULTS)
 def test_the_circuit_opens_within_twenty_calls(kind: type[Judge], fault: str, promise: Recorder) -> None:
     """Of a thousand calls one after another twenty reach the endpoint at most, the rest is refused at once."""
@@ -135,25 +125,6 @@ def test_the_circuit_opens_within_twenty_calls(kind: type[Judge], fault: str, pr
     assert provider.attempts <= 1.1 * reached + FREE
     assert breaker.state == "open"
     promise("B6", figure=f"circuit opened after {reached} calls")
-
-
-@BOTH
-def test_it_stays_open_as_long_as_the_provider_asks(kind: type[Judge]) -> None:
-    """Nothing reaches the endpoint before `Retry-After`, once the circuit is open; then one probe does."""
-    provider, clock = Provider(_refused(429, "3600")), ManualClock()
-    breaker = CircuitBreaker(BreakerSettings(), clock=clock)
-
-    async def work(judge: Judge) -> None:
-        guarded = Guarded(judge, breaker=breaker)
-        await _ask_all(guarded, 200, at_once=1)
-        before = provider.attempts
-        for waited_s, probes in ((3_599.0, 0), (2.0, 1)):
-            clock.advance(waited_s)
-            await _ask_all(guarded, 200)
-            assert provider.attempts == before + probes
-
-    with ModelServer([provider]) as server:
-        asyncio.run(work(hosted(kind, server, breaker=None)))
 
 
 @BOTH

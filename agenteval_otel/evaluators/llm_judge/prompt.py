@@ -19,7 +19,7 @@ from agenteval_otel.evaluators.llm_judge.rubric import (
     with_bounds,
 )
 from agenteval_otel.judges.answers import JudgeRequest
-from agenteval_otel.judges.prompt import CaseText, JudgePrompt, fill, neutral_json, render, visible
+from agenteval_otel.judges.prompt import CaseText, JudgePrompt, neutral_json, render, visible
 from agenteval_otel.models import EvaluationCriteria, ScoreValue
 from agenteval_otel.scoring.scales import BOOLEAN_SCALES
 
@@ -191,7 +191,8 @@ def _filled(template: str, tasks: Sequence[CriterionTask], case: Mapping[str, Ca
         text = case[name].text if name in case else None
         return visible(text) if isinstance(text, str) else _ABSENT  # structured values are not inserted
 
-    return fill(template, _PLACEHOLDERS, value_of)
+    # In one pass: a placeholder in a value stays as it is.
+    return _PLACEHOLDERS.sub(lambda match: value_of(match.group()), template)
 
 
 def answer_form(tasks: Sequence[CriterionTask], reply_form: ReplyForm) -> dict[str, Any]:
