@@ -45,9 +45,6 @@ class Objectives:
         self.flush, self.close = self._callbacks.flush, self._callbacks.close
         reset_in_child(self._reset)
 
-    def __repr__(self) -> str:
-        return f"<Objectives tracks={len(self.tracks)} {self._callbacks!r}>"
-
     def observe(
         self, response: Response, objectives: Mapping[str, float], baseline_rate: float, emitter: Emitter | None
     ) -> None:
