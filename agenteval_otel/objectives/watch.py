@@ -65,6 +65,19 @@ class Objectives:
         except Exception as error:
             self._broken("objectives", error)
 
+    def states(self) -> dict[tuple[str, str | None], tuple[bool, float]]:
+        """By criterion and agent: whether it is breached, and the evidence for a breach (`METRIC_OBJECTIVE_EVIDENCE`).
+
+        Of several objectives of one criterion the worst. Any thread; takes the lock of the tracks.
+        """
+        states: dict[tuple[str, str | None], tuple[bool, float]] = {}
+        with self.tracks.lock:
+            for (agent, criterion, _), track in self.tracks.items():
+                # While breached a track collects evidence of the recovery: the alarm lasts.
+                state = track.breached, 0.0 if track.breached else track.evidence.log_ratio
+                states[criterion, agent] = max(states.get((criterion, agent), state), state)
+        return states
+
     def take_over(self, before: Objectives) -> None:
         """Continue with the tracks of another one, where its `breach` settings are equal; otherwise start anew."""
         if before.settings.breach == self.settings.breach:

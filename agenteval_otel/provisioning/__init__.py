@@ -38,7 +38,8 @@ TARGETS: Mapping[str, Target] = {
     ),
     "alertmanager": Target(
         "routes and inhibitions for those alerts", "alertmanager/",
-        {"webhook": "where alerts are posted, such as http://127.0.0.1:9000/alerts; no notifications without it"},
+        {"webhook": "where alerts are posted, such as http://127.0.0.1:9000/alerts; no notifications without it",
+         "idle": "hours in which a service may be silent, such as '22:00-06:00 Europe/Berlin'; UTC without a zone"},
     ),
     "collector": Target(
         "Collectors, and what stands around them: Jaeger, Tempo, Loki, Prometheus, compose, Kubernetes", "",

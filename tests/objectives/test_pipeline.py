@@ -64,7 +64,7 @@ def test_a_breach_and_its_recovery_are_reported(telemetry: RecordedTelemetry) ->
 
 def test_the_table_of_attributes_holds(telemetry: RecordedTelemetry) -> None:
     """A reminder has every attribute that the reference knows, and no other event has more."""
-    pipeline, ask = pipeline_of(telemetry, breach=BreachSettings(minimum=5, remind_s=1e-9))
+    pipeline, ask = pipeline_of(telemetry, breach=BreachSettings(minimum=5, false_alarm_every=100, remind_s=1e-9))
     with telemetry.tracer().start_as_current_span("host work"):  # one trace: its calls are sampled together
         ask("bad", times=30)
     first, *again = crossings(telemetry)

@@ -137,7 +137,7 @@ def test_without_criteria_there_is_a_collector_all_the_same() -> None:
     assert names == ["errors", "evaluated", "the-rest"]
 
 
-def test_a_decision_waits_for_judges_and_series_for_sparse_results(plan: MonitoringPlan) -> None:
+def test_a_decision_waits_for_judges_and_series_for_two_exports(plan: MonitoringPlan) -> None:
     """Longer where a model is asked; both shrink with the time scale, neither below what still works."""
     judged = plan.model_copy(update={"judge_models": ("m",)})
     decisions, expirations = [], []
@@ -147,7 +147,7 @@ def test_a_decision_waits_for_judges_and_series_for_sparse_results(plan: Monitor
         decisions.append(seconds(config["processors"]["tail_sampling"]["decision_wait"]))
         expirations.append(seconds(config["exporters"]["prometheus"]["metric_expiration"]))
     assert decisions == [15.0, 60.0, 30.0, 1.0]
-    assert expirations == [3600.0, 3600.0, 1800.0, 300.0]
+    assert expirations == [150.0, 150.0, 75.0, 3.0]
 
 
 def test_azure_is_told_in_its_exporter_s_words(plan: MonitoringPlan) -> None:
