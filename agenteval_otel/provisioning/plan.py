@@ -6,6 +6,7 @@ from agenteval_otel.engine.handler import judges_of
 from agenteval_otel.evaluators import Evaluator
 from agenteval_otel.models import EvaluationCriteria
 from agenteval_otel.models.value import Value
+from agenteval_otel.objectives import BreachSettings
 from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.scoring import normalize
 from agenteval_otel.scoring.scales import BOOLEAN_SCALES
@@ -69,6 +70,7 @@ class MonitoringPlan(Value):
         has_spend_limit: Whether any judge has a limit of what its calls may cost.
         seen_share: The share of an agent's evaluated answers that an evaluator looks at in any case, above 0 to 1: less
             than 1 where all evaluators of an agent have a sampling ratio of their own. Of several agents the least.
+        breach: When a process detects a breach.
         time_scale: What every window and waiting time is multiplied with: 1 for production, less for a live test.
     """
 
@@ -77,6 +79,7 @@ class MonitoringPlan(Value):
     judge_models: tuple[str, ...] = ()
     has_spend_limit: bool = False
     seen_share: float = 1.0
+    breach: BreachSettings = BreachSettings()
     time_scale: float = 1.0
 
     @classmethod
@@ -106,7 +109,8 @@ class MonitoringPlan(Value):
             criteria=tuple(sorted(planned, key=lambda item: (item.name, item.agents))), agents=tuple(agents),
             judge_models=tuple(sorted({judge.model for judge in judges})),
             has_spend_limit=any(judge.spend is not None for judge in judges),
-            seen_share=min(filter(None, rates), default=1.0), time_scale=time_scale,
+            seen_share=min(filter(None, rates), default=1.0), breach=pipeline.objectives.settings.breach,
+            time_scale=time_scale,
         )  # fmt: skip
 
     @property

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from agenteval_otel.provisioning.delays import page_of
 from agenteval_otel.provisioning.files import GeneratedFiles, yaml_text
 from agenteval_otel.provisioning.plan import MonitoringPlan
 from agenteval_otel.provisioning.prometheus import monitor  # noqa: F401 - registers its alerts after those of quality
-from agenteval_otel.provisioning.prometheus.quality import recording_rules
+from agenteval_otel.provisioning.prometheus.quality import BREACHED, recording_rules
 from agenteval_otel.provisioning.prometheus.rules import HALF_HOUR, QUICK_STEP_S, STEP_S, Alert, alerts_of
 
 _INTERVAL_S: Final = 15.0
@@ -44,4 +45,5 @@ def files_of(plan: MonitoringPlan, *, runbooks: str = "docs/runbooks") -> Genera
                 "tests": [alert.test(plan) for alert in alerts if alert.scenarios and alert.step_s == step_s],
             }
             trees[f"tests/agenteval-{name}.test.yaml"] = (tests, f"Run: promtool test rules agenteval-{name}.test.yaml")
-    return {path: yaml_text(tree, command="prometheus", head=head) for path, (tree, head) in trees.items()}
+    files = {path: yaml_text(tree, command="prometheus", head=head) for path, (tree, head) in trees.items()}
+    return files | ({"time-to-page.md": page_of(plan)} if any(alert.name == BREACHED for alert in alerts) else {})

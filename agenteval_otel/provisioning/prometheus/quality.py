@@ -32,6 +32,7 @@ from agenteval_otel.provisioning.promql import AGENT, CRITERION, LABEL
 
 _FAIL_SHARE, _VERDICTS = "evaluation_fail:ratio", "evaluation_verdicts:effective"
 _MEAN, _HALF_WIDTH, _COUNT = "evaluation_score:mean", "evaluation_score:half_width", "evaluation_score:effective"
+BREACHED: Final = "AgentevalObjectiveBreached"
 _BREACH, _OBJECTIVE, _THRESHOLD = "objective_breach:max", "evaluation_objective", "evaluation_threshold"
 
 
@@ -121,7 +122,7 @@ def _objectives(plan: MonitoringPlan) -> Iterator[Alert]:
 
 def _breached(labels: Mapping[str, str], strict: Mapping[str, str] | None) -> Alert:
     """`strict` are the labels of a criterion with the objective 1, which `_failure` is about."""
-    name, metric = "AgentevalObjectiveBreached", names.METRIC_OBJECTIVE_BREACH
+    name, metric = BREACHED, names.METRIC_OBJECTIVE_BREACH
 
     def process(job: str, fires: str, values: str) -> Scenario:
         return scenario(job, fires, gauge(metric, values, labels))
