@@ -34,7 +34,8 @@ TARGETS: Mapping[str, Target] = {
     "grafana": Target("dashboards and data sources for Grafana", "grafana/"),
     "prometheus": Target(
         "recording rules, alerts and their promtool tests", "prometheus/",
-        {"runbooks": "where the runbooks are read, such as https://wiki.example.com/runbooks"},
+        {"runbooks": "where the runbooks are read, such as https://wiki.example.com/runbooks",
+         "traces": "Jaeger, such as http://127.0.0.1:16686: alerts about quality link to the failing answers there"},
     ),
     "alertmanager": Target(
         "routes and inhibitions for those alerts", "alertmanager/",

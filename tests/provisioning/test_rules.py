@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import quote_plus
 
 import pytest
 import yaml
@@ -14,7 +15,7 @@ from agenteval_otel import semconv as names
 from agenteval_otel.provisioning import MonitoringPlan
 from agenteval_otel.provisioning.prometheus import alerts_of, files_of
 from agenteval_otel.provisioning.prometheus.quality import burn_limit, burn_verdicts
-from agenteval_otel.provisioning.promql import AGENT, CRITERION, LABEL, quoted
+from agenteval_otel.provisioning.promql import AGENT, CRITERION, ENVIRONMENT, LABEL, quoted
 
 from .plans import EVERYTHING, HOSTILE, criterion, plan_of, promtool, written
 
@@ -165,37 +166,58 @@ def test_a_few_failures_are_never_enough(objective: float, verdicts: int) -> Non
     assert chance_of_more(limit * verdicts, verdicts, allowed) < 0.0025
 
 
-def series(label: str, values: str) -> dict[str, str]:
-    labels = {"job": HOSTILE, CRITERION: HOSTILE, AGENT: HOSTILE, LABEL: label}
+def series(metric: names.Instrument, values: str, labels: dict[str, str]) -> dict[str, str]:
+    labels = {"job": HOSTILE, ENVIRONMENT: HOSTILE, CRITERION: HOSTILE, AGENT: HOSTILE, **labels}
     matchers = ", ".join(f"{name}={quoted(value)}" for name, value in labels.items())
-    return {"series": f"{names.METRIC_RESULTS.prometheus_name}{{{matchers}}}", "values": values}
+    return {"series": f"{metric.prometheus_name}{{{matchers}}}", "values": values}
 
 
 @pytest.mark.backend
 def test_names_are_shown_as_they_are(promtool_binary: Path, tmp_path: Path) -> None:
     """A name with quotes, braces and templates in it comes out of selectors and texts unchanged."""
     plan = plan_of(criterion(HOSTILE, agents=(HOSTILE,), objective=0.9))
-    folder = written(files_of(plan, runbooks="https://wiki.example/{{x}}"), tmp_path)
-    who = {CRITERION: HOSTILE, AGENT: HOSTILE, "job": HOSTILE}
-    expected = {
+    folder = written(files_of(plan, runbooks="https://wiki.example/{{x}}", traces="http://jaeger/"), tmp_path)
+    who = {CRITERION: HOSTILE, AGENT: HOSTILE, "job": HOSTILE, ENVIRONMENT: HOSTILE}
+    service = f"{HOSTILE} in {HOSTILE}"
+    link = "http://jaeger/search?lookback=1h&service={0}&tags=%7B%22gen_ai.evaluation.{0}.label%22%3A%22fail%22%7D"
+    links = {"traces_url": link.format(quote_plus(HOSTILE))}
+    page = {
+        "exp_labels": {**who, "severity": "page"},
+        "exp_annotations": {
+            "summary": f"{HOSTILE} of {HOSTILE} ({service}) breaches its objective: 75% of the last answers fail",
+            "description": (
+                f"Fewer answers of the agent {HOSTILE} pass the criterion {HOSTILE} than its objective asks for. A "
+                "process detected it, with at most one false alarm in `breach.false_alarm_every` verdicts; it lasts "
+                "until that process has evidence of the recovery."
+            ),
+            "runbook_url": "https://wiki.example/{{x}}/agenteval-objective-breached.md", **links,
+        },
+    }  # fmt: skip
+    ticket = {
         "exp_labels": {**who, "severity": "ticket", "objective": "0.9"},
         "exp_annotations": {
-            "summary": f"75% of the answers fail {HOSTILE} of {HOSTILE} ({HOSTILE}); its objective allows 10 %",
+            "summary": f"75% of the answers fail {HOSTILE} of {HOSTILE} ({service}); its objective allows 10 %",
             "description": (
                 f"In the last 1d 75% of the answers failed the criterion {HOSTILE} of the agent {HOSTILE}. There and "
                 "in the last 2h it is more than 28 %, 2.8 times what the objective of 0.9 allows."
             ),
-            "runbook_url": "https://wiki.example/{{x}}/agenteval-objective-burn-slow.md",
+            "runbook_url": "https://wiki.example/{{x}}/agenteval-objective-burn-slow.md", **links,
         },
-    }
+    }  # fmt: skip
     test = {
-        "interval": "10m", "input_series": [series("fail", "0+30x36"), series("pass", "0+10x36")],
+        "interval": "1m",
+        "input_series": [
+            series(names.METRIC_RESULTS, "0+30x360", {LABEL: "fail"}),
+            series(names.METRIC_RESULTS, "0+10x360", {LABEL: "pass"}),
+            series(names.METRIC_OBJECTIVE_BREACH, "0x350 1x10", {}),
+        ],
         "alert_rule_test": [
-            {"eval_time": "6h", "alertname": "AgentevalObjectiveBurnSlow", "exp_alerts": [expected]}
+            {"eval_time": "5h", "alertname": "AgentevalObjectiveBurnSlow", "exp_alerts": [ticket]},
+            {"eval_time": "6h", "alertname": "AgentevalObjectiveBreached", "exp_alerts": [page]},
         ],
     }  # fmt: skip
     files = [str(path) for path in sorted((folder / "rules").iterdir(), reverse=True)]
-    tree = {"rule_files": files, "evaluation_interval": "10m", "tests": [test],
+    tree = {"rule_files": files, "evaluation_interval": "1m", "tests": [test],
             "group_eval_order": ["agenteval-recording", "agenteval-alerts"]}  # fmt: skip
     (tmp_path / "texts.yaml").write_text(yaml.safe_dump(tree, allow_unicode=True))
     code, message = promtool(promtool_binary, "test", "rules", tmp_path / "texts.yaml")

@@ -19,10 +19,11 @@ _INTERVAL_S: Final = 15.0
 __all__ = ["Alert", "alerts_of", "files_of"]
 
 
-def files_of(plan: MonitoringPlan, *, runbooks: str = "docs/runbooks") -> GeneratedFiles:
+def files_of(plan: MonitoringPlan, *, runbooks: str = "docs/runbooks", traces: str | None = None) -> GeneratedFiles:
     """The recording rules, the alerts and, unless time is scaled, their tests for ``promtool test rules``.
 
-    `runbooks` is the folder or address of the runbooks; the annotation ``runbook_url`` begins with it.
+    `runbooks` is the folder or address of the runbooks; the annotation ``runbook_url`` begins with it. `traces` is
+    Jaeger's address; without it there is no annotation ``traces_url``.
     """
 
     def group(name: str, rules: list[dict[str, Any]]) -> dict[str, Any]:
@@ -31,7 +32,7 @@ def files_of(plan: MonitoringPlan, *, runbooks: str = "docs/runbooks") -> Genera
 
     alerts = alerts_of(plan)
     recording = group("agenteval-recording", recording_rules(plan))
-    alerting = group("agenteval-alerts", [alert.rule(plan, runbooks) for alert in alerts])
+    alerting = group("agenteval-alerts", [alert.rule(plan, runbooks, traces) for alert in alerts])
     trees = {
         "rules/agenteval-recording.yaml": (recording, "Input of the alerts and dashboards."),
         "rules/agenteval-alerts.yaml": (alerting, "Alerts; what each means: docs/alerts.md."),

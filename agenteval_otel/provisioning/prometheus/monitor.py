@@ -13,6 +13,7 @@ from agenteval_otel.provisioning.prometheus.rules import (
     HOUR,
     QUICK_STEP_S,
     SERVICE,
+    SERVICE_TEXT,
     STEPS,
     Alert,
     Scenario,
@@ -39,8 +40,9 @@ _PERIOD, _SIGNAL = label_name(names.JUDGE_PERIOD), label_name(names.EXPORT_SIGNA
 _BY_AGENT = (*SERVICE, AGENT)
 _DUE = one_of(OUTCOME, (names.NOT_SAMPLED, names.DISABLED), sign="!~")
 _SHARE = "{{ $value | humanizePercentage }}"
-_JOB, _THE_AGENT, _THE_CRITERION, _THE_JUDGE, _JUDGE_CALLED, _THE_SIGNAL = (
-    f"{{{{ $labels.{label} }}}}" for label in ("job", AGENT, CRITERION, _JUDGE, _JUDGE_NAME, _SIGNAL)
+_JOB: Final = SERVICE_TEXT
+_THE_AGENT, _THE_CRITERION, _THE_JUDGE, _JUDGE_CALLED, _THE_SIGNAL = (
+    f"{{{{ $labels.{label} }}}}" for label in (AGENT, CRITERION, _JUDGE, _JUDGE_NAME, _SIGNAL)
 )
 _AGENT = f"{_THE_AGENT} ({_JOB})"
 

@@ -14,6 +14,7 @@ from agenteval_otel.provisioning.prometheus.rules import (
     GROUP,
     HALF_HOUR,
     HOUR,
+    SERVICE_TEXT,
     STEPS,
     Alert,
     Scenario,
@@ -28,7 +29,7 @@ from agenteval_otel.provisioning.prometheus.rules import (
     scenario,
     window,
 )
-from agenteval_otel.provisioning.promql import AGENT, CRITERION, LABEL
+from agenteval_otel.provisioning.promql import AGENT, CRITERION, ENVIRONMENT, LABEL
 
 _FAIL_SHARE, _VERDICTS = "evaluation_fail:ratio", "evaluation_verdicts:effective"
 _MEAN, _HALF_WIDTH, _COUNT = "evaluation_score:mean", "evaluation_score:half_width", "evaluation_score:effective"
@@ -43,6 +44,7 @@ def recording_rules(plan: MonitoringPlan) -> list[dict[str, Any]]:
     rules: dict[str, str] = {}
     if objectives:
         rules[recorded(_BREACH)] = f"max {by(GROUP)} ({names.METRIC_OBJECTIVE_BREACH.prometheus_name})"
+        rules[recorded(_FAIL_SHARE, "5m")] = promql.fail_share("", window(plan, "5m"), GROUP)
         for name in _BURN_WINDOWS:
             size = window(plan, name)
             rules[recorded(_FAIL_SHARE, name)] = promql.fail_share("", size, GROUP)
@@ -97,7 +99,13 @@ _FEW_FAILURES = 5
 _ERRORS = 3.3
 
 _CRITERION, _AGENT = (f"{{{{ $labels.{label} }}}}" for label in (CRITERION, AGENT))
-_WHO = f"{_CRITERION} of {_AGENT} ({{{{ $labels.job }}}})"
+_WHO = f"{_CRITERION} of {_AGENT} ({SERVICE_TEXT})"
+# Of the answers of the last minutes; %+q quotes as PromQL does.
+_NOW = (
+    f"{{{{ with printf `{recorded(_FAIL_SHARE, '5m')}{{job=%+q,{AGENT}=%+q,{CRITERION}=%+q,{ENVIRONMENT}=%+q}}` "
+    f"$labels.job $labels.{AGENT} $labels.{CRITERION} $labels.{ENVIRONMENT} | query }}}}"
+    "{{ . | first | value | humanizePercentage }} of the last answers fail{{ else }}its answers fail{{ end }}"
+)
 _VALUE = "{{ $value | humanize }}"
 _SHARE = "{{ $value | humanizePercentage }}"
 
@@ -134,7 +142,7 @@ def _breached(labels: Mapping[str, str], strict: Mapping[str, str] | None) -> Al
     return Alert(
         name=name, for_s=0.0, keep_s=_KEEP_S, severity="page", is_quality=True,
         expression=f"{recorded(_BREACH)} == 1" + (f"\nunless {recorded(_OBJECTIVE)} == 1" if strict else ""),
-        summary=f"{_WHO} breaches its objective",
+        summary=f"{_WHO} breaches its objective: {_NOW}",
         description=f"Fewer answers of the agent {_AGENT} pass the criterion {_CRITERION} than its objective asks for. "
                     "A process detected it, with at most one false alarm in `breach.false_alarm_every` verdicts; it "
                     "lasts until that process has evidence of the recovery.",

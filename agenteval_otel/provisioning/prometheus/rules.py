@@ -15,7 +15,10 @@ SERVICE: Final = (ENVIRONMENT, "job")
 GROUP: Final = (*SERVICE, AGENT, CRITERION)
 """The labels of an alert about quality: a criterion of an agent of a service, over all its instances."""
 
-_WINDOWS_S: Final = {"3m": 180.0, "30m": 1_800.0, "1h": 3_600.0, "2h": 7_200.0, "1d": 86_400.0}
+SERVICE_TEXT: Final = f"{{{{ $labels.job }}}}{{{{ with $labels.{ENVIRONMENT} }}}} in {{{{ . }}}}{{{{ end }}}}"
+"""The service in texts of alerts, with its environment where that is known."""
+
+_WINDOWS_S: Final = {"3m": 180.0, "5m": 300.0, "30m": 1_800.0, "1h": 3_600.0, "2h": 7_200.0, "1d": 86_400.0}
 """Windows by their name in recorded series, which the time scale does not change."""
 
 # Scenarios last 26 hours, for the longest window and the waiting time; the rest is in steps.
@@ -24,6 +27,13 @@ QUICK_STEP_S: Final = 60
 """Of alerts with windows of minutes, whose scenarios last 156 minutes."""
 STEPS: Final = 156
 HALF_HOUR, HOUR, DAY = 3, 6, 144
+
+
+# Jaeger's search for the failing answers of the last hour.
+_SEARCH: Final = (
+    f"/search?lookback=1h&service={{{{ $labels.job | urlquery }}}}&tags=%7B%22gen_ai.evaluation."
+    f"{{{{ $labels.{CRITERION} | urlquery }}}}.label%22%3A%22fail%22%7D"
+)
 
 
 class Series(NamedTuple):
@@ -82,16 +92,18 @@ class Alert(NamedTuple):
         """The file of its runbook: the name in lower case, words joined by hyphens."""
         return re.sub(r"(?<=[a-z])(?=[A-Z])", "-", self.name).lower() + ".md"
 
-    def rule(self, plan: MonitoringPlan, runbooks: str) -> dict[str, Any]:
-        """As Prometheus reads it; `runbooks` is the address of the runbooks' folder."""
+    def rule(self, plan: MonitoringPlan, runbooks: str, traces: str | None) -> dict[str, Any]:
+        """As Prometheus reads it, with the addresses of the runbooks' folder and of Jaeger."""
+        links = {"runbook_url": literal(f"{runbooks.rstrip('/')}/{self.page}")}
+        if traces is not None and self.is_quality:
+            links["traces_url"] = literal(traces.rstrip("/")) + _SEARCH
         times = {"for": self.for_s, "keep_firing_for": self.keep_s}
         waits = {name: plan.duration(seconds) for name, seconds in times.items() if seconds}
         return {
             "alert": self.name, "expr": self.expression, **waits,
             "labels": {"severity": self.severity, **{name: literal(value) for name, value in self.labels.items()}},
             "annotations": {
-                "summary": self.summary, "description": self.description,
-                "runbook_url": literal(f"{runbooks.rstrip('/')}/{self.page}"),
+                "summary": self.summary, "description": self.description, **links,
             },
         }  # fmt: skip
 
