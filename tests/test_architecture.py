@@ -49,7 +49,7 @@ VENDORS = {
     "opentelemetry": ("telemetry", "capture", "sampling.trace", "engine", "pipeline",
                       "instrumentation", "storage.otlp", "testing", "cli.demo.agent", "http_client.client"),
     "sqlalchemy": ("storage.sql_database",),
-    "rich": ("cli", "engine.offline"),
+    "rich": ("cli",),
     "yaml": ("config", "provisioning", "evaluators.llm_judge"),
 }  # fmt: skip
 FREE = {"pydantic", "structlog", "agenteval_otel"}

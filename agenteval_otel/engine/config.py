@@ -84,14 +84,6 @@ class Selection(NamedTuple):
     left_out: tuple[str, ...]
 
 
-def _reason(evaluator: Evaluator, execution: Sequence[str], tags: Sequence[str]) -> str | None:
-    if execution and evaluator.resolved_execution not in execution:
-        return f"execution {evaluator.resolved_execution}"
-    if tags and not set(tags) & set(evaluator.tags):
-        return f"tags {', '.join(evaluator.tags)}" if evaluator.tags else "no tags"
-    return None
-
-
 class EvaluationRunConfig(RunModel):
     """What to run; an instance is checked, and can be run.
 
@@ -206,13 +198,19 @@ class EvaluationRunConfig(RunModel):
             if tag not in known:
                 wrong = f"no evaluator has the tag {tag!r}{known_choices(tag, known)}"
                 raise ConfigurationError(wrong, path=f"tags[{index}]")
-        reasons = [(evaluator, _reason(evaluator, self.execution, self.tags)) for evaluator in self.evaluators]
-        chosen = tuple(evaluator for evaluator, reason in reasons if reason is None)
-        left_out = tuple(f"{evaluator.label} ({reason})" for evaluator, reason in reasons if reason is not None)
+        chosen: list[Evaluator] = []
+        left_out: list[str] = []
+        for evaluator in self.evaluators:
+            if self.execution and evaluator.resolved_execution not in self.execution:
+                left_out.append(f"{evaluator.label} (execution {evaluator.resolved_execution})")
+            elif self.tags and not set(self.tags) & set(evaluator.tags):
+                left_out.append(f"{evaluator.label} (tags {', '.join(evaluator.tags) or 'none'})")
+            else:
+                chosen.append(evaluator)
         if not chosen:
             wrong = f"no evaluator is left to run: {', '.join(left_out)}"
             raise ConfigurationError(wrong, path="execution" if self.execution else "tags")
-        return Selection(chosen, left_out)
+        return Selection(tuple(chosen), tuple(left_out))
 
     def check_input(self, evaluation_input: EvaluationInput) -> None:
         """Raise ConfigurationError for an input with invalid criteria; never in AgentDock's form."""

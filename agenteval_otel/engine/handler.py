@@ -27,8 +27,6 @@ from agenteval_otel.telemetry.emitter import Emitter
 from agenteval_otel.telemetry.spans import agent_attributes, evaluated_attributes
 
 AgentSpan = Literal["always", "sampled", "never"]
-Problems = list[tuple[str | None, str]]
-_DEPTH = 8
 
 
 class SavesResults(Protocol):
@@ -119,8 +117,7 @@ def resolve(
 ) -> HandlerSettings:
     """The settings of one handler; raises ConfigurationError where they do not fit each other.
 
-    With `telemetry_off` a handler is disabled whose results are neither stored, nor watched by an objective, nor, as
-    `calls_back` says, reported to a function.
+    With `telemetry_off` a handler is disabled whose results are not stored, watched or (`calls_back`) reported.
     """
     if not options.evaluators:
         raise ConfigurationError("expected at least one evaluator", path="evaluators")
@@ -132,7 +129,10 @@ def resolve(
     if criteria:
         runner = EvaluationRunner(options.evaluators, criteria=criteria, **parts)
     names = [criterion.name for criterion in runner.criteria]
-    _check_names(names)
+    for name in names:
+        if (wrong := wrong_criterion_name(name)) is not None:
+            hint = "; name a lambda: Func(criterion_name=..., function=...)" if name == "<lambda>" else ""
+            raise ConfigurationError(f"criterion name {name!r} {wrong}{hint}", path="evaluators")
     providers = tuple(options.storage or ())
     emitters = [emitter for part in providers if (emitter := getattr(part, "emitter", None)) is not None]
     emitter = emitters[0] if emitters else telemetry
@@ -171,51 +171,31 @@ def _changed(
     return tuple(criterion.model_copy(update=changes.get(criterion.name, {})) for criterion in declared)
 
 
-def _check_names(names: Sequence[str]) -> None:
-    for name in names:
-        if (wrong := wrong_criterion_name(name)) is not None:
-            hint = "; name a lambda: Func(criterion_name=..., function=...)" if name == "<lambda>" else ""
-            raise ConfigurationError(f"criterion name {name!r} {wrong}{hint}", path="evaluators")
-
-
 def check_escalation(
     escalation: Escalation, evaluators: Sequence[Evaluator], *, path: str = "escalation", complete: bool = True
 ) -> None:
     """Refuse, by a ConfigurationError, what could never happen with these evaluators.
 
-    `complete` says that no others will be added: then at least one of them has to wait, and a disagreement needs two
-    that do not.
+    `complete` says that no others will be added: then at least one of them has to wait.
     """
-    second = {id(evaluator) for evaluator in evaluators if waits(evaluator, escalation)}
-    waiting = _names(member for member in evaluators if id(member) in second)
-    first = _names(member for member in evaluators if id(member) not in second)
-    problems: Problems = [
+    waiting = _names(evaluator for evaluator in evaluators if waits(evaluator, escalation))
+    first = _names(evaluator for evaluator in evaluators if not waits(evaluator, escalation))
+    problems: list[tuple[str | None, str]] = [
         (f"{path}.criteria[{index}]", f"no evaluator scores {name!r}{known_choices(name, [*first, *waiting])}")
         for index, name in enumerate(escalation.criteria) if name not in waiting
     ]  # fmt: skip
     if complete and not waiting and not problems:
         problems.append((path, "no evaluator asks a model, so none waits: name those that do in criteria"))
     for index, rule in enumerate(escalation.rules):
-        if isinstance(rule, ResultSampler):
-            problems += _problems_of_rule(rule, first, waiting, path=f"{path}.rules[{index}]", complete=complete)
+        for number, name in enumerate(rule.criteria if isinstance(rule, ResultSampler) else ()):
+            if name not in first:
+                wrong = (
+                    f"{name!r} is scored in the second stage" if name in waiting else f"no evaluator scores {name!r}"
+                )
+                hint = f"rules look at the first stage{known_choices(name, first)}"
+                problems.append((f"{path}.rules[{index}].criteria[{number}]", f"{wrong}: {hint}"))
     if problems:
         raise ConfigurationError.of(problems)
-
-
-def _problems_of_rule(
-    rule: ResultSampler, first: Sequence[str], waiting: Sequence[str], *, path: str, complete: bool
-) -> Problems:
-    problems: Problems = []
-    for index, name in enumerate(rule.criteria):
-        if name not in first:
-            wrong = f"{name!r} is scored in the second stage" if name in waiting else f"no evaluator scores {name!r}"
-            problems.append(
-                (f"{path}.criteria[{index}]", f"{wrong}: rules look at the first stage{known_choices(name, first)}")
-            )
-    if complete and not rule.criteria and len(first) < rule.at_least:
-        needed = "a criterion" if rule.at_least == 1 else f"{rule.at_least} criteria"
-        problems.append((path, f"needs {needed} of the first stage, which has {', '.join(first) or 'none'}"))
-    return problems
 
 
 def _names(evaluators: Iterable[Evaluator]) -> list[str]:
@@ -224,12 +204,12 @@ def _names(evaluators: Iterable[Evaluator]) -> list[str]:
 
 def judges_of(part: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     """Every judge in a part's fields, at any depth, with its place such as ``evaluators[0].judge``."""
-    yield from _parts(part, path, _DEPTH, ("judge",))
+    yield from _parts(part, path, ("judge",))
 
 
 def problems_of(part: Any, path: str) -> list[str]:
     """What keeps its judges and embedders from being asked, as far as that is seen now, with the setting's path."""
-    models = _parts(part, path, _DEPTH, ("judge", "embedder"))
+    models = _parts(part, path, ("judge", "embedder"))
     return [f"{where}: {problem}" for where, model in models if (problem := model.config_problem()) is not None]
 
 
@@ -243,17 +223,16 @@ def log_problems(agent: str, evaluators: Iterable[Any]) -> None:
         return
 
 
-def _parts(value: Any, path: str, depth: int, contracts: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
+def _parts(value: Any, path: str, contracts: tuple[str, ...], depth: int = 8) -> Iterator[tuple[str, Any]]:
     if isinstance(value, Component) and value.contract in contracts:
         yield path, value
-    if depth <= 0:
-        return
+    inner: list[tuple[str, Any]] = []
     if isinstance(value, BaseModel):
-        for name in type(value).model_fields:
-            yield from _parts(value.__dict__.get(name), f"{path}.{name}" if path else name, depth - 1, contracts)
+        fields = type(value).model_fields
+        inner = [(f"{path}.{name}" if path else name, value.__dict__.get(name)) for name in fields]
     elif isinstance(value, Mapping):
-        for key, inner in value.items():
-            yield from _parts(inner, f"{path}.{key}", depth - 1, contracts)
+        inner = [(f"{path}.{key}", item) for key, item in value.items()]
     elif isinstance(value, list | tuple):
-        for index, inner in enumerate(value):
-            yield from _parts(inner, f"{path}[{index}]", depth - 1, contracts)
+        inner = [(f"{path}[{index}]", item) for index, item in enumerate(value)]
+    for place, item in inner if depth > 0 else ():  # a field of a user's evaluator may hold a cycle
+        yield from _parts(item, place, contracts, depth - 1)

@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
-import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sized
-from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import Any, TypeVar
 
 from agenteval_otel.capture.calls import CURRENT, EVALUATING
 from agenteval_otel.engine.answers import facts_of
@@ -26,50 +25,36 @@ from agenteval_otel.runtime.log import log
 from agenteval_otel.runtime.masking import message_of
 from agenteval_otel.scoring import AgentDockCriteria
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
 T = TypeVar("T")
 _LOOK_AGAIN_S = 0.1
 _LINE_EVERY_S = 10.0
-_DRAWN_EVERY_S = 0.1
+_REWRITTEN_EVERY_S = 0.1
 
 
 def blocking(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
     """The coroutine's result, from a new event loop; inside a running loop on a new thread. An interrupt ends it."""
-    is_in_a_loop = False
+    caller, is_in_a_loop = None, False
     with contextlib.suppress(RuntimeError):
-        is_in_a_loop = asyncio.get_running_loop() is not None
+        caller, is_in_a_loop = asyncio.current_task(), True
     if not is_in_a_loop:
         return asyncio.run(work())
-    caller = asyncio.current_task()
-    finished: Future[T] = Future()
-    begun: Future[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]]] = Future()
+    begun: Future[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any] | None]] = Future()
 
     async def watched() -> T:
-        task = asyncio.current_task()
-        assert task is not None
-        begun.set_result((asyncio.get_running_loop(), task))
+        begun.set_result((asyncio.get_running_loop(), asyncio.current_task()))
         return await work()
 
-    def run() -> None:
+    with ThreadPoolExecutor(1, "agenteval-offline") as threads:
+        result = threads.submit(lambda: asyncio.run(watched()))
         try:
-            finished.set_result(asyncio.run(watched()))
-        except BaseException as error:
-            finished.set_exception(error)
-
-    thread = threading.Thread(target=run, name="agenteval-offline")
-    thread.start()
-    try:
-        while thread.is_alive() and not (caller is not None and caller.cancelling()):
-            thread.join(_LOOK_AGAIN_S)  # the loop takes the interrupt as a cancellation, which cannot reach us here
-    finally:
-        if thread.is_alive():
-            loop, task = begun.result()
-            with contextlib.suppress(RuntimeError):  # it has ended meanwhile
-                loop.call_soon_threadsafe(task.cancel)
-        thread.join()
-    return finished.result()
+            while not result.done() and not (caller is not None and caller.cancelling()):
+                wait([result], _LOOK_AGAIN_S)  # the loop takes the interrupt as a cancellation, which cannot reach us
+        finally:
+            if not result.done():
+                loop, task = begun.result()
+                with contextlib.suppress(RuntimeError):  # it has ended meanwhile
+                    loop.call_soon_threadsafe(task.cancel)  # type: ignore[union-attr]
+    return result.result()
 
 
 class OfflineRun:
@@ -194,7 +179,7 @@ async def run_evaluations(
         on_result: Called with the input's position and its result, on the event loop, in the order of completion. An
             exception from it ends the batch and is raised here.
         keep_results: False returns an empty list: for more inputs than memory holds, with `on_result`.
-        progress: Show a bar on stderr; if that is not a terminal, a line every ten seconds.
+        progress: Show the count on stderr; if that is not a terminal, every ten seconds.
 
     Raises:
         ConfigurationError: `inputs` is not an iterable of inputs (one input alone), or a wrong `concurrency`.
@@ -207,10 +192,10 @@ async def run_evaluations(
         raise ConfigurationError(f"expected EvaluationInputs, found {type(inputs).__name__}", path="inputs")
     total = len(inputs) if isinstance(inputs, Sized) else None
     results: dict[int, AggregatedEvaluationResult] = {}
-    behind = _Behind(_MOST_BEHIND * concurrency)
+    running: dict[int, asyncio.Event] = {}
     waiting = enumerate(inputs)
     broken = 0
-    with contextlib.closing(OfflineRun(config)) as run, progress_for(total, quiet=not progress) as shown:
+    with contextlib.closing(OfflineRun(config)) as run, contextlib.closing(Progress(total, shown=progress)) as shown:
 
         def finished(position: int, aggregated: AggregatedEvaluationResult) -> None:
             nonlocal broken
@@ -224,7 +209,7 @@ async def run_evaluations(
         try:
             async with asyncio.TaskGroup() as group:
                 for _ in range(concurrency if total is None else min(concurrency, total)):
-                    group.create_task(_evaluate(waiting, run, finished, behind))
+                    group.create_task(_evaluate(waiting, run, finished, running, _MOST_BEHIND * concurrency))
         except BaseExceptionGroup as failures:
             raise failures.exceptions[0] from None  # the first one ended the others
     return [results[position] for position in sorted(results)]
@@ -248,37 +233,21 @@ def run_evaluations_sync(
 
 
 async def _evaluate(
-    waiting: Iterator[tuple[int, EvaluationInput]], run: OfflineRun, finished: OnResult, behind: _Behind
-) -> None:
+    waiting: Iterator[tuple[int, EvaluationInput]], run: OfflineRun, finished: OnResult,
+    running: dict[int, asyncio.Event], most_behind: int,
+) -> None:  # fmt: skip
     for position, evaluation_input in waiting:
+        over = running[position] = asyncio.Event()
         try:
             aggregated = await run.evaluate(evaluation_input)
         except Exception as error:  # this input's own: the configuration was checked when it was built
             aggregated = _failed(evaluation_input, error)
+        del running[position]
+        over.set()
         finished(position, aggregated)
         await asyncio.sleep(0)  # inputs that need no waiting would hold the loop to the last of them
-        await behind.wait_after(position)
-
-
-class _Behind:
-    """Bounds how far inputs run ahead of a slow one, whose successors' results have to be kept."""
-
-    def __init__(self, most: int) -> None:
-        self._most, self._oldest = most, 0
-        self._done: set[int] = set()
-        self._moved = asyncio.Event()
-
-    async def wait_after(self, position: int) -> None:
-        """Mark the input at this position as done; wait while an earlier one that still runs is too far behind."""
-        self._done.add(position)
-        if position == self._oldest:
-            while self._oldest in self._done:
-                self._done.remove(self._oldest)
-                self._oldest += 1
-            self._moved.set()
-            self._moved = asyncio.Event()
-        while position - self._oldest >= self._most:
-            await self._moved.wait()
+        while running and position - (oldest := next(iter(running))) >= most_behind:
+            await running[oldest].wait()  # results of its successors may have to be kept until it is over
 
 
 def _failed(evaluation_input: Any, error: Exception) -> AggregatedEvaluationResult:
@@ -290,73 +259,31 @@ def _failed(evaluation_input: Any, error: Exception) -> AggregatedEvaluationResu
 
 
 class Progress:
-    """Counts inputs, and shows nothing."""
+    """Counts evaluated inputs on stderr: on a terminal in one line that is rewritten, else in a line every 10 s."""
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        return
+    def __init__(self, total: int | None, *, shown: bool = True, clock: Callable[[], float] = time.monotonic) -> None:
+        self._of = "" if total is None else f" of {total:,}"
+        self._stream = sys.stderr if shown else None
+        self._rewrites = self._stream is not None and self._stream.isatty()
+        self._done, self._clock = 0, clock
+        self._began = self._written = clock()
 
     def advance(self, failed: int) -> None:
         """One more input is evaluated; so many had failures so far."""
-        return
-
-
-class Bar(Progress):
-    """A bar with the count and the time that is left, gone when it is over; without a `total` the count alone."""
-
-    def __init__(self, total: int | None, console: Console) -> None:
-        from rich import progress as rich
-
-        failures = rich.TextColumn("{task.fields[failed]}", style="red")
-        columns = (rich.TextColumn("evaluating"), rich.BarColumn(bar_width=None), rich.MofNCompleteColumn(),
-                   rich.TimeRemainingColumn(compact=True), failures)  # fmt: skip
-        # Drawn by hand: a thread of its own is one that a batch could leave behind.
-        self._bar = rich.Progress(*columns, console=console, transient=True, expand=True, auto_refresh=False)
-        self._task = self._bar.add_task("evaluating", total=total, failed="")
-        self._drawn_s = 0.0
-
-    def __enter__(self) -> Self:
-        self._bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.refresh()
-        self._bar.stop()
-
-    def advance(self, failed: int) -> None:
-        self._bar.update(self._task, advance=1, failed=f"{failed:,} with failures" if failed else "")
-        now_s = time.monotonic()
-        if now_s - self._drawn_s >= _DRAWN_EVERY_S:
-            self._drawn_s = now_s
-            self._bar.refresh()
-
-
-class Lines(Progress):
-    """A line every ten seconds, for logs; none when it is over sooner."""
-
-    def __init__(self, total: int | None, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._of = "" if total is None else f" of {total:,}"
-        self._done, self._clock = 0, clock
-        self._began = self._reported = clock()
-
-    def advance(self, failed: int) -> None:
         self._done += 1
         now = self._clock()
-        if now - self._reported < _LINE_EVERY_S:
+        if now - self._written < (_REWRITTEN_EVERY_S if self._rewrites else _LINE_EVERY_S):
             return
-        self._reported = now
+        self._written = now
         line = f"{self._done:,}{self._of} inputs evaluated, {self._done / (now - self._began):,.1f} a second"
-        with contextlib.suppress(OSError, ValueError):  # closed meanwhile: no reason to end a batch
-            sys.stderr.write(line + (f", {failed:,} with failures\n" if failed else "\n"))
-            sys.stderr.flush()
+        self._write(line + (f", {failed:,} with failures" if failed else ""))
 
+    def close(self) -> None:
+        if self._rewrites:
+            self._write("")
 
-def progress_for(total: int | None, *, quiet: bool = False) -> Progress:
-    if quiet or sys.stderr is None:
-        return Progress()
-    from rich.console import Console
-
-    console = Console(stderr=True)
-    return Bar(total, console) if console.is_terminal else Lines(total)
+    def _write(self, line: str) -> None:
+        if self._stream is not None:
+            with contextlib.suppress(OSError, ValueError):  # closed meanwhile: no reason to end a batch
+                self._stream.write(f"{line:<79}\r" if self._rewrites else f"{line}\n")
+                self._stream.flush()

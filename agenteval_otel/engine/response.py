@@ -115,9 +115,6 @@ class EvaluatedResponse:
         if settings.content:
             self.input_snapshot = outcome.outgoing or redaction.input(evaluation_input)
 
-    def __repr__(self) -> str:
-        return f"<EvaluatedResponse {self.agent} {self.overall_score}>"
-
     @property
     def span(self) -> SpanReference | None:
         if self._span is None:
@@ -127,22 +124,21 @@ class EvaluatedResponse:
     def aggregated(self) -> AggregatedEvaluationResult:
         """The frozen result, redacted, with content where that is captured."""
         aggregated = aggregate(
-            self._input, self._outcome, runner=self._settings.runner, started_ns=self.started_ns,
-            ended_ns=self.ended_ns, storage="external", aggregation=self._settings.aggregation,
-            overall=(self.overall_score, self._errors),
+            self._input, self._outcome._replace(results=self.results), runner=self._settings.runner,
+            started_ns=self.started_ns, ended_ns=self.ended_ns, storage="external",
+            aggregation=self._settings.aggregation, overall=(self.overall_score, self._errors),
         )  # fmt: skip
-        content = self._settings.content
-        changes: dict[str, Any] = {
-            "span": self.span, "response_ended_ns": self.response_ended_ns, **self._sampled,
-            "results": tuple(_stored(result, content=content) for result in aggregated.results),
-        }  # fmt: skip
-        if content:
+        changes: dict[str, Any] = {"span": self.span, "response_ended_ns": self.response_ended_ns, **self._sampled}
+        if self._settings.content:
             changes["input_snapshot"] = self.input_snapshot
-        elif aggregated.run_errors:
-            errors = [copy_with(error, {"message": error.message.partition(":")[0]}) for error in aggregated.run_errors]
-            changes["run_errors"] = tuple(errors)
-            shown = [error.model_dump(by_alias=True) for error in errors]
-            changes["metadata"] = {**aggregated.metadata, "errors": shown}
+        else:
+            changes["results"] = tuple(map(_without_content, aggregated.results))
+            if aggregated.run_errors:
+                errors = [copy_with(error, {"message": error.message.partition(":")[0]})
+                          for error in aggregated.run_errors]  # fmt: skip
+                changes["run_errors"] = tuple(errors)
+                shown = [error.model_dump(by_alias=True) for error in errors]
+                changes["metadata"] = {**aggregated.metadata, "errors": shown}
         return self._redaction.result(copy_with(aggregated, changes), snapshot=False)
 
 
@@ -171,17 +167,13 @@ def outgoing_words(result: EvaluationResult, redaction: Redaction) -> Evaluation
     return copy_with(result, changes) if changes else result
 
 
-def _stored(result: EvaluationResult, *, content: bool) -> EvaluationResult:
-    """The result for storage; without content, what may quote the conversation is left out."""
+def _without_content(result: EvaluationResult) -> EvaluationResult:
+    """The result without what may quote the conversation."""
     fields = result.__dict__
-    changes: dict[str, Any] = {
-        name: OTHER for name in _WORDS if isinstance(value := fields[name], str) and not _is_category(value)
-    }  # fmt: skip
-    if not content:
-        changes |= {name: None for name in ("reasoning", "metadata") if fields[name] is not None}
-        if result.error:
-            changes["error"] = changes.get("error_type", result.error_type) or "error"
-        if result.skip_reason is not None:
-            reason = result.skip_reason.partition(":")[0]
-            changes["skip_reason"] = reason if _is_category(reason) else "skipped"
+    changes: dict[str, Any] = {name: None for name in ("reasoning", "metadata") if fields[name] is not None}
+    if result.error:
+        changes["error"] = result.error_type or "error"
+    if result.skip_reason is not None:
+        reason = result.skip_reason.partition(":")[0]
+        changes["skip_reason"] = reason if _is_category(reason) else "skipped"
     return copy_with(result, changes) if changes else result

@@ -24,7 +24,7 @@ from agenteval_otel.sampling.base import threshold_of
 from agenteval_otel.sampling.escalation import Escalation, EscalationDecider
 from agenteval_otel.sampling.trace import NOTHING_KNOWN, Upstream
 from agenteval_otel.scoring import Aggregation, WeightedMean, overall_score
-from agenteval_otel.scoring.probability import SamplingDecision, independent, nested
+from agenteval_otel.scoring.probability import independent, nested
 
 NOT_ESCALATED: Final = "not_escalated"
 """Why a criterion of the second stage has no score: no rule matched, and the baseline did not sample the answer."""
@@ -60,31 +60,21 @@ def combined(
 
 
 class Step(NamedTuple):
-    """An evaluator, and what never changes about it.
-
-    Attributes:
-        threshold: Of an own sampling rate: randomness below it takes the answer.
-        second: It belongs to the second stage of an escalation.
-        criterion: The only one, where the evaluator is asked for its score directly.
-    """
+    """An evaluator, and what never changes about it."""
 
     evaluator: Evaluator
     names: frozenset[str]
-    threshold: int | None
-    second: bool
+    threshold: int | None  # of an own sampling rate: randomness below it takes the answer
+    second: bool  # it belongs to the second stage of an escalation
     calls_model: bool
-    criterion: EvaluationCriteria | None
+    criterion: EvaluationCriteria | None  # the only one, where the evaluator is asked for its score directly
 
 
 class EvaluationRunner:
-    """Runs a list of evaluators on inputs.
+    """Runs a list of evaluators on inputs, and gives their results in this order.
 
-    Args:
-        evaluators: In the order of the results.
-        criteria: Asked for when the input names none; else each evaluator's own.
-        executor: Where evaluators run that do not run inline; one for offline runs when left out.
-        redaction: What evaluators that call a model see has passed it; the others see the input as it is.
-        escalation: Decides, after the other evaluators, which inputs those of the second stage see.
+    Inputs that name no criteria are scored on `criteria`, else on each evaluator's own. Evaluators that call a model
+    see the redacted input. Without an `executor`, one for offline runs is made.
     """
 
     def __init__(
@@ -145,17 +135,14 @@ class EvaluationRunner:
 class Run:
     """One input on its way through the evaluators. Everything happens on the thread that starts it.
 
-    Args:
-        done: Called once, with the outcome: within `start` where every evaluator runs inline.
-        randomness: The response's; evaluators with an own rate sit out when it is not below their threshold.
-        probability: Inclusion probability among the responses of this process, of which `upstream` came before.
-        skip_models: Evaluators that call a model sit out, each of their criteria skipped as ``load_shed``.
+    `done` is called once, with the outcome: within `start` where every evaluator runs inline. `probability` is the
+    one among the responses of this process. With `skip_models`, criteria that ask a model are skipped (``load_shed``).
     """
 
     __slots__ = (
         "_broken", "_cancels", "_decision", "_done", "_due", "_groups", "_is_unanswered", "_outgoing", "_probability",
-        "_question", "_randomness", "_second_begun", "_skip_models", "_upstream", "_waiting", "at", "criteria",
-        "evaluation_input", "runner", "superseded",
+        "_question", "_randomness", "_skip_models", "_upstream", "_waiting", "at", "criteria", "evaluation_input",
+        "runner", "superseded",
     )  # fmt: skip
 
     def __init__(
@@ -176,14 +163,11 @@ class Run:
         self._is_unanswered = evaluation_input.error_type is not None and not evaluation_input.response_text
         self._due = runner.steps
         if runner.thins_itself and randomness is not None:
-            self._due = tuple(
-                step for step in runner.steps if step.threshold is None or randomness < step.threshold
-            )  # fmt: skip
+            self._due = tuple(step for step in runner.steps if step.threshold is None or randomness < step.threshold)
         self._groups: list[list[EvaluationResult] | None] = [None] * len(self._due)
         self._cancels: dict[int, Callable[[], None]] = {}
         self._question: EscalationDecider | None = None
         self._decision: Any = None
-        self._second_begun = False
         self._outgoing: EvaluationInput | None = None
         self._broken: Sequence[tuple[str, BaseException]] = ()
         self._waiting = 0
@@ -225,8 +209,6 @@ class Run:
             if step.evaluator is blamed and other._groups[index] is None:
                 other._groups[index] = self._failed(step, error, time_ns(), perf_counter_ns())
         return other
-
-    # --- beginning and ending ---------------------------------------------------------------------------------------
 
     def _begin(self, index: int) -> None:
         if self.superseded:  # by a run that begins it too
@@ -313,16 +295,15 @@ class Run:
         self._waiting -= 1
         if self._waiting or self.superseded:
             return
-        if self._question is not None and not self._second_begun:
+        if self._question is not None:
+            question, self._question = self._question, None
             self._waiting += 1
-            self._begin_second_stage(self._question)
+            self._begin_second_stage(question)
             self._one_less()
             return
         done, self._done = self._done, None  # no circle: what has ended is freed at once, without the collector
         if done is not None:
             done(self._outcome())
-
-    # --- stages -----------------------------------------------------------------------------------------------------
 
     def _begin_first_stage(self) -> None:
         assert self.runner.escalation is not None
@@ -334,7 +315,6 @@ class Run:
                 self._begin(index)
 
     def _begin_second_stage(self, question: EscalationDecider) -> None:
-        self._second_begun = True
         if not self._decision.settled:
             first = [
                 result for step, group in zip(self._due, self._groups, strict=True)
@@ -352,15 +332,15 @@ class Run:
                         step, self.criteria, skip_reason=LOAD_SHED if load_shed else NOT_ESCALATED, **self._facts(step)
                     )
 
-    # --- results ----------------------------------------------------------------------------------------------------
-
     def _outcome(self) -> RunOutcome:
         results: list[EvaluationResult] = []
         errors: list[RunError] = []
         for step, group in zip(self._due, self._groups, strict=True):
             for result in group or ():
-                if self._question is not None and step.second:
-                    result = escalated(result, self._decision)
+                if self._decision is not None and step.second:
+                    probability = independent(result.probability, self._decision.probability)
+                    changes = {"probability": probability, "sampling_reason": self._decision.reason}
+                    result = copy_with(result, changes)
                 results.append(result)
             raised = next((result for result in group or () if result.raised), None)
             if raised is not None:
@@ -445,9 +425,3 @@ def waits(evaluator: Evaluator, escalation: Escalation) -> bool:
     if not escalation.criteria:
         return evaluator.calls_model
     return any(criterion.name in escalation.criteria for criterion in evaluator.criteria())
-
-
-def escalated(result: EvaluationResult, decision: SamplingDecision) -> EvaluationResult:
-    """A result of the second stage: with the probability of having got there, and why it did."""
-    probability = independent(result.probability, decision.probability)
-    return copy_with(result, {"probability": probability, "sampling_reason": decision.reason})

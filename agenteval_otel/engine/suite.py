@@ -19,8 +19,8 @@ from agenteval_otel.models.value import Value, copy_with
 from agenteval_otel.redaction import Redactor, default_redactors
 
 _LINE = 100
-_BRIEF = 60
 _SHORT = 180  # pytest cuts the middle out of a longer one
+_REASONS, _LEAST = 120, 20  # of _SHORT for all reasons together, and for each
 
 
 class SuiteScore(Value):
@@ -68,26 +68,28 @@ class SuiteResult(Value):
 
     def __repr__(self) -> str:
         """One short line, failures first: pytest shows it for a bare ``assert``."""
-        broken = [(f"{name} broke", error) for name, error in self.errors.items()]
-        failed = [
-            (f"{name} {_number(score.value)}", score.reasoning)
-            for name, score in self.scores.items() if not score.passed
-        ]  # fmt: skip
-        wrong = [*broken, *failed]
-        room = max(_BRIEF, _SHORT // max(1, len(wrong)) - _BRIEF)
-        wrongs = "; ".join(f"{what} ({_brief(why, room)})" if why else what for what, why in wrong)
-        if len(wrongs) > _SHORT:
-            wrongs = _brief(", ".join(what for what, _ in wrong), _SHORT)
+        wrong = [(f"{name} broke", error) for name, error in self.errors.items()]
+        failed = {name: score for name, score in self.scores.items() if not score.passed}
+        wrong += [(f"{name} {_number(score.value)}", score.reasoning or "") for name, score in failed.items()]
+        room = _REASONS // max(1, len(wrong))
+        texts = [f"{what} ({_brief(why, room)})" if why and room > _LEAST else what for what, why in wrong]
         verdict = "passed" if self.passed else "failed"
-        return f"<SuiteResult {self.name!r} {verdict}: {wrongs or self.reasoning}>"
+        return f"<SuiteResult {self.name!r} {verdict}: {_brief('; '.join(texts), _SHORT) or self.reasoning}>"
 
     def __str__(self) -> str:
-        ran = dict.fromkeys(result.criterion_name for result in self.results)
-        names = list(dict.fromkeys([*ran, *self.scores, *self.errors, *self.skipped, *self.not_run]))
-        width = max(map(len, names), default=0)
+        rows = {
+            name: ("pass", _number(score.value), "") if score.passed
+            else ("FAIL", _number(score.value), score.reasoning or "")
+            for name, score in self.scores.items()
+        }  # fmt: skip
+        rows |= {name: ("ERROR", "", error) for name, error in self.errors.items()}
+        rows |= {name: ("skip", "", reason) for name, reason in self.skipped.items()}
+        rows |= {name: ("not run", "", "") for name in self.not_run}
+        ran = dict.fromkeys([*(result.criterion_name for result in self.results), *rows])
+        width = max(map(len, rows), default=0)
         lines = [f"{self.name} {'passed' if self.passed else 'failed'}: {self.reasoning}"]
-        for name in names:
-            status, value, why = self._row(name)
+        for name in ran:
+            status, value, why = rows[name]
             lines.append(f"  {status:<7} {name:<{width}}  {value:>5}  {_brief(why, _LINE)}".rstrip())
         return "\n".join(lines)
 
@@ -97,14 +99,6 @@ class SuiteResult(Value):
         if not self.passed:
             raise AssertionError(str(self))
         return self
-
-    def _row(self, name: str) -> tuple[str, str, str | None]:
-        if name in self.errors:
-            return "ERROR", "", self.errors[name]
-        if (score := self.scores.get(name)) is not None:
-            value = _number(score.value)
-            return ("pass", value, None) if score.passed else ("FAIL", value, score.reasoning)
-        return ("skip", "", self.skipped[name]) if name in self.skipped else ("not run", "", None)
 
 
 def result_of_suite(name: str, results: Sequence[EvaluationResult], names: Sequence[str]) -> SuiteResult:
@@ -127,12 +121,16 @@ def result_of_suite(name: str, results: Sequence[EvaluationResult], names: Seque
         else:
             skipped[criterion_name] = group[0].skip_reason or "skipped"
     not_run = tuple(criterion_name for criterion_name in names if criterion_name not in by_name)
-    tested = bool(scores) or not names
+    failures = [criterion_name for criterion_name, score in scores.items() if not score.passed]
+    parts = [f"{len(scores) - len(failures)} of {len(scores) + len(errors)} passed"]
+    if skipped and not scores and not errors:
+        parts = ["nothing was scored"]
+    lists = (("failed", failures), ("broke", errors), ("skipped", skipped), ("not run", not_run))
     return SuiteResult(
-        name=name, passed=tested and not errors and all(score.passed for score in scores.values()),
+        name=name, passed=not failures and not errors and (bool(scores) or not names),
         value=_mean([score.value for score in scores.values() if score.value is not None]),
-        reasoning=_summary(scores, errors, skipped, not_run), scores=scores, errors=errors, skipped=skipped,
-        not_run=not_run, results=tuple(results),
+        reasoning="; ".join([*parts, *(f"{label}: {', '.join(listed)}" for label, listed in lists if listed)]),
+        scores=scores, errors=errors, skipped=skipped, not_run=not_run, results=tuple(results),
     )  # fmt: skip
 
 
@@ -158,24 +156,13 @@ def _mean(values: Sequence[float]) -> float | None:
     return min(1.0, fsum(values) / len(values)) if values else None
 
 
-def _summary(
-    scores: dict[str, SuiteScore], errors: dict[str, str], skipped: dict[str, str], not_run: Sequence[str]
-) -> str:
-    failed = [name for name, score in scores.items() if not score.passed]
-    parts = [f"{len(scores) - len(failed)} of {len(scores) + len(errors)} passed"]
-    if skipped and not scores and not errors:
-        parts = ["nothing was scored"]
-    lists = (("failed", failed), ("broke", errors), ("skipped", skipped), ("not run", not_run))
-    return "; ".join([*parts, *(f"{label}: {', '.join(names)}" for label, names in lists if names)])
-
-
 def _number(value: float | None) -> str:
     """Two digits, cut and not rounded: a score below the best never reads as the best."""
     return "-" if value is None else f"{int(value * 100) / 100:.2f}"
 
 
-def _brief(text: str | None, limit: int) -> str:
-    line = " ".join((text or "").split())
+def _brief(text: str, limit: int) -> str:
+    line = " ".join(text.split())
     return line if len(line) <= limit else f"{line[: limit - 3]}..."
 
 

@@ -10,10 +10,9 @@ import asyncio
 import inspect
 import pkgutil
 import threading
-import time
 from collections import deque
-from collections.abc import Awaitable, Callable
-from typing import Any, Literal, NamedTuple, cast
+from collections.abc import Callable
+from typing import Any, Literal, cast
 
 from agenteval_otel import semconv as names
 from agenteval_otel.capture.text import clean
@@ -24,8 +23,6 @@ from agenteval_otel.runtime.reentrancy import EvaluationThread, in_sub_interpret
 from agenteval_otel.runtime.worker import Worker, new_loop
 
 MAX_WAITING = 256
-_GRACE_S = 0.25
-"""A late async function is cancelled; only one that ignores the cancellation is reported while it runs."""
 
 
 class ObjectiveCrossing(Value):
@@ -87,17 +84,8 @@ Callback = Callable[[ObjectiveCrossing], Any]
 """A function, sync or async, that is called with a crossing; its result is ignored."""
 
 
-class _Call(NamedTuple):
-    """A call that runs; the first report of its failure takes the lock for good."""
-
-    kind: str
-    late_at: float
-    thread: int
-    unreported: threading.Lock
-
-
 class Callbacks:
-    """Calls functions one after the other, each for at most `timeout_s`, and waits for them in `flush` only.
+    """Calls functions one after the other on a thread of ours, an async one for at most `timeout_s`.
 
     `on_failure` is called with the kind of the crossing whose callback failed or was not called, and the error.
     """
@@ -111,12 +99,11 @@ class Callbacks:
         self.reset()
 
     def __repr__(self) -> str:
-        return f"<Callbacks running={self._running is not None} waiting={len(self._waiting)}>"
+        return f"<Callbacks waiting={len(self._waiting)}>"
 
     def reset(self) -> None:
         """Start anew, as a forked child does."""
         self._waiting: deque[tuple[Callback, ObjectiveCrossing]] = deque()
-        self._running: _Call | None = None
 
     def submit(self, function: Callback, crossing: ObjectiveCrossing) -> None:
         """Have the function called; returns at once, never raises."""
@@ -131,28 +118,12 @@ class Callbacks:
                 self._waiting.clear()
                 self._on_failure(crossing.kind, RuntimeError("no thread can be started"))
 
-    def check_late(self) -> None:
-        """Report a call that has run for too long, once; cheap where nothing runs."""
-        call = self._running
-        if call is not None and time.monotonic() >= call.late_at and call.unreported.acquire(blocking=False):
-            self._on_failure(call.kind, TimeoutError("it still runs"))
-
     def flush(self, timeout_s: float) -> bool:
-        """Wait until everything was called; False when the time ran out or a late call blocks the others."""
-        call, done = self._running, threading.Event()
-        if call is not None and call.thread == threading.get_ident():  # a callback that flushes
-            return not self._waiting
-        if (call is None and not self._waiting) or not self._worker.submit(done.set):
-            return not self._waiting
-        deadline = time.monotonic() + timeout_s
-        while not done.wait(min(_GRACE_S, max(0.0, deadline - time.monotonic()))):
-            self.check_late()
-            call = self._running
-            if call is not None and call.unreported.locked():
-                return not self._waiting
-            if time.monotonic() >= deadline:
-                return False
-        return True
+        """Wait until everything was called; False when the time ran out."""
+        if not self._worker.has_thread or threading.current_thread().name == self._worker.name:
+            return not self._waiting  # nothing runs, or a callback flushes
+        done = threading.Event()
+        return self._worker.submit(done.set) and done.wait(timeout_s)
 
     def close(self, timeout_s: float) -> bool:
         """`flush`, and call nothing more."""
@@ -168,47 +139,33 @@ class Callbacks:
             function, crossing = self._waiting.popleft()
         except IndexError:  # closed meanwhile
             return
-        late_at = time.monotonic() + self._timeout_s + _GRACE_S
-        call = self._running = _Call(crossing.kind, late_at, threading.get_ident(), threading.Lock())
         try:
             result = function(crossing)
             if inspect.isawaitable(result):
                 with asyncio.Runner(loop_factory=new_loop) as runner:
-                    runner.run(_within(result, self._timeout_s))
+                    runner.run(asyncio.wait_for(result, self._timeout_s))
         except BaseException as error:  # also SystemExit: the thread continues with the next
-            if call.unreported.acquire(blocking=False):
-                self._on_failure(call.kind, error)
-        finally:
-            self._running = None
-
-
-async def _within(result: Awaitable[Any], timeout_s: float) -> None:
-    async with asyncio.timeout(timeout_s):
-        await result
+            self._on_failure(crossing.kind, error)
 
 
 def load_callback(value: Any, *, path: str) -> Callback | None:
     """The function itself, or the one that ``module:function`` names; None stays None. Imports the module.
 
     Raises:
-        ConfigurationError: It cannot be found, or cannot be called with one argument; with the path.
+        ConfigurationError: It cannot be found or called; with the path.
     """
-    if value is None:
-        return None
     function: Any = value
     if isinstance(value, str):
-        name = value.strip()
-        if not all(name.partition(":")):
-            raise ConfigurationError(f"expected 'module:function', found {name[:80]!r}", path=path)
         try:
-            function = pkgutil.resolve_name(name)
+            function = pkgutil.resolve_name(value.strip())
         except (Exception, SystemExit) as error:
             reason = f"{type(error).__name__}: {str(error)[:200]}".replace("\n", " ")
-            raise ConfigurationError(f"{name[:80]!r} cannot be imported: {reason}", path=path) from error
+            raise ConfigurationError(f"{value.strip()[:80]!r} cannot be imported: {reason}", path=path) from error
+    if function is None:
+        return None
     if not callable(function):
-        raise ConfigurationError(
-            f"expected a function or 'module:function', found {type(function).__name__}", path=path
-        )
+        wrong = f"expected a function or 'module:function', found {type(function).__name__}"
+        raise ConfigurationError(wrong, path=path)
     try:
         inspect.signature(function).bind(None)
     except TypeError:

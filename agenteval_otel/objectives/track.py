@@ -114,7 +114,7 @@ class BreachSettings(BaseModel, metaclass=FriendlyErrors):
             as recovered; one whose answers all pass recovers after at most so many.
         window: The reported rate is that of the last so many verdicts.
         remind_s: A lasting breach is reported again after so many seconds, with the next verdict; null reports it once.
-        timeout_s: Time limit of one call of `on_breach` or `on_recovery`, in seconds.
+        timeout_s: Time limit of one call of an async `on_breach` or `on_recovery`, in seconds.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
@@ -202,9 +202,6 @@ class Tracks:
     def __init__(self, settings: BreachSettings) -> None:
         self.settings = settings
         self.reset()
-
-    def __repr__(self) -> str:
-        return f"<Tracks {len(self._known)}>"
 
     def __len__(self) -> int:
         return len(self._known)

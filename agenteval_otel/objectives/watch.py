@@ -46,20 +46,18 @@ class Objectives:
         reset_in_child(self._reset)
 
     def __repr__(self) -> str:
-        return f"<Objectives {self.tracks!r} {self._callbacks!r}>"
+        return f"<Objectives tracks={len(self.tracks)} {self._callbacks!r}>"
 
     def observe(
         self, response: Response, objectives: Mapping[str, float], baseline_rate: float, emitter: Emitter | None
     ) -> None:
-        """Add the verdicts of one answer; emits events and calls back where they change something. Never raises.
+        """Add the verdicts of one answer, on the background thread; emits and calls back where they change something.
 
-        Background thread only; a few microseconds for each verdict. `baseline_rate` is the least probability with which
-        a sampled answer reaches escalated evaluators.
+        `baseline_rate` is the least probability with which a sampled answer reaches escalated evaluators.
         """
         if not self.settings.breach.enabled:
             return
         try:
-            self._callbacks.check_late()
             for crossing in self._crossings(response, objectives, baseline_rate):
                 self._report(crossing, emitter)
         except Exception as error:

@@ -1,15 +1,8 @@
 """Samplers: whether an answer is evaluated, and with what probability."""
 
 from agenteval_otel.sampling.base import AnswerFacts, Sampler, SamplingContext
-from agenteval_otel.sampling.combined import AnyOfSampler, ConversationSampler, FirstOfSampler
-from agenteval_otel.sampling.escalation import (
-    DisagreementSampler,
-    Escalation,
-    FailureSampler,
-    LabelSampler,
-    ResultSampler,
-    ScoreSampler,
-)
+from agenteval_otel.sampling.combined import ConversationSampler, FirstOfSampler
+from agenteval_otel.sampling.escalation import Escalation, ResultSampler
 from agenteval_otel.sampling.ratio import RateLimitSampler, RatioSampler
 from agenteval_otel.sampling.rules import (
     AgentSampler,
@@ -22,8 +15,7 @@ from agenteval_otel.sampling.rules import (
 from agenteval_otel.scoring.probability import SamplingDecision
 
 __all__ = [
-    "AgentSampler", "AnswerFacts", "AnyOfSampler", "ConversationSampler", "DisagreementSampler", "ErrorSampler",
-    "Escalation", "FailureSampler", "FirstOfSampler", "FunctionSampler", "LabelSampler", "PatternSampler",
-    "RateLimitSampler", "RatioSampler", "ResultSampler", "RuleSampler", "Sampler", "SamplingContext",
-    "SamplingDecision", "ScoreSampler", "SlowSampler",
+    "AgentSampler", "AnswerFacts", "ConversationSampler", "ErrorSampler", "Escalation", "FirstOfSampler",
+    "FunctionSampler", "PatternSampler", "RateLimitSampler", "RatioSampler", "ResultSampler", "RuleSampler",
+    "Sampler", "SamplingContext", "SamplingDecision", "SlowSampler",
 ]  # fmt: skip

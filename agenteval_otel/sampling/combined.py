@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -13,8 +13,7 @@ from agenteval_otel.components.loading import load_each, resolve
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.sampling.base import Sampler, SamplingContext, expect_before_results, hashed
 from agenteval_otel.sampling.ratio import RatioSampler
-from agenteval_otel.scoring.probability import SamplingDecision, union
-from agenteval_otel.semconv import NOT_SAMPLED
+from agenteval_otel.scoring.probability import SamplingDecision
 
 _MAX_CHARS, _BEGINNING = 512, 256
 _NO_SAY = SamplingDecision(False, None, "none", applies=False)
@@ -25,8 +24,10 @@ _UNSETTLED = tuple(
 )
 
 
-class _Combined(Sampler):
-    """A combination.
+class FirstOfSampler(Sampler, type="first_of"):
+    """The first member that applies decides: rules from the most to the least important, a ratio as the last. So
+    ``[{type: error}, {type: slow, above_s: 5, ratio: 0.5}, {type: ratio, ratio: 0.05}]`` evaluates every failure, half
+    of the slow answers and one in twenty of the rest. With the largest ratio first it samples what any member samples.
 
     Attributes:
         samplers: The members, in order; instances or ``{type: ...}`` mappings.
@@ -36,7 +37,7 @@ class _Combined(Sampler):
     samplers: ListOf[SerializeAsAny[Sampler]] = Field(min_length=1, max_length=32)
 
     def __str__(self) -> str:
-        return f"{self.type.replace('_', ' ')}: {'; '.join(map(str, self.samplers))}"
+        return f"first of: {'; '.join(map(str, self.samplers))}"
 
     @field_validator("samplers", mode="before")
     @classmethod
@@ -48,21 +49,13 @@ class _Combined(Sampler):
             expect_before_results(member, path=f"samplers[{index}]")
             if member.own_randomness:
                 wrong = f"{member.type!r} has its own randomness, and probabilities of different ones do not nest"
-                path, hint = f"samplers[{index}]", f"put the {cls.component_type} inside of it"
-                raise ConfigurationError(f"{wrong}: {hint}", path=path)
+                raise ConfigurationError(f"{wrong}: put the first_of inside of it", path=f"samplers[{index}]")
         return members
 
     @cached_property
     def _deciders(self) -> tuple[tuple[Callable[[SamplingContext], SamplingDecision], bool], ...]:
         """Each member's `decide`, and whether its decision is kept because it counts calls."""
         return tuple((member.decide, member.counts_calls) for member in self.samplers)
-
-
-class FirstOfSampler(_Combined, type="first_of"):
-    """The first member that applies decides: rules from the most to the least important, a ratio as the last. So
-    ``[{type: error}, {type: slow, above_s: 5, ratio: 0.5}, {type: ratio, ratio: 0.05}]`` evaluates every failure, half
-    of the slow answers and one in twenty of the rest.
-    """
 
     def decide(self, context: SamplingContext) -> SamplingDecision:
         waiting, surely, last = False, True, _NO_SAY
@@ -79,13 +72,6 @@ class FirstOfSampler(_Combined, type="first_of"):
         return _UNSETTLED[last.applies][surely and last.sampled]
 
 
-class AnyOfSampler(_Combined, type="any_of"):
-    """Samples what any member samples; the probability is the largest ratio among the members that apply."""
-
-    def decide(self, context: SamplingContext) -> SamplingDecision:
-        return union_of([_once(decide, context) if counts else decide(context) for decide, counts in self._deciders])
-
-
 def _once(decide: Callable[[SamplingContext], SamplingDecision], context: SamplingContext) -> SamplingDecision:
     """A member's decision, made once a call however often the combination is asked."""
     if context.memo is None:
@@ -94,26 +80,6 @@ def _once(decide: Callable[[SamplingContext], SamplingDecision], context: Sampli
     if kept is None:
         kept = context.memo[id(decide)] = decide(context)
     return kept
-
-
-def union_of(known: Sequence[SamplingDecision]) -> SamplingDecision:
-    """Any of: of the members that sample the most likely decides; if none samples, a loss goes before a no."""
-    applying = [decision for decision in known if decision.applies]
-    settled = all(decision.settled for decision in known)
-    if not applying:
-        return _NO_SAY._replace(settled=settled)
-    sampling = [decision for decision in applying if decision.sampled]
-    if not sampling:
-        lost = next((decision for decision in applying if decision.outcome != NOT_SAMPLED), None)
-        return (lost or max(applying, key=_likelihood))._replace(settled=settled)
-    chosen = max(sampling, key=_likelihood)
-    # Of those that sample nothing only the unknown ones count: they share the randomness of those that do.
-    unknown = [None for decision in applying if decision.probability is None]
-    return chosen._replace(probability=union([chosen.probability, *unknown]), settled=settled)
-
-
-def _likelihood(decision: SamplingDecision) -> float:
-    return -1.0 if decision.probability is None else decision.probability
 
 
 class ConversationSampler(Sampler, type="conversation"):

@@ -18,11 +18,9 @@ from agenteval_otel.components.loading import load_each, resolve
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models import EvaluationInput, EvaluationResult
 from agenteval_otel.sampling.base import Sampler, SamplingContext, hashed, threshold_of
-from agenteval_otel.sampling.combined import union_of
 from agenteval_otel.sampling.rules import RuleSampler
 from agenteval_otel.sampling.trace import LOW_64
-from agenteval_otel.scoring.probability import SamplingDecision, probability_of
-from agenteval_otel.semconv import LABEL_FAIL
+from agenteval_otel.scoring.probability import SamplingDecision, probability_of, union
 
 BASELINE = "baseline"  # the reason of what goes on although no rule says so
 
@@ -33,8 +31,8 @@ class Escalation(BaseModel, metaclass=FriendlyErrors):
     Attributes:
         baseline_rate: Share of the answers, 0 to 1, that goes on whatever the rules say. With 0 the answers that no
             rule matches are never seen, so nothing is known of them: the probability is then unknown.
-        rules: Samplers that are rules: ``score``, ``label``, ``failure``, ``disagreement``, ``slow``, ``error``,
-            ``pattern``, ``agent``, ``function``. Each has a ratio, 1 when left out; the largest that matches holds.
+        rules: Samplers that are rules: ``result``, ``slow``, ``error``, ``pattern``, ``agent``, ``function``. Each has
+            a ratio, 1 when left out; the largest that matches holds.
         criteria: The criteria whose evaluators wait for the others; those of all that ask a model when empty.
     """
 
@@ -77,9 +75,6 @@ class EscalationDecider:
         self._known = [SamplingDecision(second < threshold_of(rate), rate, BASELINE)]
         self.broken: list[tuple[str, BaseException]] = []
 
-    def __repr__(self) -> str:
-        return f"<EscalationDecider {len(self._open)} rules open>"
-
     def decide(self, results: Sequence[EvaluationResult] | None = None) -> SamplingDecision:
         """The decision so far, settled with results; sampled and not settled, they only say with what probability."""
         context = self._context._replace(results=results)
@@ -94,8 +89,10 @@ class EscalationDecider:
             except (Exception, SystemExit, CancelledError) as error:  # of a rule of the user's own
                 self.broken.append((rule.type, error))
         self._open = still_open
-        decision = union_of(self._known)
-        return decision._replace(probability=decision.probability if self._rate else None, settled=not still_open)
+        applying = [decision for decision in self._known if decision.applies]
+        chosen = max(applying, key=lambda decision: (decision.sampled, decision.probability or 0.0))
+        probability = union(decision.probability for decision in applying) if self._rate else None
+        return chosen._replace(probability=probability, settled=not still_open)
 
 
 def second_randomness(randomness: int) -> int:
@@ -131,103 +128,48 @@ def _load_rule(value: Any, path: str) -> Sampler:
     raise ConfigurationError(f"{rule.type!r} is no rule; known: {', '.join(known)}", path=path)
 
 
-class ResultSampler(RuleSampler):
-    """A rule on the results of the first stage. Implement `matches_results`.
+class ResultSampler(RuleSampler, type="result"):
+    """In an escalation: a share of the answers with a certain result in the first stage.
+
+    It matches where one of its conditions does, for one result or between two. Skips match none.
 
     Attributes:
+        labels: Labels of scored results, such as ``fail``.
+        below: Normalized score, 0 to 1 and higher is better, below which it matches.
+        above: Normalized score above which it matches; with `below` the range between the two.
+        failed: An evaluator broke: it raised, or took too long.
+        disagreement: One result passes and another one fails.
         criteria: Whose results count, by the criterion's name; all of the first stage when empty.
     """
 
     needs_results: ClassVar[bool] = True
-    at_least: ClassVar[int] = 1  # how many criteria it takes for the rule to match at all
+    labels: ListOf[str] = ()
+    below: float | None = Field(default=None, ge=0, le=1)
+    above: float | None = Field(default=None, ge=0, le=1)
+    failed: bool = False
+    disagreement: bool = False
     criteria: ListOf[str] = ()
+
+    @model_validator(mode="after")
+    def _has_a_condition(self) -> Self:
+        if not (self.labels or self.failed or self.disagreement or self._has_range):
+            raise ValueError("expected labels, below, above, failed or disagreement")
+        return self
+
+    @property
+    def _has_range(self) -> bool:
+        return self.below is not None or self.above is not None
 
     def matches(self, context: SamplingContext) -> bool | None:
         if context.results is None:
             return None
-        counts = [item for item in context.results if not self.criteria or item.criterion_name in self.criteria]
-        return self.matches_results(counts)
-
-    def matches_results(self, results: Sequence[EvaluationResult]) -> bool:
-        """Whether the rule matches these results: scored, skipped and failed ones, of the criteria that count."""
-        raise NotImplementedError
-
-
-class ScoreSampler(ResultSampler, type="score"):
-    """In an escalation: a share of the answers with a score in a range: low ones, or those near a threshold.
-
-    One score in the range is enough. Skips, failures and scores that have no place from 0 to 1 never match.
-
-    Attributes:
-        below: Normalized score, 0 to 1 and higher is better, below which it matches.
-        above: Normalized score above which it matches; with `below` the range between the two.
-    """
-
-    below: float | None = Field(default=None, ge=0, le=1)
-    above: float | None = Field(default=None, ge=0, le=1)
-
-    @model_validator(mode="after")
-    def _has_a_range(self) -> Self:
-        if self.below is None and self.above is None:
-            raise ValueError("expected below, above, or both")
-        if self.below is not None and self.above is not None and self.above >= self.below:
-            raise ValueError(f"nothing lies above {self.above:g} and below {self.below:g}")
-        return self
-
-    def matches_results(self, results: Sequence[EvaluationResult]) -> bool:
+        results = [item for item in context.results if not self.criteria or item.criterion_name in self.criteria]
+        scored = [result for result in results if result.status == "scored"]
+        scores = [result.normalized for result in scored if result.normalized is not None and self._has_range]
         above, below = -1.0 if self.above is None else self.above, 2.0 if self.below is None else self.below
-        return any(above < score < below for score in _scores(results))
-
-
-class LabelSampler(ResultSampler, type="label"):
-    """In an escalation: a share of the answers that got a label, such as those that did not pass.
-
-    Attributes:
-        labels: Labels of results, as the telemetry has them.
-    """
-
-    labels: ListOf[str] = Field(default=(LABEL_FAIL,), min_length=1)
-
-    def matches_results(self, results: Sequence[EvaluationResult]) -> bool:
-        return any(result.status == "scored" and result.label in self.labels for result in results)
-
-
-class FailureSampler(ResultSampler, type="failure"):
-    """In an escalation: a share of the answers on which an evaluator broke: it raised, or took too long.
-
-    Attributes:
-        error_types: Words of ``error.type`` that count, such as ``timeout``; all when empty.
-    """
-
-    error_types: ListOf[str] = ()
-
-    def matches_results(self, results: Sequence[EvaluationResult]) -> bool:
-        failed = [result.error_type for result in results if result.status == "failed"]
-        return any(not self.error_types or error_type in self.error_types for error_type in failed)
-
-
-class DisagreementSampler(ResultSampler, type="disagreement"):
-    """In an escalation: a share of the answers on which evaluators disagree: one result passes, another one fails.
-
-    Attributes:
-        above: Normalized scores that lie further apart than this, 0 to 1, are a disagreement too.
-    """
-
-    at_least: ClassVar[int] = 2
-    above: float | None = Field(default=None, ge=0, lt=1)
-
-    @model_validator(mode="after")
-    def _compares_several(self) -> Self:
-        if len(set(self.criteria)) == 1:
-            raise ValueError("criteria: expected at least 2, or none for all")
-        return self
-
-    def matches_results(self, results: Sequence[EvaluationResult]) -> bool:
-        verdicts = {result.passed for result in results if result.status == "scored"}
-        scores = _scores(results)
-        is_far = self.above is not None and len(scores) > 1 and max(scores) - min(scores) > self.above
-        return is_far or {True, False} <= verdicts
-
-
-def _scores(results: Sequence[EvaluationResult]) -> list[float]:
-    return [result.normalized for result in results if result.status == "scored" and result.normalized is not None]
+        return (
+            any(result.label in self.labels for result in scored)
+            or any(above < score < below for score in scores)
+            or (self.failed and any(result.status == "failed" for result in results))
+            or (self.disagreement and {True, False} <= {result.passed for result in scored})
+        )

@@ -9,7 +9,6 @@ import fnmatch
 import re
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any
 
 from pydantic import Field, model_validator
 
@@ -145,15 +144,13 @@ class FunctionSampler(RuleSampler, type="function"):
     function: Callable[[EvaluationInput], bool | float] = Field(exclude=True)
 
     def decide(self, context: SamplingContext) -> SamplingDecision:
-        returned: Any = None if context.evaluation_input is None else self.function(context.evaluation_input)
-        if callable(getattr(returned, "item", None)):
-            returned = returned.item()  # a number of an array library
-        if isinstance(returned, bool) or context.evaluation_input is None:
+        returned = None if context.evaluation_input is None else self.function(context.evaluation_input)
+        if returned is None or isinstance(returned, bool):
             return self._decisions[returned][context.randomness < self._threshold]
-        if not isinstance(returned, int | float) or not 0 <= returned <= 1:
-            wrong = f"expected a boolean or a ratio from 0 to 1, found {returned!r}"
-            raise ConfigurationError(wrong[:200], path="function")
-        return SamplingDecision(context.randomness < threshold_of(returned), float(returned), self.type)
+        ratio = float(returned)
+        if not 0 <= ratio <= 1:
+            raise ConfigurationError(f"expected a boolean or a ratio from 0 to 1, found {ratio}", path="function")
+        return SamplingDecision(context.randomness < threshold_of(ratio), ratio, self.type)
 
 
 def _recorded(context: SamplingContext) -> AnswerFacts | None:

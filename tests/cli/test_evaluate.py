@@ -18,7 +18,7 @@ from agenteval_otel.cli import evaluate as evaluate_module
 from agenteval_otel.cli import main
 from agenteval_otel.cli.evaluate.dataset import Row
 from agenteval_otel.cli.evaluate.reports import RESULTS
-from agenteval_otel.engine.offline import Lines
+from agenteval_otel.engine.offline import Progress
 from agenteval_otel.errors import EvaluationError, EvaluationSkipped
 from agenteval_otel.evaluators import CriterionEvaluator
 from agenteval_otel.evaluators.base import Execution
@@ -487,10 +487,10 @@ def test_progress_in_logs_is_a_line_every_ten_seconds(capsys: pytest.CaptureFixt
     def clock() -> float:
         return now
 
-    with Lines(1000, clock=clock) as progress:
-        for count in range(300):
-            now = count / 12
-            progress.advance(1 if count > 200 else 0)
+    progress = Progress(1000, clock=clock)
+    for count in range(300):
+        now = count / 12
+        progress.advance(1 if count > 200 else 0)
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.splitlines() == [

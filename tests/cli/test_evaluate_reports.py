@@ -247,24 +247,18 @@ def test_a_slow_input_bounds_the_results_that_wait_for_it() -> None:
     assert most_ahead <= 64 * 2 + 2
 
 
-def test_progress_is_a_bar_only_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is drawn on standard error, and disappears at the end."""
-    from agenteval_otel.engine.offline import Bar, Lines, Progress, progress_for
+def test_progress_on_a_terminal_is_one_line_that_is_rewritten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is written to standard error, and blank at the end."""
+    from agenteval_otel.engine.offline import Progress
 
     class Terminal(io.StringIO):
         def isatty(self) -> bool:
             return True
 
-    monkeypatch.setenv("TERM", "xterm")
-    for name in ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(sys, "stderr", io.StringIO())
-    assert type(progress_for(3)) is Lines
     monkeypatch.setattr(sys, "stderr", Terminal())
-    assert type(progress_for(3, quiet=True)) is Progress
-    with progress_for(3) as bar:
-        assert type(bar) is Bar
-        bar.advance(1)
-    shown = sys.stderr.getvalue()  # type: ignore[attr-defined]
-    assert "1/3" in shown
-    assert shown.rstrip().endswith("\x1b[2K")
+    seconds = iter((0.0, 1.0))
+    progress = Progress(3, clock=lambda: next(seconds))
+    progress.advance(0)
+    progress.close()
+    lines = sys.stderr.getvalue().split("\r")  # type: ignore[attr-defined]
+    assert [line.strip() for line in lines] == ["1 of 3 inputs evaluated, 1.0 a second", "", ""]

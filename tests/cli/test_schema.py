@@ -24,7 +24,7 @@ RIGHT = [
     "{}",
     "enabled: true\nsample_rate: 0.5\nagent_span: never\nplugins: []",
     "enabled: ${ON:-true}\nsample_rate: ${RATE:-0.5}\nagent_span: ${SPAN:-never}",
-    "sampler: {type: any_of, samplers: [{type: ratio, ratio: 0.1}, {type: rate_limit, max_per_s: 5}]}",
+    "sampler: {type: first_of, samplers: [{type: ratio, ratio: 0.1}, {type: rate_limit, max_per_s: 5}]}",
     "evaluators: [ResponseHealth, {type: ResponseHealth, sample_rate: 0.5},"
     " {type: KeywordCoverage, criterion_name: k, expected_keywords: [a]}]",
     "evaluators: [{type: RuleBased, rules: [{criterion: a, type: regex, pattern: b, flags: i}]}]",
@@ -41,7 +41,7 @@ WRONG = [
     "evaluators: [{type: ResponseHealth, nope: 1}]", "evaluators: [{type: KeywordCoverage}]",
     "evaluators: ResponseHealth",
     "evaluators: [KeywordCoverage]", "evaluators: [{type: RuleBased, rules: [{criterion: a, type: b}]}]",
-    "sampler: {type: nope}", "sampler: {ratio: 1}", "sampler: {type: any_of, samplers: [{type: nope}]}",
+    "sampler: {type: nope}", "sampler: {ratio: 1}", "sampler: {type: first_of, samplers: [{type: nope}]}",
     "storage: [{type: json_file}]", "storage: [otpl]", "telemetry: {protocol: smoke}", "telemetry: {endpiont: a}",
     "dispatcher: {type: pool, max_items: 0}", "criteria: {a: [{weight: 1}]}", "criteria: {a: [{name: b, treshold: 1}]}",
     "agents: {x: {sampel_rate: 1}}", "agents: [x]", "profiles: {a: 7}", "plugins: a",

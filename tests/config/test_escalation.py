@@ -11,7 +11,7 @@ from agenteval_otel.cli import main
 from agenteval_otel.config.schema import json_schema
 from agenteval_otel.evaluators import CriterionEvaluator
 from agenteval_otel.models import EvaluationInput, Score
-from agenteval_otel.sampling import Escalation, LabelSampler, SlowSampler
+from agenteval_otel.sampling import Escalation, ResultSampler, SlowSampler
 from tests.config.support import configured, load, written_settings, wrong
 
 
@@ -40,12 +40,12 @@ def test_a_file_says_it(tmp_path: Path) -> None:
         escalation:
           baseline_rate: 0.1
           rules:
-            - {{type: label, criteria: [response_health]}}
+            - {{type: result, labels: [fail], criteria: [response_health]}}
             - {{type: slow, above_s: 5, ratio: 0.5}}
           criteria: [dear]
         """,
     ).settings
-    rules = (LabelSampler(criteria=("response_health",)), SlowSampler(above_s=5, ratio=0.5))
+    rules = (ResultSampler(labels=("fail",), criteria=("response_health",)), SlowSampler(above_s=5, ratio=0.5))
     assert settings.escalation == Escalation(baseline_rate=0.1, rules=rules, criteria=("dear",))
     assert load(tmp_path, f"{EVALUATORS}\nescalation: {{baseline_rate: 0.5}}").settings.escalation == Escalation(
         baseline_rate=0.5
@@ -66,7 +66,7 @@ def test_agents_have_their_own_or_none(tmp_path: Path) -> None:
         f"""
         sample_rate: 1.0
         {EVALUATORS}
-        escalation: {{baseline_rate: 0.0000001, rules: [{{type: label}}]}}
+        escalation: {{baseline_rate: 0.0000001, rules: [{{type: result, labels: [fail]}}]}}
         agents:
           all: {{escalation: false}}
           none: {{escalation: {{baseline_rate: 0.0000001}}}}
@@ -80,7 +80,7 @@ def test_agents_have_their_own_or_none(tmp_path: Path) -> None:
         kept.saved.clear()
         monitor(agent=agent)(lambda text: text)(text)
         assert kept.results[1].skip_reason == reason, agent
-    assert kept.results[1].sampling_reason == "label"
+    assert kept.results[1].sampling_reason == "result"
 
 
 def test_variables_say_it_too(tmp_path: Path) -> None:
@@ -88,8 +88,8 @@ def test_variables_say_it_too(tmp_path: Path) -> None:
     for environment, expected in (
         ({"AGENTEVAL_ESCALATION__BASELINE_RATE": "0.25"}, Escalation(baseline_rate=0.25)),
         (
-            {"AGENTEVAL_ESCALATION": "{baseline_rate: 0.5, rules: [{type: label}]}"},
-            Escalation(baseline_rate=0.5, rules=[LabelSampler()]),
+            {"AGENTEVAL_ESCALATION": "{baseline_rate: 0.5, rules: [{type: result, labels: [fail]}]}"},
+            Escalation(baseline_rate=0.5, rules=[ResultSampler(labels=["fail"])]),
         ),
         ({"AGENTEVAL_ESCALATION": "false"}, False),
     ):
@@ -107,19 +107,18 @@ def test_variables_say_it_too(tmp_path: Path) -> None:
      ("escalation: {baseline_rat: 0.1}", "escalation.baseline_rat",
       "unknown field (did you mean 'baseline_rate'?)"),
      ("escalation: [0.1]", "escalation", "expected a mapping, or false for none, found list"),
-     ("escalation: {rules: [{type: lable}]}", "escalation.rules[0]", "did you mean 'label'?"),
-     ("escalation: {rules: [{type: label, criteria: [response_helth]}]}", "escalation.rules[0].criteria[0]",
+     ("escalation: {rules: [{type: resutl}]}", "escalation.rules[0]", "did you mean 'result'?"),
+     ("escalation: {rules: [{type: result, failed: true, criteria: [response_helth]}]}",
+      "escalation.rules[0].criteria[0]",
       "no evaluator scores 'response_helth': rules look at the first stage (did you mean 'response_health'?)"),
-     ("escalation: {rules: [{type: label, criteria: [dear]}]}", "escalation.rules[0].criteria[0]",
+     ("escalation: {rules: [{type: result, failed: true, criteria: [dear]}]}", "escalation.rules[0].criteria[0]",
       "'dear' is scored in the second stage: rules look at the first stage; known: response_health"),
      ("escalation: {criteria: [deer]}", "escalation.criteria[0]", "no evaluator scores 'deer' (did you mean 'dear'?)"),
-     ("agents: {a: {escalation: {rules: [{type: disagreement}]}}}", "agents.a.escalation.rules[0]",
-      "needs 2 criteria of the first stage, which has response_health"),
      ("agents: {a: {escalation: {baseline_rate: 0.1}, evaluators: [ResponseHealth]}}", "agents.a.escalation",
       "no evaluator asks a model, so none waits"),
      ("agents: {a: {escalation: {baseline_rate: nan}}}", "agents.a.escalation.baseline_rate", "expected a number"),
      ("agents: {a: {escalation: true}}", "agents.a.escalation", "expected a mapping, or false for none, found bool"),
-     ("sampler: {type: label}", "sampler", "put it below escalation.rules")],
+     ("sampler: {type: result, failed: true}", "sampler", "put it below escalation.rules")],
 )  # fmt: skip
 def test_what_is_wrong_is_said_by_its_place(tmp_path: Path, text: str, path: str, words: str) -> None:
     """With the line's field, and what there is."""
@@ -131,7 +130,7 @@ def test_what_is_wrong_is_said_by_its_place(tmp_path: Path, text: str, path: str
 
 def test_the_settings_own_is_for_all_that_may_come(tmp_path: Path) -> None:
     """A criterion that an agent scores will do, and handlers may bring the evaluators that wait."""
-    text = "escalation: {rules: [{type: score, criteria: [kw], below: 1}]}\nagents: {a: {evaluators: [KW]}}"
+    text = "escalation: {rules: [{type: result, criteria: [kw], below: 1}]}\nagents: {a: {evaluators: [KW]}}"
     keywords = "{type: KeywordCoverage, criterion_name: kw, expected_keywords: [a]}"
     assert load(tmp_path, text.replace("KW", keywords)).settings.escalation is not None
     own = text.replace("KW]", f"{keywords}], escalation: false")
@@ -140,11 +139,11 @@ def test_the_settings_own_is_for_all_that_may_come(tmp_path: Path) -> None:
 
 def test_check_tells_who_waits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """`check` shows which criteria wait, and for what."""
-    text = f"{EVALUATORS}\nescalation: {{baseline_rate: 0.1, rules: [{{type: label}}]}}\n"
+    text = f"{EVALUATORS}\nescalation: {{baseline_rate: 0.1, rules: [{{type: result, labels: [fail]}}]}}\n"
     text += "agents: {a: {evaluators: [ResponseHealth]}, b: {escalation: false}}"
     assert main(["check", str(written_settings(tmp_path, text))]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert "  escalation to dear: 10 % of the sampled; label" in lines
+    assert "  escalation to dear: 10 % of the sampled; result (labels ['fail'])" in lines
     assert "  escalation: no evaluator is escalated" in lines
     assert sum("escalation" in line for line in lines) == 2
 
@@ -157,4 +156,4 @@ def test_the_schema_knows_it() -> None:
     assert all(field["description"] for field in described.values())
     assert "Escalation" in str(schema["properties"]["escalation"])
     assert "Escalation" in str(schema["$defs"]["AgentSettings"]["properties"]["escalation"])
-    assert {"score", "label", "failure", "disagreement"} <= set(schema["$defs"]) | set(str(schema["$defs"]).split("'"))
+    assert "'result'" in str(schema["$defs"])

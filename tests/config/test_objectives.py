@@ -70,8 +70,8 @@ def test_variables_say_it_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("text", "path", "words"), [
-    ("on_breach: objective_alerts", "on_breach", "expected 'module:function', found 'objective_alerts'"),
-    ("on_breach: ':page'", "on_breach", "expected 'module:function'"),
+    ("on_breach: objective_alerts", "on_breach", "expected a function or 'module:function', found module"),
+    ("on_breach: ':page'", "on_breach", "cannot be imported: ValueError"),
     ("on_breach: objective_alert:page", "on_breach", "cannot be imported: ModuleNotFoundError"),
     ("on_recovery: objective_alerts:pag", "on_recovery", "cannot be imported: AttributeError"),
     ("on_breach: objective_broken:page", "on_breach", "cannot be imported: SystemExit: no key"),

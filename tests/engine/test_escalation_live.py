@@ -9,7 +9,6 @@ import random
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,12 +20,11 @@ from agenteval_otel.config import default_pipeline
 from agenteval_otel.config.process import forget
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import LLMJudge, ResponseHealth
-from agenteval_otel.models import AggregatedEvaluationResult, EvaluationInput, Score
+from agenteval_otel.models import EvaluationInput, Score
 from agenteval_otel.pipeline import PoolDispatcher
-from agenteval_otel.sampling import Escalation, FunctionSampler, LabelSampler
+from agenteval_otel.sampling import Escalation, FunctionSampler, ResultSampler
 from agenteval_otel.sampling.base import RANDOMNESS_RANGE
 from agenteval_otel.sampling.escalation import second_randomness
-from agenteval_otel.storage import JsonFileStorageProvider
 from agenteval_otel.testing import InlineDispatcher, RecordedTelemetry, ScriptedJudge
 from tests.testing.doubles import Free, Keeping, Thinking
 
@@ -41,7 +39,10 @@ def _no_handler_is_left() -> Iterator[None]:
 
 CALLS, FLOOR = 400, 0.1
 REFUSAL = "I'm sorry, but I cannot help with that request."
-RULES = {"baseline_rate": FLOOR, "rules": [{"type": "label", "criteria": ["response_health"]}]}
+RULES: dict[str, Any] = {
+    "baseline_rate": FLOOR,
+    "rules": [{"type": "result", "labels": ["fail"], "criteria": ["response_health"]}],
+}
 
 
 class Numbered(IdGenerator):
@@ -86,11 +87,13 @@ def answered(telemetry: RecordedTelemetry, escalation: Any, *, sample_rate: floa
     return ids
 
 
+def sampled_of(attributes: Any) -> tuple[float, str]:
+    return attributes["agenteval.sampling.probability"], attributes["agenteval.sampling.reason"]
+
+
 def judged(telemetry: RecordedTelemetry) -> dict[int, tuple[float, str]]:
     return {
-        event.trace_id: (
-            event.attributes["agenteval.sampling.probability"], event.attributes["agenteval.sampling.reason"],
-        )
+        event.trace_id: sampled_of(event.attributes)
         for event in telemetry.events() if event.attributes["gen_ai.evaluation.name"] == "good"
     }  # fmt: skip
 
@@ -103,43 +106,28 @@ def expected(ids: list[int]) -> dict[int, tuple[float, str]]:
         if second_randomness(identifier & (RANDOMNESS_RANGE - 1)) < round(FLOOR * RANDOMNESS_RANGE)
     }
     return {
-        identifier: (FLOOR, "baseline") if number % 10 else (1.0, "label")
+        identifier: (FLOOR, "baseline") if number % 10 else (1.0, "result")
         for number, identifier in enumerate(ids) if not number % 10 or identifier in floor
     }  # fmt: skip
 
 
-def test_the_judge_sees_what_the_rules_and_the_floor_choose(telemetry: RecordedTelemetry) -> None:
-    """Every refusal, and of the rest those whose salted draw lies below the floor; every result is accounted for."""
+def test_the_judge_sees_what_the_rules_and_the_baseline_choose(telemetry: RecordedTelemetry) -> None:
+    """Every refusal, and of the rest those whose salted randomness lies below the baseline; all of it is recorded."""
     judge = approving()
-    ids = answered(telemetry, RULES, evaluators=[good_judge(judge), ResponseHealth()])
-    assert judged(telemetry) == expected(ids)
-    assert judge.calls == len(expected(ids))
+    wanted = expected(answered(telemetry, RULES, evaluators=[good_judge(judge), ResponseHealth()]))
+    assert judged(telemetry) == wanted
+    assert judge.calls == len(wanted)
     outcomes = accounting()
     assert (outcomes["evaluated"], sum(outcomes.values())) == (CALLS, CALLS)
     scored = CALLS + judge.calls
     assert default_pipeline().accounting.results == {"scored": scored, "skipped": 2 * CALLS - scored, "failed": 0}
-    assert not default_pipeline().accounting.failures
-
-
-def test_every_signal_has_the_probability_and_the_reason(telemetry: RecordedTelemetry) -> None:
-    """Event and result span say it for the criterion, the run span for the answer; the weights follow from it."""
-    ids = answered(telemetry, RULES)
-    wanted = expected(ids)
-    result_spans = telemetry.spans("evaluation good")
-    assert {
-        (span.attributes["agenteval.sampling.probability"], span.attributes["agenteval.sampling.reason"])
-        for span in result_spans if span.attributes is not None
-    } == {(FLOOR, "baseline"), (1.0, "label")}  # fmt: skip
-    assert len(result_spans) == len(wanted)
+    result_spans = [sampled_of(span.attributes) for span in telemetry.spans("evaluation good")]
+    assert (len(result_spans), set(result_spans)) == (len(wanted), {(FLOOR, "baseline"), (1.0, "result")})
     runs = telemetry.spans("evaluation support")
-    assert len(runs) == CALLS
+    assert {sampled_of(span.attributes) for span in runs} == {(1.0, "ratio")}
     for span in runs:
-        assert span.attributes is not None
-        assert (span.attributes["agenteval.sampling.probability"], span.attributes["agenteval.sampling.reason"]) == (
-            1.0, "ratio",
-        )  # fmt: skip
-        shown = span.parent is not None and span.parent.trace_id in wanted
-        assert ("gen_ai.evaluation.good.score" in span.attributes) == shown
+        is_judged = span.parent is not None and span.parent.trace_id in wanted
+        assert ("gen_ai.evaluation.good.score" in (span.attributes or {})) == is_judged
     weights = sum(1 / probability for probability, _ in wanted.values())
     for metric, total in (("weight", weights), ("weighted_score", weights),
                           ("weight_squared", sum(1 / item**2 for item, _ in wanted.values()))):  # fmt: skip
@@ -167,28 +155,20 @@ def test_the_same_traces_in_every_process(telemetry: RecordedTelemetry) -> None:
     again.shutdown()
 
 
-def test_without_a_floor_no_probability_is_claimed(telemetry: RecordedTelemetry) -> None:
-    """Nothing is known of what no rule matches: the results have no probability, and no part in the weights."""
-    answered(telemetry, {**RULES, "baseline_rate": 0})
-    events = [event for event in telemetry.events() if event.attributes["gen_ai.evaluation.name"] == "good"]
-    assert len(events) == CALLS / 10
-    assert not any("agenteval.sampling.probability" in event.attributes for event in events)
-    assert {event.attributes["agenteval.sampling.reason"] for event in events} == {"label"}
-    weighed = [point.attributes["gen_ai.evaluation.name"] for point in telemetry.points("agenteval.evaluation.weight")]
-    assert set(weighed) == {"response_health"}
-
-
-def test_a_broken_rule_is_counted(telemetry: RecordedTelemetry) -> None:
-    """It has no say; the answer is evaluated all the same, and each time is counted."""
+def test_without_a_baseline_no_probability_is_claimed(telemetry: RecordedTelemetry) -> None:
+    """Nothing is known of what no rule matches: results have no weight. A rule that raises is counted each time."""
 
     def explode(_: EvaluationInput) -> bool:
         raise RuntimeError
 
-    answered(telemetry, Escalation(baseline_rate=FLOOR, rules=[FunctionSampler(function=explode)]))
-    pipeline = default_pipeline()
-    assert pipeline.accounting.failures == {"escalation:function": CALLS}
-    assert accounting()["evaluated"] == CALLS
-    assert {reason for _, reason in judged(telemetry).values()} == {"baseline"}
+    answered(telemetry, {"baseline_rate": 0, "rules": [*RULES["rules"], FunctionSampler(function=explode)]})
+    assert default_pipeline().accounting.failures == {"escalation:function": CALLS}
+    events = [event for event in telemetry.events() if event.attributes["gen_ai.evaluation.name"] == "good"]
+    assert len(events) == CALLS / 10
+    assert not any("agenteval.sampling.probability" in event.attributes for event in events)
+    assert {event.attributes["agenteval.sampling.reason"] for event in events} == {"result"}
+    weighed = [point.attributes["gen_ai.evaluation.name"] for point in telemetry.points("agenteval.evaluation.weight")]
+    assert set(weighed) == {"response_health"}
 
 
 def handler(number: int = 0) -> str:
@@ -220,26 +200,27 @@ def test_settings_agents_and_decorators() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "path", "message"),
-    [({"escalation": {"baseline_rate": 7}}, "escalation.baseline_rate", "expected at most 1"),
-     ({"escalation": {"rules": [{"type": "label", "ratio": 2}]}}, "escalation.rules[0].ratio", "expected at most 1"),
-     ({"escalation": 0.1}, "escalation", "expected a mapping, or false for none, found float"),
-     ({"escalation": {"baseline_rate": 0.1}, "evaluators": [ResponseHealth()]}, "escalation",
-      "no evaluator asks a model"),
-     ({"escalation": {"rules": [{"type": "label", "criteria": ["x"]}]}, "evaluators": [Free(), Thinking()]},
+    ("escalation", "evaluators", "path", "message"),
+    [({"baseline_rate": 7}, None, "escalation.baseline_rate", "expected at most 1"),
+     (0.1, None, "escalation", "expected a mapping, or false for none, found float"),
+     ({"baseline_rate": 0.1}, [ResponseHealth()], "escalation", "no evaluator asks a model"),
+     ({"rules": [ResultSampler(failed=True, criteria=["x"])]}, [Free(), Thinking()],
       "escalation.rules[0].criteria[0]", "no evaluator scores 'x': rules look at the first stage; known: fixed")],
 )  # fmt: skip
-def test_a_decorators_escalation_is_checked_at_decoration(arguments: Any, path: str, message: str) -> None:
+def test_a_decorators_escalation_is_checked_at_decoration(
+    escalation: Any, evaluators: Any, path: str, message: str
+) -> None:
     """By its place, with the choices."""
     with pytest.raises(ConfigurationError) as caught:
-        monitor(**arguments)(handler)
+        monitor(escalation=escalation, evaluators=evaluators)(handler)
     assert caught.value.path == path
     assert message in str(caught.value)
 
 
-def test_handlers_may_come_before_the_settings() -> None:
-    """Decorated before anything is configured, a handler is held against the evaluators once they are known."""
-    early = monitor(agent="a", escalation={"baseline_rate": 1e-9, "rules": [LabelSampler(criteria=["fixed"])]})(handler)
+def test_a_decorators_escalation_is_checked_against_inherited_evaluators() -> None:
+    """Before or after them: settings that do not fit it are refused, and nothing changes."""
+    rule = ResultSampler(criteria=["fixed"], failed=True)
+    early = monitor(agent="a", escalation=Escalation(baseline_rate=1e-9, rules=[rule]))(handler)
     assert early() == "An answer."
     with pytest.raises(ConfigurationError, match="no evaluator scores 'fixed'"):
         configure(storage=[], dispatcher=InlineDispatcher(), evaluators=[ResponseHealth(), Thinking()])
@@ -247,19 +228,12 @@ def test_handlers_may_come_before_the_settings() -> None:
     configure(storage=[kept], dispatcher=InlineDispatcher(), evaluators=[Free(), Thinking()])
     early()
     assert seen_by(kept) == [None, "not_escalated"]
-
-
-def test_a_decorators_escalation_is_held_against_inherited_evaluators() -> None:
-    """Where the evaluators come from the settings, it is refused with them, and a reload that takes them away too."""
-    configure(storage=[], dispatcher=InlineDispatcher(), evaluators=[Free(), Thinking()])
-    with pytest.raises(ConfigurationError, match="no evaluator scores 'x'"):
-        monitor(agent="a", escalation={"rules": [LabelSampler(criteria=["x"])]})(handler)()
-    fitting = monitor(agent="a", escalation={"rules": [LabelSampler(criteria=["fixed"])]})(handler)
-    fitting()
     with pytest.raises(ConfigurationError, match="no evaluator asks a model"):
         configure(storage=[], dispatcher=InlineDispatcher(), evaluators=[Free()])
-    assert fitting() == "An answer."
-    assert accounting()["evaluated"] == 2
+    with pytest.raises(ConfigurationError, match="no evaluator scores 'x'"):
+        monitor(agent="b", escalation={"rules": [ResultSampler(criteria=["x"], failed=True)]})(handler)()
+    early()
+    assert seen_by(kept) == [None, "not_escalated"]
 
 
 def test_an_answer_is_judged_by_the_rules_that_it_came_under() -> None:
@@ -272,7 +246,7 @@ def test_an_answer_is_judged_by_the_rules_that_it_came_under() -> None:
         return Score(value=0.1)
 
     small, large = Thinking(criterion_name="small", action=first), Thinking(criterion_name="large")
-    on: dict[str, Any] = {"rules": [{"type": "score", "criteria": ["small"], "below": 0.5}], "criteria": ["large"]}
+    on: dict[str, Any] = {"rules": [{"type": "result", "criteria": ["small"], "below": 0.5}], "criteria": ["large"]}
     watched = monitor(agent="a")(handler)
     parts: dict[str, Any] = {"storage": [kept], "sample_rate": 1.0, "evaluators": [small, large]}
     configure(**parts, escalation={**on, "baseline_rate": 1e-9}, dispatcher=PoolDispatcher(linger_s=0.0))
@@ -283,12 +257,12 @@ def test_an_answer_is_judged_by_the_rules_that_it_came_under() -> None:
     watched()
     leave.set()
     assert flush(20.0)
-    assert sorted(aggregated.results[1].sampling_reason or "" for aggregated in kept.saved) == ["baseline", "score"]
+    assert sorted(aggregated.results[1].sampling_reason or "" for aggregated in kept.saved) == ["baseline", "result"]
     assert Counter(aggregated.results[1].skip_reason for aggregated in kept.saved) == {None: 1, "not_escalated": 1}
 
 
-def test_a_conversation_goes_on_whole_at_the_floor() -> None:
-    """Where conversations are sampled, their number decides: at the floor all turns go on, or none."""
+def test_the_baseline_takes_whole_conversations() -> None:
+    """Where conversations are sampled, their randomness decides: all turns are escalated, or none."""
     kept = Keeping()
     configure(
         storage=[kept], dispatcher=InlineDispatcher(), sampler={"type": "conversation"},
@@ -305,24 +279,3 @@ def test_a_conversation_goes_on_whole_at_the_floor() -> None:
     turns = Counter(item.conversation_id for item in kept.saved if item.results[1].skip_reason is None)
     assert set(turns.values()) == {4}
     assert 3 <= len(turns) <= 17
-
-
-def test_the_stored_result_says_what_was_passed_over(tmp_path: Path) -> None:
-    """A JSON file holds the skips with their word, and the scores with probability and reason."""
-    file = tmp_path / "results.jsonl"
-    configure(
-        storage=[JsonFileStorageProvider(path=file)], dispatcher=InlineDispatcher(), sample_rate=1.0,
-        evaluators=[ResponseHealth(), Thinking()], escalation=RULES,
-    )  # fmt: skip
-    watched = monitor(agent="a")(lambda number: REFUSAL if number else "An answer.")
-    tracer = TracerProvider(id_generator=Numbered()).get_tracer("host")
-    with tracer.start_as_current_span("not below the floor") as span:
-        assert second_randomness(span.get_span_context().trace_id & (RANDOMNESS_RANGE - 1)) > FLOOR * RANDOMNESS_RANGE
-        watched(0)
-        watched(1)
-    flush(10.0)
-    passed_over, escalated = (
-        AggregatedEvaluationResult.model_validate_json(line).results[1] for line in file.read_text().splitlines()
-    )
-    assert (passed_over.skip_reason, passed_over.score, passed_over.probability) == ("not_escalated", None, FLOOR)
-    assert (escalated.score, escalated.probability, escalated.sampling_reason) == (0.75, 1.0, "label")

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import math
 import threading
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from agenteval_otel.engine.offline import run_evaluation_sync
 from agenteval_otel.engine.run import EvaluationRunner, RunOutcome
 from agenteval_otel.errors import EvaluationError, EvaluationSkipped
-from agenteval_otel.evaluators import Evaluator, KeywordCoverage, ResponseHealth, RuleBased
+from agenteval_otel.evaluators import Evaluator, ResponseHealth
 from agenteval_otel.execution import Executor
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, Score
 from agenteval_otel.sampling.base import RANDOMNESS_RANGE
-from tests.testing.doubles import Fixed, Free, Raw, Thinking, config_of
+from tests.testing.doubles import Fixed, Free, Raw, Thinking
 
 INPUT = EvaluationInput(response="the answer", prompt="the question")
 
@@ -60,15 +56,22 @@ def test_results_stand_in_configured_order() -> None:
     assert not outcome.errors
 
 
-def test_one_that_raises_does_not_touch_the_others() -> None:
-    """A raising evaluator leaves a failed result and a run error; the others score."""
-    outcome = run(Free(criterion_name="a"), Free(criterion_name="b", action=breaking(KeyError("x"))), Fixed())
-    assert [result.status for result in outcome.results] == ["scored", "failed", "scored"]
+def test_a_failure_or_a_skip_leaves_the_others_alone() -> None:
+    """A raising evaluator leaves a failed result and a run error, one that abstains a reason; the others score."""
+    outcome = run(
+        Free(criterion_name="a"), Free(criterion_name="b", action=breaking(KeyError("x"))), Fixed(),
+        Free(criterion_name="c", action=breaking(EvaluationSkipped("no ground truth"))),
+        Fixed(criterion_name="d", action=breaking(EvaluationSkipped())),
+    )  # fmt: skip
+    assert [result.status for result in outcome.results] == ["scored", "failed", "scored", "skipped", "skipped"]
     failed = outcome.results[1]
     assert (failed.error, failed.error_type, failed.score, failed.raised) == ("KeyError: 'x'", "KeyError", None, True)
-    (error,) = outcome.errors
-    assert error.evaluator_type == "Free:b"
-    assert error.message == "KeyError: 'x'"
+    assert [(error.evaluator_type, error.message) for error in outcome.errors] == [("Free:b", "KeyError: 'x'")]
+    assert [result.skip_reason for result in outcome.results[3:]] == ["no ground truth", "skipped"]
+    for result in outcome.results:
+        assert result.started_ns is not None
+        assert result.ended_ns is not None
+        assert 0 <= result.ended_ns - result.started_ns < 60_000_000_000
 
 
 class Speechless(Exception):
@@ -89,37 +92,16 @@ def test_every_error_has_a_word(error: BaseException, word: str) -> None:
     assert (result.status, result.error_type, result.score) == ("failed", word, None)
 
 
-def test_a_skip_is_neither_score_nor_failure() -> None:
-    """An evaluator that abstains leaves a skipped result with its reason, and no run error."""
-    outcome = run(
-        Free(action=breaking(EvaluationSkipped("no ground truth"))), Fixed(action=breaking(EvaluationSkipped()))
-    )
-    assert [result.status for result in outcome.results] == ["skipped", "skipped"]
-    assert [result.skip_reason for result in outcome.results] == ["no ground truth", "skipped"]
-    assert not outcome.errors
-
-
-@pytest.mark.parametrize(
-    "value",
-    [math.nan, math.inf, -math.inf, 10**400, -(10**400), 10**5_000],
-    ids=["nan", "inf", "-inf", "big", "-big", "huge"],
-)
+@pytest.mark.parametrize("value", [math.nan, -math.inf, 10**400], ids=["nan", "-inf", "huge"])
 @pytest.mark.parametrize("scale", ["numeric", "binary", "custom"])
 def test_a_value_that_is_no_number_never_becomes_a_score(value: Any, scale: str) -> None:
-    """NaN, infinities and numbers beyond every float fail with ``invalid_score``, whoever made the result."""
+    """Whatever the scale, and whichever part made the result; nor does a number outside of the scale."""
     own = EvaluationResult.model_construct(criterion_name="raw", score=value, evaluator_type="Raw")
-    for evaluator in (Free(action=lambda _: Score(value=value), scale=scale, threshold=0.5), Raw(results=(own,))):
-        outcome = run(evaluator)
-        (result,) = outcome.results
+    scoring = Free(action=lambda _: Score(value=value), scale=scale, threshold=0.5)
+    for evaluator in (scoring, Raw(results=(own,)), Free(action=lambda _: 4)):
+        (result,) = run(evaluator).results
         assert (result.status, result.error_type, result.score) == ("failed", "invalid_score", None)
         assert (result.normalized, result.label, result.passed) == (None, None, None)
-
-
-@pytest.mark.parametrize("answer", [None, {"value": 1}, object(), [0.5], b"good", 4, -0.5])
-def test_what_is_not_a_score_fails(answer: Any) -> None:
-    """A ``score`` method that returns something else, or a number outside the scale, fails with ``invalid_score``."""
-    (result,) = run(Free(action=lambda _: answer)).results
-    assert (result.status, result.error_type, result.score) == ("failed", "invalid_score", None)
 
 
 @pytest.mark.parametrize(
@@ -133,55 +115,20 @@ def test_a_bare_value_is_a_score(answer: Any, scale: str, normalized: float | No
 
 
 ALONE = EvaluationResult(criterion_name="raw", score=1, evaluator_type="Raw")
+UNDECLARED = EvaluationResult(criterion_name="made up", score=1, evaluator_type="Raw")
 
 
-@pytest.mark.parametrize("results", [None, 7, "scored", ("scored",), (None,), {"a": 1}, ALONE])
+@pytest.mark.parametrize("results", [None, "scored", (None,), {"a": 1}, ALONE, (UNDECLARED,), (ALONE, ALONE)])
 def test_results_of_the_wrong_kind_fail(results: Any) -> None:
-    """An evaluator that returns no list of results has failed with ``invalid_result``."""
+    """No list of results, two for one criterion, or one for a criterion that would be a series without end."""
     (result,) = run(Raw(results=results)).results
-    assert (result.status, result.error_type) == ("failed", "invalid_result")
-
-
-def test_a_result_for_somebody_elses_criterion_fails() -> None:
-    """Names that nobody declared would become attributes and series without end: they are refused."""
-    own = EvaluationResult(criterion_name="made up", score=1, evaluator_type="Raw")
-    (result,) = run(Raw(results=(own,))).results
-    assert (result.criterion_name, result.error_type) == ("raw", "invalid_result")
+    assert (result.criterion_name, result.status, result.error_type) == ("raw", "failed", "invalid_result")
 
 
 def test_a_result_that_is_left_out_is_a_skip() -> None:
     """A criterion that was asked for and not answered is accounted for as skipped."""
     (result,) = run(Raw(results=())).results
     assert (result.status, result.skip_reason) == ("skipped", "no result")
-
-
-@pytest.mark.parametrize("normalized", [-0.1, 1.1, math.nan, math.inf])
-def test_a_normalized_score_outside_its_range_is_not_believed(normalized: float) -> None:
-    """Normalized lies in [0, 1] or is not there, whatever a foreign evaluator says."""
-    own = EvaluationResult(criterion_name="raw", score=3, evaluator_type="Raw", normalized=normalized)
-    (result,) = run(Raw(results=(own,))).results
-    assert result.normalized is None
-
-
-@given(st.booleans() | st.integers() | st.floats() | st.text(max_size=20), st.sampled_from(["numeric", "likert5", "x"]))
-def test_a_scored_result_is_always_finite(value: Any, scale: str) -> None:
-    """Whatever value an evaluator finds: scored means a finite number, a boolean or a category."""
-    (result,) = run(Free(value=value, scale=scale)).results
-    if result.status == "scored":
-        assert isinstance(result.score, str) or math.isfinite(float(result.score or 0))
-        assert result.normalized is None or 0 <= result.normalized <= 1
-        json.loads(result.model_dump_json())
-    else:
-        assert result.score is None
-
-
-def test_results_carry_their_times() -> None:
-    """Every result, failed and skipped ones too, has its start and end."""
-    for action in (None, breaking(ValueError()), breaking(EvaluationSkipped())):
-        (result,) = run(Free(action=action)).results
-        assert result.started_ns is not None
-        assert result.ended_ns is not None
-        assert 0 <= result.ended_ns - result.started_ns < 60_000_000_000
 
 
 def test_the_inputs_criteria_go_before_the_evaluators() -> None:
@@ -220,43 +167,23 @@ def test_an_own_rate_sees_a_subset() -> None:
 
 
 def test_own_rates_of_none_and_all() -> None:
-    """A rate of 0 never evaluates, one of 1 always; without a draw (offline) rates do not count."""
+    """A rate of 0 never evaluates, one of 1 always; without randomness (offline) rates do not count."""
     for draw in (0, RANDOMNESS_RANGE - 1):
         assert not run(Free(sample_rate=0), randomness=draw).results
         assert len(run(Free(sample_rate=1), randomness=draw).results) == 1
     assert len(run(Free(sample_rate=0)).results) == 1
+    unknown = run(Free(sample_rate=0.5), randomness=0)
+    assert unknown.results[0].probability is None, "without a known probability of the response none is made up"
 
 
-def test_an_unknown_probability_stays_unknown() -> None:
-    """Without a known probability of the response none is made up."""
-    assert run(Free(sample_rate=0.5), randomness=0).results[0].probability is None
-
-
-def test_code_only_leaves_out_who_asks_a_model() -> None:
-    """Under load, evaluators that ask a model are not run and say why; the others score as ever."""
+def test_under_load_no_model_is_called() -> None:
+    """Evaluators that ask a model are not run and say why; the others score as ever."""
     requests = []
 
     async def ask(_: EvaluationInput) -> None:
         requests.append(True)
 
     results = run(Free(), Thinking(action=ask), skip_models=True).results
-    assert [(result.status, result.skip_reason) for result in results] == [
-        ("scored", None),
-        ("skipped", "load_shed"),
-    ]
+    assert [(result.status, result.skip_reason) for result in results] == [("scored", None), ("skipped", "load_shed")]
     assert results[1].calls_model
     assert not requests
-    assert [result.status for result in run(Free(), Thinking(action=ask)).results] == ["scored", "scored"]
-
-
-def test_live_and_offline_agree() -> None:
-    """The same evaluators on the same input give the same scores through the runner and through `run_evaluation`."""
-    evaluators = (
-        ResponseHealth(), KeywordCoverage(criterion_name="kw", expected_keywords=["answer", "missing"]),
-        RuleBased.load({"rules": [{"criterion": "short", "type": "length", "max": 3}]}),
-    )  # fmt: skip
-    live = run(*evaluators, randomness=0, probability=1.0).results
-    offline = run_evaluation_sync(INPUT, config_of(*evaluators)).results
-    assert [(r.criterion_name, r.score, r.label) for r in live] == [
-        (r.criterion_name, r.score, r.label) for r in offline
-    ]

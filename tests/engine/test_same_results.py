@@ -172,10 +172,10 @@ def config_of(case: Case) -> EvaluationRunConfig:
 
 
 def by_suite(case: Case, made: EvaluationInput) -> list[Any] | None:
-    """Results of a suite, which has no overall score of its own: the pipeline's strategy on its results gives it."""
+    """Results of a suite, with the pipeline's overall score; None where two evaluators have one criterion."""
     try:
         suite = Suite(evaluators=case.evaluators, continue_on_error=True, redactors=())
-    except ConfigurationError:  # two evaluators for one criterion
+    except ConfigurationError:
         return None
     results = suite.run_sync(made.model_copy(update={"criteria": case.criteria})).results
     return [shape(results), overall_score(results, case.criteria)]
@@ -212,17 +212,6 @@ def by_command(case: Case, made: Sequence[EvaluationInput], folder: Path) -> lis
     return [whole(row) for row in rows]
 
 
-def check(routes: Mapping[str, Mapping[str, list[Any]]]) -> None:
-    """Every entry point gives what `run_evaluation` gives."""
-    expected = routes["run_evaluation"]
-    assert all(results for results, _ in expected.values())
-    for route, answers in routes.items():
-        for name, answer in answers.items():
-            if route in ("inline", "pool"):
-                answer = [[_without_other(*both) for both in zip(answer[0], expected[name][0], strict=True)], answer[1]]
-            assert same(answer, expected[name]), f"{name}: {route} gives {answer}, run_evaluation {expected[name]}"
-
-
 @pytest.fixture(params=[golden_cases, airline_cases], ids=["golden", "airline"])
 def cases(request: pytest.FixtureRequest) -> list[Case]:
     cases: list[Case] = request.param()
@@ -230,23 +219,26 @@ def cases(request: pytest.FixtureRequest) -> list[Case]:
     return cases
 
 
-def test_every_entry_point_gives_the_same_results(cases: list[Case], tmp_path: Path) -> None:
+def test_every_entry_point_gives_the_same_results(cases: list[Case]) -> None:
     """Score, normalized, label, passed, reason code, failures and overall score, on the input that a call gives."""
     inputs = recorded(cases)
-    routes: dict[str, dict[str, list[Any]]] = {
-        "run_evaluation": {case.name: whole(run_evaluation_sync(inputs[case.name], config_of(case))) for case in cases},
-        "run_evaluations": {
-            case.name: whole(run_evaluations_sync([inputs[case.name]], config_of(case))[0]) for case in cases[::5]
-        },
-        "suite": {case.name: actual for case in cases if (actual := by_suite(case, inputs[case.name])) is not None},
-        "inline": {name: whole(actual) for name, actual in live(cases, InlineDispatcher()).items()},
-        "pool": {name: whole(actual) for name, actual in live(cases, PoolDispatcher()).items()},
-    }
-    check(routes)
-    assert len(routes["inline"]) == len(routes["pool"]) == len(cases)
+    expected = {case.name: whole(run_evaluation_sync(inputs[case.name], config_of(case))) for case in cases}
+    assert all(results for results, _ in expected.values())
+    for dispatcher in (InlineDispatcher(), PoolDispatcher()):
+        answers = live(cases, dispatcher)
+        assert answers.keys() == expected.keys()
+        for name, saved in answers.items():
+            results = [_without_other(*both) for both in zip(shape(saved.results), expected[name][0], strict=True)]
+            assert same([results, saved.overall_score], expected[name]), f"{name}, {dispatcher}"
+    for case in cases:
+        answer = by_suite(case, inputs[case.name])
+        assert answer is None or same(answer, expected[case.name]), case.name
+    for case in cases[::5]:
+        (batched,) = run_evaluations_sync([inputs[case.name]], config_of(case))
+        assert same(whole(batched), expected[case.name]), case.name
 
 
-def test_the_command_gives_the_same_results(cases: list[Case], tmp_path: Path) -> None:
+def test_the_command_and_a_batch_give_the_same_results(cases: list[Case], tmp_path: Path) -> None:
     """`evaluate` reads the same inputs and evaluators from files, and its results say the same."""
     inputs = recorded(cases)
     groups: dict[int, list[Case]] = {}
@@ -263,13 +255,3 @@ def test_the_command_gives_the_same_results(cases: list[Case], tmp_path: Path) -
             assert answer[0]
             assert same(answer, whole(actual)), f"{case.name}: {answer} is not {whole(actual)}"
     assert compared >= len(cases) / 2
-
-
-def test_a_batch_keeps_what_one_by_one_gives() -> None:
-    """Many inputs at once, through one configuration, give what each gives alone."""
-    cases = airline_cases()[:200]
-    inputs = recorded(cases)
-    batch = run_evaluations_sync([inputs[case.name] for case in cases], config_of(cases[0]))
-    assert len(batch) == len(cases)
-    alone = [whole(run_evaluation_sync(inputs[case.name], config_of(case))) for case in cases[::10]]
-    assert [whole(actual) for actual in batch[::10]] == alone

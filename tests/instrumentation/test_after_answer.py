@@ -14,7 +14,6 @@ from agenteval_otel import annotate, monitor
 from agenteval_otel.models import EvaluationInput
 from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.sampling import (
-    AnyOfSampler,
     ConversationSampler,
     ErrorSampler,
     FirstOfSampler,
@@ -84,7 +83,7 @@ def test_an_error_is_picked_after_the_ratio_left_it_out() -> None:
 
 def test_what_is_sure_gets_its_span_before() -> None:
     """Where the draw alone says yes the span is open while the handler runs, whatever rules come after."""
-    route = Route(AnyOfSampler(samplers=(ErrorSampler(), RatioSampler(ratio=1.0))))
+    route = Route(FirstOfSampler(samplers=(ErrorSampler(), RatioSampler(ratio=1.0))))
 
     @route.monitor
     def handler(question: str) -> str:
@@ -163,7 +162,7 @@ def test_an_async_stream_that_is_left() -> None:
 
 def test_content_is_read_on_the_pools_side_only() -> None:
     """A pattern's call is passed on and decided there: not sampled is still counted as not sampled."""
-    route = Route(AnyOfSampler(samplers=(PatternSampler(pattern="refund"), NOTHING)))
+    route = Route(FirstOfSampler(samplers=(PatternSampler(pattern="refund"), NOTHING)))
     handler = route.monitor(failing)
     handler("refund")
     handler("weather")

@@ -17,6 +17,7 @@ from agenteval_otel.sampling.escalation import BASELINE
 from agenteval_otel.testing import RecordedTelemetry
 from tests.docs.generator import load_script
 from tests.objectives.support import Good, Kept, pipeline_of
+from tests.testing.doubles import Keeping
 
 ATTRIBUTES = load_script("generate").ATTRIBUTES
 BREACHED, RECOVERED = "agenteval.objective.breached", "agenteval.objective.recovered"
@@ -37,12 +38,8 @@ def test_a_breach_and_its_recovery_are_reported(telemetry: RecordedTelemetry) ->
     ask("good", times=200)
     assert pipeline.flush(5.0)
     down, up = crossings(telemetry)
-    assert (down.event_name, down.severity_text, up.event_name, up.severity_text) == (
-        BREACHED,
-        "WARN",
-        RECOVERED,
-        "INFO",
-    )
+    severities = [(event.event_name, event.severity_text) for event in (down, up)]
+    assert severities == [(BREACHED, "WARN"), (RECOVERED, "INFO")]
     assert (down.trace_id, down.span_id) == (span.get_span_context().trace_id, span.get_span_context().span_id)
     (breach,), (recovery,) = breaches, recoveries
     assert breach.trace_id == f"{span.get_span_context().trace_id:032x}"
@@ -59,12 +56,11 @@ def test_a_breach_and_its_recovery_are_reported(telemetry: RecordedTelemetry) ->
     assert recovery.clustered  # 30 calls were of one trace
     assert breach.at_ns == breach.since_ns == recovery.since_ns < recovery.at_ns
     assert str(breach).startswith("objective breached: good of shop passes ")
-    pipeline.shutdown(5.0)
 
 
 def test_the_table_of_attributes_holds(telemetry: RecordedTelemetry) -> None:
     """A reminder has every attribute that the reference knows, and no other event has more."""
-    pipeline, ask = pipeline_of(telemetry, breach=BreachSettings(minimum=5, false_alarm_every=100, remind_s=1e-9))
+    _, ask = pipeline_of(telemetry, breach=BreachSettings(minimum=5, false_alarm_every=100, remind_s=1e-9))
     with telemetry.tracer().start_as_current_span("host work"):  # one trace: its calls are sampled together
         ask("bad", times=30)
     first, *again = crossings(telemetry)
@@ -73,27 +69,20 @@ def test_the_table_of_attributes_holds(telemetry: RecordedTelemetry) -> None:
     assert set(first.attributes) == always
     assert set(again[-1].attributes) == {item.name for item in ATTRIBUTES if item.crossing}
     assert again[-1].attributes["agenteval.objective.reminder"] is True
-    pipeline.shutdown(5.0)
-
-
-@pytest.mark.parametrize("message", ["broken", "nothing", "word"])
-def test_failures_skips_and_categories_are_no_verdicts(telemetry: RecordedTelemetry, message: str) -> None:
-    """However many come, nothing is reported."""
-    pipeline, ask = pipeline_of(telemetry)
-    ask(message, times=200)
-    assert (crossings(telemetry), len(pipeline.objectives.tracks)) == ([], 0)
-    pipeline.shutdown(5.0)
 
 
 @pytest.mark.parametrize(
-    "arguments", [{"objective": None}, {"objective": 0.0}, {"breach": BreachSettings(enabled=False)}]
-)
-def test_nothing_is_watched_without_an_objective(telemetry: RecordedTelemetry, arguments: dict[str, Any]) -> None:
-    """None, one of 0 below which nothing lies, and what is switched off."""
+    ("message", "arguments"),
+    [("broken", {}), ("nothing", {}), ("word", {}), ("bad", {"objective": None}), ("bad", {"objective": 0.0}),
+     ("bad", {"breach": BreachSettings(enabled=False)})],
+)  # fmt: skip
+def test_nothing_is_watched_without_verdicts_or_an_objective(
+    telemetry: RecordedTelemetry, message: str, arguments: dict[str, Any]
+) -> None:
+    """Failures, skips and categories are no verdicts; below an objective of 0 nothing lies."""
     pipeline, ask = pipeline_of(telemetry, **arguments)
-    ask("bad", times=100)
+    ask(message, times=100)
     assert (crossings(telemetry), len(pipeline.objectives.tracks)) == ([], 0)
-    pipeline.shutdown(5.0)
 
 
 def test_each_agent_has_its_own_track(telemetry: RecordedTelemetry) -> None:
@@ -107,69 +96,64 @@ def test_each_agent_has_its_own_track(telemetry: RecordedTelemetry) -> None:
         ask("bad", agent=agent)
     assert pipeline.flush(5.0)
     assert [(item.agent, item.objective) for item in breaches] == [("strict", 1.0)]
-    pipeline.shutdown(5.0)
+
+
+class Unlike(Sampler, type="objective_unlike"):
+    """Takes every answer; claims that of the good ones one in twenty is taken, or knows no probability."""
+
+    known: bool = True
+
+    def decide(self, context: SamplingContext) -> SamplingDecision:
+        if context.evaluation_input is None:
+            return SamplingDecision(True, None, "unlike", settled=False)
+        probability = 1.0 if context.evaluation_input.response_text == "bad" else 0.05
+        return SamplingDecision(True, probability if self.known else None, "unlike")
 
 
 def test_weights_put_uneven_sampling_right(telemetry: RecordedTelemetry) -> None:
-    """Every bad answer is looked at and one good one in twenty: half of the verdicts fail, and nothing is breached."""
-
-    class Unlike(Sampler, type="objective_unlike"):
-        def decide(self, context: SamplingContext) -> SamplingDecision:
-            if context.evaluation_input is None:
-                return SamplingDecision(True, None, "unlike", settled=False)
-            bad = context.evaluation_input.response_text == "bad"
-            return SamplingDecision(True, 1.0 if bad else 0.05, "unlike")
-
-    pipeline, ask = pipeline_of(telemetry, sampler=Unlike())
+    """Every bad answer is evaluated and one good one in twenty: half of the verdicts fail, and nothing is breached."""
+    _, ask = pipeline_of(telemetry, sampler=Unlike())
     for _ in range(100):
         ask("good")
         ask("bad")
     assert crossings(telemetry) == []
     ask("bad", times=300)
     assert [event.event_name for event in crossings(telemetry)] == [BREACHED]
-    pipeline.shutdown(5.0)
+
+
+def test_an_unknown_probability_is_left_out(telemetry: RecordedTelemetry, caplog: pytest.LogCaptureFixture) -> None:
+    """Such a verdict stands for an unknown number of answers; the log reports once that it is left out."""
+    _, ask = pipeline_of(telemetry, sampler=Unlike(known=False))
+    ask("bad", times=100)
+    assert crossings(telemetry) == []
+    assert len([line for line in caplog.messages if "verdict_left_out" in line]) <= 1
 
 
 def test_answers_of_escalation_rules_weigh_less_than_those_of_the_baseline(telemetry: RecordedTelemetry) -> None:
     """Rules choose what looks bad: ten failures of theirs say less than ten of the baseline."""
     result: dict[str, float] = {}
-    for reason in ("label", BASELINE):
-        pipeline, _ = pipeline_of(telemetry, objective=0.5)
-        aggregated = _failing(telemetry)
-        taken = aggregated.results[0].model_copy(update={"sampling_reason": reason, "probability": 1.0})
+    for reason in ("result", BASELINE):
+        kept = Keeping()
+        _, ask = pipeline_of(telemetry, objective=0.5, storage=(kept,), breach=BreachSettings(enabled=False))
+        ask("bad")
+        taken = kept.results[0].model_copy(update={"sampling_reason": reason, "probability": 1.0})
+        response = kept.saved[0].model_copy(update={"results": (taken,)})
+        watched, _ = pipeline_of(telemetry, objective=0.5)
         for _ in range(10):
-            pipeline.objectives.observe(aggregated.model_copy(update={"results": (taken,)}), {"good": 0.5}, 0.01, None)
-        track = pipeline.objectives.tracks.of("shop", "good", 0.5)
+            watched.objectives.observe(response, {"good": 0.5}, 0.01, None)
+        track = watched.objectives.tracks.of("shop", "good", 0.5)
         assert track is not None
         result[reason] = track.evidence.value
-        pipeline.shutdown(5.0)
-    assert 9 < result["label"] < 12
+    assert 9 < result["result"] < 12
     assert result[BASELINE] > 20
 
 
-def test_handlers_know_their_objectives_and_their_baseline_rate(telemetry: RecordedTelemetry) -> None:
-    """The baseline rate of the escalation, 1 without one; criteria that have an objective above 0."""
+def test_handlers_know_their_baseline_rate(telemetry: RecordedTelemetry) -> None:
+    """That of the escalation; 1 without one."""
     pipeline, _ = pipeline_of(telemetry, objective=0.5)
-    plain = pipeline.handler("shop")
-    assert (plain.objectives, plain.baseline_rate) == ({"good": 0.5}, 1.0)
+    assert pipeline.handler("shop").baseline_rate == 1.0
     options = HandlerOptions((Good(), ResponseHealth()), escalation=Escalation(baseline_rate=0.01, criteria=("good",)))
-    escalated = pipeline.handler("shop", options)
-    assert escalated.baseline_rate == 0.01
-    pipeline.shutdown(5.0)
-
-
-def test_an_unknown_probability_is_left_out(telemetry: RecordedTelemetry, caplog: pytest.LogCaptureFixture) -> None:
-    """Such a verdict stands for an unknown number of answers; the log reports once that it is left out."""
-
-    class Silent(Sampler, type="objective_silent"):
-        def decide(self, context: SamplingContext) -> SamplingDecision:
-            return SamplingDecision(True, None, "silent")
-
-    pipeline, ask = pipeline_of(telemetry, sampler=Silent())
-    ask("bad", times=100)
-    assert crossings(telemetry) == []
-    assert len([line for line in caplog.messages if "verdict_left_out" in line]) <= 1
-    pipeline.shutdown(5.0)
+    assert pipeline.handler("shop", options).baseline_rate == 0.01
 
 
 def test_too_many_criteria_are_counted(telemetry: RecordedTelemetry) -> None:
@@ -180,18 +164,6 @@ def test_too_many_criteria_are_counted(telemetry: RecordedTelemetry) -> None:
         tracks.of("a", f"c{number}", 0.5)
     ask("bad", times=3)
     assert (pipeline.accounting.failures["objectives"], len(tracks)) == (3, 1_024)
-    pipeline.shutdown(5.0)
-
-
-def _failing(telemetry: RecordedTelemetry) -> Any:
-    """What a failing answer gives."""
-    from tests.testing.doubles import Keeping
-
-    kept = Keeping()
-    pipeline, ask = pipeline_of(telemetry, storage=(kept,))
-    ask("bad")
-    pipeline.shutdown(5.0)
-    return kept.saved[0]
 
 
 def test_functions_that_raise_are_counted_by_their_name(telemetry: RecordedTelemetry) -> None:
@@ -204,11 +176,8 @@ def test_functions_that_raise_are_counted_by_their_name(telemetry: RecordedTelem
     ask("bad", times=20)
     ask("good", times=200)
     assert pipeline.flush(5.0)
-    assert {part: pipeline.accounting.failures[part] for part in ("on_breach", "on_recovery")} == {
-        "on_breach": 1, "on_recovery": 1,
-    }  # fmt: skip
+    assert pipeline.accounting.failures == {"on_breach": 1, "on_recovery": 1}
     assert [event.event_name for event in crossings(telemetry)] == [BREACHED, RECOVERED]
-    pipeline.shutdown(5.0)
 
 
 def test_answers_do_not_wait_for_a_hanging_callback(telemetry: RecordedTelemetry) -> None:

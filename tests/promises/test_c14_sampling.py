@@ -23,7 +23,7 @@ RULES = (
     {"type": "error", "ratio": 0.6}, {"type": "slow", "above_s": 1.0, "ratio": 0.4},
     {"type": "agent", "agents": ["sup*"], "ratio": 0.3}, {"type": "conversation", "ratio": 0.25},
     {"type": "first_of", "samplers": [{"type": "error", "ratio": 0.9}, {"type": "ratio", "ratio": 0.05}]},
-    {"type": "conversation", "sampler": {"type": "any_of", "samplers": [
+    {"type": "conversation", "sampler": {"type": "first_of", "samplers": [
         {"type": "error"}, {"type": "slow", "above_s": 1.0, "ratio": 0.3}, {"type": "ratio", "ratio": 0.2}]}},
 )  # fmt: skip
 

@@ -97,10 +97,6 @@ class Raw(Evaluator, type="c2.Raw"):
         return actual
 
 
-def _blocking(act: Callable[[], Any]) -> Evaluator:
-    return Func.of(lambda evaluation_input: act(), criterion_name="judged", execution="thread")
-
-
 def _awaiting(act: Callable[[], Any]) -> Evaluator:
     async def judged(evaluation_input: EvaluationInput) -> Any:
         return act()
@@ -109,7 +105,8 @@ def _awaiting(act: Callable[[], Any]) -> Evaluator:
 
 
 EXECUTIONS: dict[str, Callable[[Callable[[], Any]], Evaluator]] = {
-    "inline": lambda act: Free(criterion_name="judged", action=lambda _: act()), "thread": _blocking,
+    "inline": lambda act: Free(criterion_name="judged", action=lambda _: act()),
+    "thread": lambda act: Func.of(lambda _: act(), criterion_name="judged", execution="thread"),
     "async": _awaiting,
 }  # fmt: skip
 

