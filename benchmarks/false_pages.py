@@ -18,15 +18,16 @@ from agenteval_otel.objectives.simulation import ParallelEvidence
 from agenteval_otel.objectives.track import BLOCK, SLACK
 
 Array = npt.NDArray[np.float64]
-Draw = Callable[[np.random.Generator, npt.NDArray[np.bool_]], tuple[npt.NDArray[np.bool_], Array]]
-"""Of each stream the next verdict that is sampled, and its probability."""
+Draw = Callable[[np.random.Generator], tuple[npt.NDArray[np.bool_], Array, Array]]
+"""Of each stream the next verdict that is sampled, its probability, and the least that it could have had."""
 
 STREAMS = 1_000
 
 
 def even(objective: float) -> Draw:
     """Every answer is seen."""
-    return lambda random, _: (random.random(STREAMS) < objective, np.ones(STREAMS))
+    certain = np.ones(STREAMS)
+    return lambda random: (random.random(STREAMS) < objective, certain, certain)
 
 
 def preferring(objective: float, baseline: float, *, fails: float, passes: float) -> Draw:
@@ -37,11 +38,11 @@ def preferring(objective: float, baseline: float, *, fails: float, passes: float
         [objective * passes, 1, 1.0], [objective * (1 - passes), 1, baseline],
     ])  # fmt: skip
     seen = kinds[:, 0] * kinds[:, 2]
-    edges = np.cumsum(seen / seen.sum())
+    edges, least = np.cumsum(seen / seen.sum()), np.full(STREAMS, baseline)
 
-    def draw(random: np.random.Generator, _: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[np.bool_], Array]:
+    def draw(random: np.random.Generator) -> tuple[npt.NDArray[np.bool_], Array, Array]:
         kind = np.searchsorted(edges, random.random(STREAMS)).clip(max=3)
-        return kinds[kind, 1] == 1, kinds[kind, 2]
+        return kinds[kind, 1] == 1, kinds[kind, 2], least
 
     return draw
 
@@ -50,10 +51,10 @@ def changing(objective: float, *, least: float) -> Draw:
     """A limited rate: the probability of all answers changes every few thousand verdicts, between `least` and 1."""
     state = {"probability": np.ones(STREAMS)}
 
-    def draw(random: np.random.Generator, _: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[np.bool_], Array]:
+    def draw(random: np.random.Generator) -> tuple[npt.NDArray[np.bool_], Array, Array]:
         change = random.random(STREAMS) < 1 / 3_000
         state["probability"] = np.where(change, least ** random.random(STREAMS), state["probability"])
-        return random.random(STREAMS) < objective, state["probability"]
+        return random.random(STREAMS) < objective, state["probability"], state["probability"]
 
     return draw
 
@@ -65,11 +66,11 @@ def alarms(draw: Draw, objective: float, verdicts: int, settings: BreachSettings
     least, least_now = np.ones(STREAMS), np.ones(STREAMS)
     since = np.zeros(STREAMS, dtype=int)
     for number in range(verdicts // STREAMS):
-        passed, probability = draw(random, since == 0)
+        passed, probability, possible = draw(random)
         # As `track.LeastProbability`.
-        least_now = np.minimum(least_now, probability)
-        fell = probability < least * SLACK
-        least = np.where(fell, probability, least)
+        least_now = np.minimum(least_now, possible)
+        fell = possible < least * SLACK
+        least = np.where(fell, possible, least)
         if (number + 1) % BLOCK == 0:
             least, least_now = least_now, np.ones(STREAMS)
         evidence.restart(fell)

@@ -72,6 +72,7 @@ class HandlerSettings:
     Attributes:
         criteria: What inputs are asked for, where that differs from what the evaluators declare.
         objectives: By the criterion's name.
+        least_probability: That of a sampled answer; None if the sampler does not know it.
         baseline_rate: The least probability with which a sampled answer goes on to escalated evaluators.
         content: Stored results keep the conversation and free text.
     """
@@ -87,6 +88,7 @@ class HandlerSettings:
     agent_span: AgentSpan
     criteria: tuple[EvaluationCriteria, ...]
     objectives: Mapping[str, float]
+    least_probability: float | None
     baseline_rate: float
     content: bool
     ground_truth: GroundTruthStore | None
@@ -143,7 +145,7 @@ def resolve(
         agent=agent, runner=runner, sampler=options.sampler if enabled else _Disabled(), emitter=emitter,
         storage=FanOutStorage(kept, on_storage_failure) if kept else None, capture=capture, function=function,
         agent_span=agent_span if enabled and emitter is not None else "never", criteria=criteria,
-        objectives=objectives, enabled=enabled,
+        objectives=objectives, enabled=enabled, least_probability=options.sampler.least_probability,
         baseline_rate=1.0 if escalation is None else escalation.baseline_rate,
         content=emitter is not None and emitter.content != "no_content", ground_truth=ground_truth,
         aggregation=aggregation, calls_model=any(step.calls_model for step in runner.steps),
