@@ -31,30 +31,11 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
-    "AggregatedEvaluationResult",
-    "EvaluationCriteria",
-    "EvaluationInput",
-    "EvaluationResult",
-    "EvaluationRunConfig",
-    "EvaluationRunner",
-    "Score",
-    "Settings",
-    "Suite",
-    "SuiteResult",
-    "accounting",
-    "annotate",
-    "configure",
-    "disable",
-    "enable",
-    "flush",
-    "monitor",
-    "reload",
-    "run_evaluation",
-    "run_evaluation_sync",
-    "run_evaluations",
-    "run_evaluations_sync",
-    "shutdown",
-]
+    "AggregatedEvaluationResult", "EvaluationCriteria", "EvaluationInput", "EvaluationResult", "EvaluationRunConfig",
+    "EvaluationRunner", "Score", "Settings", "Suite", "SuiteResult", "accounting", "annotate", "configure", "disable",
+    "enable", "flush", "monitor", "reload", "run_evaluation", "run_evaluation_sync", "run_evaluations",
+    "run_evaluations_sync", "shutdown",
+]  # fmt: skip
 
 _PACKAGES = {
     "config": ("Settings", "accounting", "configure", "disable", "enable", "flush", "reload", "shutdown"),

@@ -10,16 +10,9 @@ from collections.abc import Sequence
 from typing import Any
 
 __all__ = [
-    "AgentEvalError",
-    "CaptureError",
-    "ConfigurationError",
-    "EmbedderError",
-    "EvaluationError",
-    "EvaluationSkipped",
-    "JudgeError",
-    "ModelError",
-    "StorageError",
-]
+    "AgentEvalError", "CaptureError", "ConfigurationError", "EvaluationError", "EvaluationSkipped", "JudgeError",
+    "ModelError", "StorageError",
+]  # fmt: skip
 
 
 class AgentEvalError(Exception):
@@ -42,10 +35,10 @@ class ConfigurationError(AgentEvalError):
         self.problems: tuple[tuple[str | None, str], ...] = ((path, message),)
         super().__init__(f"{path}: {message}" if path else message)
 
-    @classmethod
-    def of(cls, problems: Sequence[tuple[str | None, str]]) -> ConfigurationError:
+    @staticmethod
+    def of(problems: Sequence[tuple[str | None, str]]) -> ConfigurationError:
         """One error of several problems."""
-        error = cls("; ".join(f"{path}: {message}" if path else message for path, message in problems))
+        error = ConfigurationError("; ".join(f"{path}: {message}" if path else message for path, message in problems))
         error.problems = tuple(problems)
         error.path = error.problems[0][0] if problems else None
         return error
@@ -58,9 +51,8 @@ class ConfigurationError(AgentEvalError):
 
 
 def _joined(path: str, inner: str | None) -> str:
-    if not inner:
-        return path
-    return f"{path}{inner}" if inner.startswith("[") else f"{path}.{inner}"
+    separator = "" if not inner or inner.startswith("[") else "."
+    return f"{path}{separator}{inner or ''}"
 
 
 class CaptureError(AgentEvalError):
@@ -81,7 +73,7 @@ class EvaluationError(AgentEvalError):
 
 
 class ModelError(EvaluationError):
-    """A model that was asked over the network gave no answer.
+    """A model that was asked over the network gave no answer, or an embedder no vectors.
 
     Args:
         message: What happened, without the provider's own text.
@@ -113,10 +105,6 @@ class JudgeError(ModelError):
     """
 
     probability: float = 1.0
-
-
-class EmbedderError(ModelError):
-    """The model that embeds gave no vectors; ``error_type`` is a word of `JudgeError`'s, or ``invalid_embedding``."""
 
 
 class StorageError(AgentEvalError):

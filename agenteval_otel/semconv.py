@@ -1,8 +1,7 @@
 """Every attribute, event and metric name that we read or write, with its unit: the one place where a name is spelled.
 
-The names under ``gen_ai.`` are those of the OpenTelemetry GenAI conventions (Development status); the SDK's own
-constants for them are deprecated, so they are strings here. Our own names begin with ``agenteval.``. The exceptions,
-which the conventions do not define but the product's specification or open proposals ask for, are marked *extension*.
+The names under ``gen_ai.`` are those of the OpenTelemetry GenAI conventions (Development status), but for those marked
+*extension*, which the product's specification or open proposals ask for. Our own begin with ``agenteval.``.
 """
 
 from __future__ import annotations
@@ -166,20 +165,17 @@ METRIC_WEIGHTED_SCORE_SQUARED_W2: Final = Instrument(
     "agenteval.evaluation.weighted_score_squared_w2", "1", "Sum of w squared times score squared.", _OF_AGENT
 )
 METRIC_ERRORS: Final = Instrument(
-    "agenteval.evaluation.errors", "{error}", "Evaluators that failed, by error type.", (EVALUATION_NAME, ERROR_TYPE)
+    "agenteval.evaluation.errors", "{error}", "Failures by error type.", (EVALUATION_NAME, ERROR_TYPE)
 )
 METRIC_DURATION: Final = Instrument(
-    "agenteval.evaluation.duration", "s",
-    "Time of an evaluator that calls a model (by its criterion), and of a whole run (without one).",
-    (EVALUATION_NAME,), "histogram", _SECONDS,
+    "agenteval.evaluation.duration", "s", "Time of an evaluator that calls a model, by its criterion; without one, of "
+    "a whole run.", (EVALUATION_NAME,), "histogram", _SECONDS,
 )  # fmt: skip
 METRIC_LAG: Final = Instrument(
     "agenteval.evaluation.lag", "s", "End of the response to its result.", (AGENT_NAME,), "histogram",
     (0.1, 0.4, 1.6, 6.4, 25.6, 102.4),
 )  # fmt: skip
-METRIC_RESPONSES: Final = Instrument(
-    "agenteval.responses", "{response}", "Calls of monitored handlers by outcome.", (AGENT_NAME, OUTCOME)
-)
+METRIC_RESPONSES: Final = Instrument("agenteval.responses", "{response}", "Calls by outcome.", (AGENT_NAME, OUTCOME))
 METRIC_QUEUE_SIZE: Final = Instrument(
     "agenteval.queue.size", "{response}", "Responses waiting or under evaluation.", kind="up_down_counter"
 )
@@ -187,41 +183,36 @@ METRIC_QUEUE_MAX_BYTES: Final = Instrument(
     "agenteval.queue.max_bytes", "By", "Bytes the captured calls may hold.", kind="up_down_counter"
 )
 METRIC_QUEUE_BYTES: Final = Instrument(
-    "agenteval.queue.bytes", "By", "Estimated bytes held by the queue.", kind="up_down_counter"
+    "agenteval.queue.bytes", "By", "Estimated bytes of the queue.", kind="up_down_counter"
 )
 METRIC_QUEUE_DRAIN_TIME: Final = Instrument(
-    "agenteval.queue.drain_time", "s", "Estimated time until the queued responses are evaluated: the queued work times "
-    "its measured cost.", kind="gauge",
-)  # fmt: skip
-METRIC_LAST_SUCCESS: Final = Instrument(
-    "agenteval.last_success", "s", "Unix time of the last emitted result.", kind="gauge"
+    "agenteval.queue.drain_time", "s", "Estimated time until the queue is empty: its work times its cost.", kind="gauge"
 )
+METRIC_LAST_SUCCESS: Final = Instrument("agenteval.last_success", "s", "Unix time of the last result.", kind="gauge")
 METRIC_LOOP_LAG: Final = Instrument(
-    "agenteval.host.loop_lag", "s", "Greatest lateness of the host's event loops in the last minute; where one is "
-    "known.", kind="gauge",
-)  # fmt: skip
+    "agenteval.host.loop_lag", "s", "Greatest lateness of the host's event loops in the last minute.", kind="gauge"
+)
 METRIC_SAMPLING_LEVEL: Final = Instrument(
     "agenteval.sampling.level", "{level}", "Load shedding: 0 full, 1 reduced, 2 no model calls, 3 off.", kind="gauge"
 )
 METRIC_EXPORT_LOST: Final = Instrument(
-    "agenteval.export.lost", "{item}", "Spans, events and metrics that were made and did not reach the backend.",
+    "agenteval.export.lost", "{item}", "Spans, events and metrics that did not reach the backend.",
     (EXPORT_SIGNAL, EXPORT_REASON),
 )  # fmt: skip
 METRIC_EXPORT_SIGNALS: Final = Instrument(
-    "agenteval.export.signals", "{signal}", "1 for each signal that is emitted, with what is known of its way: "
-    "delivered (our exporter has the receiver's answer) or handed_over (to the application's provider).",
-    (EXPORT_SIGNAL, EXPORT_REACH), "gauge",
+    "agenteval.export.signals", "{signal}", "1 for each signal that is emitted: delivered (our exporter has the "
+    "receiver's answer) or handed_over (to the application's provider).", (EXPORT_SIGNAL, EXPORT_REACH), "gauge",
 )  # fmt: skip
 METRIC_JUDGE_CALLS: Final = Instrument(
-    "agenteval.judge.calls", "{call}", "Questions to judges by what became of them: answered, cached, refused by a "
-    "guard (budget, budget_exhausted, breaker_open), or failed, by the error type.", (JUDGE_MODEL, OUTCOME),
+    "agenteval.judge.calls", "{call}", "Questions to judges: answered, cached, refused by a guard (budget, "
+    "budget_exhausted, breaker_open), or failed, by the error type.", (JUDGE_MODEL, OUTCOME),
 )  # fmt: skip
 METRIC_JUDGE_TOKENS: Final = Instrument(
     "agenteval.judge.tokens", "{token}", "Tokens that judges have used: input, output, cache_read, cache_write.",
     (JUDGE_MODEL, TOKEN_TYPE),
 )  # fmt: skip
 METRIC_JUDGE_COST: Final = Instrument(
-    "agenteval.judge.cost", "{USD}", "What judges have cost, where prices are known.", (JUDGE_MODEL,)
+    "agenteval.judge.cost", "{USD}", "Cost of judges, where prices are known.", (JUDGE_MODEL,)
 )
 METRIC_JUDGE_DURATION: Final = Instrument(
     "agenteval.judge.duration", "s", "Time of a call of a judge, its retries included; with the error type where it "
@@ -232,8 +223,8 @@ METRIC_JUDGE_BREAKER: Final = Instrument(
     (JUDGE_NAME,), "gauge",
 )  # fmt: skip
 METRIC_JUDGE_BUDGET: Final = Instrument(
-    "agenteval.judge.budget.remaining", "{USD}", "What is left for judges within the minute and the day, of the "
-    "account with the least.", (JUDGE_PERIOD,), "gauge",
+    "agenteval.judge.budget.remaining", "{USD}", "What is left within the minute and the day, of the account with the "
+    "least.", (JUDGE_PERIOD,), "gauge",
 )  # fmt: skip
 
 METRIC_OBJECTIVE_BREACH: Final = Instrument(
@@ -254,10 +245,7 @@ def wrong_criterion_name(name: str) -> str | None:
         return f"must be a slug: {CRITERION_NAME_RULE}"
     head = name.partition(".")[0]
     if head in RESERVED_CRITERIA:
-        return (
-            f"must not be or begin with {head!r}: {criterion_score(head)!r} would stand among the attributes of the "
-            f"result itself; reserved are {', '.join(RESERVED_CRITERIA)}"
-        )
+        return f"must not begin with {head!r}, a name of the result itself; reserved are {', '.join(RESERVED_CRITERIA)}"
     return None
 
 

@@ -131,8 +131,8 @@ def cases() -> dict[str, Case]:
         "RuleBased, regex": (rule(type="regex", pattern=r"\b(19|20)\d\d\b"), answer),
         "RuleBased, includes, 5 keywords": (rule(type="includes", keywords=KEYWORDS), answer),
         "RuleBased, keyword_count, 5 keywords": (rule(type="keyword_count", keywords=KEYWORDS, max=10_000), answer),
-        "RuleBased, json_parse": (rule(type="json_parse"), table),
-        "RuleBased, json_schema": (rule(type="json_schema", definition={"type": "array", "items": row}), table),
+        "RuleBased, json": (rule(type="json"), table),
+        "RuleBased, json and a schema": (rule(type="json", definition={"type": "array", "items": row}), table),
         "KeywordCoverage, 5 keywords": (KeywordCoverage(expected_keywords=KEYWORDS, criterion_name="coverage"), answer),
         "LexicalSimilarity, sorensen-dice": (LexicalSimilarity(criterion_name="similar"), with_reference),
         "LexicalSimilarity, levenshtein": (

@@ -45,7 +45,7 @@ def _asked(questions: list[str]) -> dict[str, list[str]]:
 
 def _lookups(size: Size) -> Numbers:
     """Microseconds a lookup: the mean over the prompts of a kind, the least of several rounds."""
-    from agenteval_otel.ground_truth import CsvGroundTruthStore
+    from agenteval_otel.ground_truth import FileGroundTruthStore
     from agenteval_otel.models import EvaluationInput
 
     questions = _questions(size.of(_ROWS // 10, _ROWS))
@@ -56,11 +56,11 @@ def _lookups(size: Size) -> Numbers:
             writer.writerow(("UserPrompt", "ExpectedOutput", "Category", "Module"))
             writer.writerows((one, f"Answer {number}.", "", f"M{number % 3}") for number, one in enumerate(questions))
         began = time.perf_counter()
-        store = CsvGroundTruthStore(path=path)
+        store = FileGroundTruthStore(path=path)
         found = {"load_s": time.perf_counter() - began}
         if size.name != "quick":
             tracemalloc.start()
-            again = CsvGroundTruthStore(path=path)
+            again = FileGroundTruthStore(path=path)
             found["held_mib"] = tracemalloc.get_traced_memory()[0] / 2**20
             tracemalloc.stop()
             del again

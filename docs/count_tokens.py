@@ -24,7 +24,7 @@ def main() -> int:
 
     encoding = bpe_openai.get_encoding("o200k_base")
     questions = {}
-    for name in (*generate.names(), "AnswerQuality", "ContentHarm"):
+    for name in generate.names():
         request = generate.question_of(name)
         data = request.prompt.split(f"\nDATA-{'0' * 32}\n")[1]
         questions[name] = {

@@ -112,6 +112,7 @@ def _inner_models() -> list[str]:
     sections = []
     covered = {"AgentSettings", "Criterion", "OtlpStorageProvider", "LoadSheddingSettings", "profile", "variable"}
     for name, found in json_schema()["$defs"].items():
+        found = found.get("anyOf", [found])[0]  # a rubric may also be the name of the catalogue's
         if name in covered or "properties" not in found or "." in name:
             continue
         sections += [f"### {name}\n\n{found.get('description', '')}\n", _rows(found["properties"], found, None)]
@@ -318,7 +319,6 @@ EXAMPLE = {
 """The case that the rubrics' pages and the measured tokens are of; of code, with `CODE_ANSWER` as the response."""
 TOKENS = DOCS / "rubrics" / "tokens.json"
 """What ``docs/count_tokens.py`` measured: by the criterion, tokens of the question and of its data, and its digest."""
-_SETS = ("AnswerQuality", "ContentHarm")
 
 
 def _unasked(prompt: str) -> str:
@@ -326,7 +326,7 @@ def _unasked(prompt: str) -> str:
 
 
 def question_of(name: str) -> JudgeRequest:
-    """What a judge is asked for a criterion or a set, of the example; with a mark that is the same each time."""
+    """What a judge is asked for a criterion, of the example; with a mark that is the same each time."""
     case = {**EXAMPLE, "response": CODE_ANSWER} if name == "CodeVulnerability" else EXAMPLE
     judge: LLMJudge = getattr(evaluators, name)(judge=_unasked)
     request, _ = judge.question_for(EvaluationInput.model_validate(case))
@@ -353,19 +353,13 @@ _INDEX_HEADS = ("evaluator", "what it measures", "score", "needs", "execution", 
 
 
 def catalogue() -> str:
-    """The criteria of the catalogue by their groups, and the sets of them."""
+    """The criteria of the catalogue by their groups."""
     measured = json.loads(TOKENS.read_text(encoding="utf-8"))["questions"]
     blocks = []
     for group, title in _GROUPS.items():
         rows = [_criterion_row(name, measured) for name in names() if entry_of(name)["group"] == group]
         blocks.append(f"### {title}\n\n{_lines(_HEADS, rows)}")
-    rows = [
-        (f"[`{name}`](../rubrics/{_page_of(name)})", ", ".join(getattr(evaluators, name).criteria_names),
-         summary_of(getattr(evaluators, name)).split("\n")[0], _tokens_of(name, measured))
-        for name in _SETS
-    ]  # fmt: skip
-    sets = _lines(("set", "criteria", "what it is", "tokens"), rows)
-    return "\n\n".join([*blocks, f"### Sets: several in one call\n\n{sets}"])
+    return "\n\n".join(blocks)
 
 
 _GROUPS = {
@@ -411,13 +405,13 @@ def _page_of(name: str) -> str:
 
 def rubric_pages() -> dict[Path, str]:
     """The pages of the rubrics, by their path."""
-    return {DOCS / "rubrics" / _page_of(name): _rubric_page(name) for name in (*names(), *_SETS)}
+    return {DOCS / "rubrics" / _page_of(name): _rubric_page(name) for name in names()}
 
 
 def _rubric_page(name: str) -> str:
     request = question_of(name)
     source = f"../../agenteval_otel/evaluators/catalogue/{_page_of(name).replace('-', '_')[:-3]}.yaml"
-    written = f" Its words are in [its file]({source})." if name in names() else ""
+    written = f" Its words are in [its file]({source})."
     fields = ", ".join(f"`{read}` is the {field.replace('_', ' ')}" for field, read in NAMES.items() if read != field)
     form = json.dumps(request.answer_form, indent=1)
     return f"""# {name}

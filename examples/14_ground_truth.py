@@ -7,11 +7,11 @@ from pathlib import Path
 
 from agenteval_otel import EvaluationInput, EvaluationRunConfig, configure, flush, monitor, run_evaluation_sync
 from agenteval_otel.evaluators import NLPAccuracy
-from agenteval_otel.ground_truth import CsvGroundTruthStore
+from agenteval_otel.ground_truth import FileGroundTruthStore
 from agenteval_otel.storage import ConsoleStorageProvider
 
 # Columns UserPrompt, ExpectedOutput, Category, Module. A changed file is read again while this runs.
-reference_answers = CsvGroundTruthStore(path=Path(__file__).with_name("partnership_faq.csv"))
+reference_answers = FileGroundTruthStore(path=Path(__file__).with_name("partnership_faq.csv"))
 print(f"{len(reference_answers.rows())} questions, {len(reference_answers.rows('FAQAgent'))} of them for FAQAgent")
 
 # Compares wording: enough to notice that an answer has drifted from the text it should follow, not to judge a

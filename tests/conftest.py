@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from agenteval_otel import monitor
-from agenteval_otel.config import set_current_pipeline
-from agenteval_otel.pipeline import Pipeline
+from agenteval_otel.config import process, set_current_pipeline
+from agenteval_otel.pipeline import InlineDispatcher, Pipeline
 from agenteval_otel.sampling import RatioSampler
-from agenteval_otel.testing import InlineDispatcher, RecordedTelemetry
+from agenteval_otel.testing import RecordedTelemetry
 from tests.backends.fixtures import collector_binary_fixture, collector_fixture, own_collector_fixture
 
 __all__ = ["collector_binary_fixture", "collector_fixture", "own_collector_fixture"]
@@ -102,8 +102,9 @@ def watched(pipeline: Pipeline) -> Callable[..., Any]:
 
 @pytest.fixture(autouse=True)
 def _no_pipeline_left() -> Iterator[None]:
-    """A test that configured the process's pipeline leaves none behind."""
+    """A test that configured the process's pipeline leaves none behind, and nothing to reload."""
     yield
+    process._STATE.request = process._STATE.settings = None
     left = set_current_pipeline(None)
     if left is not None:
         left.shutdown(5.0)

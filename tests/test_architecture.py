@@ -52,7 +52,7 @@ VENDORS = {
     "rich": ("cli",),
     "yaml": ("config", "provisioning", "evaluators.llm_judge"),
 }  # fmt: skip
-FREE = {"pydantic", "structlog", "agenteval_otel"}
+FREE = {"pydantic", "pydantic_core", "structlog", "agenteval_otel"}
 
 
 def name_of(file: Path) -> str:

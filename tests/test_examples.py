@@ -181,7 +181,7 @@ def test_judges_with_a_key(tmp_path: Path) -> None:
 
 
 def test_following_an_exemplar_without_a_stack(tmp_path: Path) -> None:
-    """Where nobody listens it says what to start; with the stack it is run by tests/backends/test_seen_and_woken.py."""
+    """Without the programs it says what to start; with them tests/backends/test_seen_and_woken.py runs it."""
     with refused_port() as port:
         output = run("17_follow_an_exemplar", tmp_path, PROMETHEUS_URL=f"http://127.0.0.1:{port}")
     assert output.startswith(
@@ -198,18 +198,13 @@ def test_thresholds(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
-def test_examples_are_short_and_listed(example: Path) -> None:
-    """An example fits on a page or two, says how to run it, and stands in the folder's README with that command."""
-    text = example.read_text()
-    command = f"uv run python examples/{example.name}"
-    assert len(text.splitlines()) < MAX_LINES
-    assert command in text
-    assert f"[{example.name}]({example.name})" in README
-    assert f"`{command}`" in README
-
-
-def test_every_example_has_its_test() -> None:
-    """No example is run by nobody, and none is tested that is not there."""
+def test_examples_are_short_listed_and_tested() -> None:
+    """Each fits on a page or two, names its command, stands in the folder's README with it, and is run here."""
+    for example in EXAMPLES:
+        text, command = example.read_text(), f"uv run python examples/{example.name}"
+        assert len(text.splitlines()) < MAX_LINES, example.name
+        assert command in text
+        assert f"[{example.name}]({example.name})" in README
+        assert f"`{command}`" in README
     tested = set(re.findall(r"\"(\d\d_\w+)\"", Path(__file__).read_text()))
     assert {example.stem for example in EXAMPLES} == tested

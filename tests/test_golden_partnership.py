@@ -16,7 +16,7 @@ import pytest
 
 from agenteval_otel import EvaluationRunConfig, run_evaluation_sync
 from agenteval_otel.evaluators import Coherence, LLMJudge
-from agenteval_otel.ground_truth import CsvGroundTruthStore
+from agenteval_otel.ground_truth import FileGroundTruthStore
 from agenteval_otel.models import EvaluationInput
 from agenteval_otel.scoring import passed_of
 from agenteval_otel.scoring.scales import rating_of
@@ -43,7 +43,7 @@ def path(tmp_path: Path) -> Path:
     return written
 
 
-def answer_of(store: CsvGroundTruthStore, vector: dict[str, Any]) -> Any:
+def answer_of(store: FileGroundTruthStore, vector: dict[str, Any]) -> Any:
     module = vector["input"]["module"]
     metadata = None if module is None else {"module": module}
     result = store.find(EvaluationInput(prompt=vector["input"]["user_prompt"], metadata=metadata))
@@ -53,7 +53,7 @@ def answer_of(store: CsvGroundTruthStore, vector: dict[str, Any]) -> Any:
 @pytest.mark.parametrize("vector", vectors("GroundTruth.load"))
 def test_the_rows_of_a_file(vector: dict[str, Any], path: Path) -> None:
     """All rows are there, in their order, and those of a module by its name in any case."""
-    store = CsvGroundTruthStore(path=path)
+    store = FileGroundTruthStore(path=path)
     assert len(store.rows()) == vector["expected"]["count"]
     assert [row.answer for row in store.rows()] == [row["ExpectedOutput"] for row in vector["input"]["rows"]]
     by_module = {module: len(store.rows(module)) for module in vector["expected"]["by_module"]}
@@ -64,7 +64,7 @@ def test_the_rows_of_a_file(vector: dict[str, Any], path: Path) -> None:
 def test_matches_as_the_original(vector: dict[str, Any], path: Path) -> None:
     """With `matching: original` every recorded prompt finds the recorded answer, within its module."""
     expected = vector["expected_with_module_filter"]
-    result = answer_of(CsvGroundTruthStore(path=path, matching="original"), vector)
+    result = answer_of(FileGroundTruthStore(path=path, matching="original"), vector)
     assert result == expected["output"]
     assert (result is not None) == expected["has_ground_truth"]
 
@@ -73,7 +73,7 @@ def test_matches_as_the_original(vector: dict[str, Any], path: Path) -> None:
 def test_matches_by_words(vector: dict[str, Any], path: Path) -> None:
     """By default the same is found, but for what is written down as better."""
     expected = BETTER.get(vector["id"], vector["expected_with_module_filter"]["output"])
-    assert answer_of(CsvGroundTruthStore(path=path), vector) == expected
+    assert answer_of(FileGroundTruthStore(path=path), vector) == expected
 
 
 PASSES_FROM = Coherence(judge=ScriptedJudge()).criteria()[0]

@@ -14,14 +14,13 @@ from agenteval_otel.models import EvaluationCriteria, EvaluationResult
 from agenteval_otel.scoring import (
     Aggregation,
     Scored,
-    WeightedMean,
     check_criteria,
     label_of,
     normalize,
     overall_score,
     passed_of,
 )
-from agenteval_otel.testing import check_aggregation, check_component
+from agenteval_otel.testing import check_component
 
 SCALES = st.sampled_from(["binary", "pass/fail", "likert5", "numeric", "string", "low|high"])
 SCORES = st.one_of(st.booleans(), st.integers(), st.floats(), st.text(max_size=20))
@@ -36,18 +35,13 @@ def scored(score: bool | float | str, name: str = "C") -> EvaluationResult:
     return EvaluationResult(criterion_name=name, score=score, evaluator_type="Stub")
 
 
-@given(score=SCORES, scale=SCALES)
-def test_normalized_scores_lie_between_zero_and_one(score: bool | float | str, scale: str) -> None:
-    """Whatever the score and the scale, a normalized score is in [0, 1] or there is none."""
-    result = normalize(score, criterion(scale))
-    assert result is None or 0.0 <= result <= 1.0
-
-
-@given(score=SCORES, low=FINITE, high=FINITE)
-def test_declared_ranges_keep_scores_between_zero_and_one(score: bool | float | str, low: float, high: float) -> None:
-    """A declared range, even one as wide as all floats, gives scores in [0, 1] or none."""
-    result = normalize(score, criterion(minimum=low, maximum=high))
-    assert result is None or 0.0 <= result <= 1.0
+@given(score=SCORES, scale=SCALES, low=FINITE, high=FINITE)
+def test_normalized_scores_lie_between_zero_and_one(
+    score: bool | float | str, scale: str, low: float, high: float
+) -> None:
+    """Whatever the score and the scale, or a declared range as wide as all floats, it is in [0, 1] or there is none."""
+    for result in (normalize(score, criterion(scale)), normalize(score, criterion(minimum=low, maximum=high))):
+        assert result is None or 0.0 <= result <= 1.0
 
 
 @pytest.mark.parametrize(("scale", "low", "high"), [("numeric", 0.0, 1.0), ("likert5", 1.0, 5.0)])
@@ -154,7 +148,6 @@ def test_one_that_fails_is_enough_for_all_must_pass() -> None:
 def test_strategies_are_components(strategy: str) -> None:
     """Each strategy holds its contract, comes back from its own dump and says its type."""
     check_component(resolve(Aggregation, strategy), Aggregation)
-    check_aggregation(resolve(Aggregation, strategy))
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -198,14 +191,6 @@ def test_a_strategy_sees_what_counts() -> None:
     assert (result.score, normalized, weight) == (4, 0.75, 2.0)
 
 
-def test_negative_weights_make_no_score_outside_of_the_range() -> None:
-    """Negative weights are used as they are; a mean that they carry out of [0, 1] is none."""
-    plus, minus = (EvaluationCriteria(name=name, scale="binary", weight=w) for name, w in (("a", 3.0), ("b", -1.0)))
-    assert overall_score([scored(True, "a"), scored(True, "b")], [plus, minus]) == 1.0
-    assert overall_score([scored(True, "a"), scored(False, "b")], [plus, minus]) is None
-    assert overall_score([scored(True, "b")], [minus]) is None
-
-
 @pytest.mark.parametrize(
     ("criteria", "problems"),
     [
@@ -227,10 +212,3 @@ def test_criteria_that_cannot_be_scored_by_are_refused(criteria: list[dict[str, 
     with pytest.raises(ConfigurationError) as caught:
         check_criteria([EvaluationCriteria.model_validate(item) for item in criteria], path="criteria")
     assert list(caught.value.problems) == problems
-
-
-def test_right_criteria_pass() -> None:
-    """Criteria with weights, an empty list, and the default strategy are fine."""
-    check_criteria(FOUR, path="criteria")
-    check_criteria([], path="criteria")
-    assert WeightedMean().combine([]) is None

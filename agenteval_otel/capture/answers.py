@@ -40,8 +40,6 @@ def read_answer(answer: Any) -> Reading:
 
 def add_answer(reading: Reading, answer: Any) -> bool:
     """Add an answer of a known form to the reading; False where it has none."""
-    if isinstance(answer, str):
-        return _add_json(reading, answer)
     if not isinstance(answer, dict | list | tuple | Detached) or reading.depth >= _MAX_DEPTH:
         return False
     reading.depth += 1
@@ -65,21 +63,6 @@ def _add_plain(reading: Reading, answer: Any) -> None:
     reading.add_text(to_text(answer) if text is None else text)
 
 
-def _add_json(reading: Reading, text: str) -> bool:
-    """The dump of a response as JSON text; any other JSON is the answer itself."""
-    if text[:1] != "{":
-        return False
-    read = json_object(text)
-    kind, role = kind_of(read), kind_of(read, "role")
-    dumped = (
-        kind_of(read, "object").startswith(("chat.completion", "response"))
-        or (kind == "message" and role == "assistant")
-        or (kind == "ai" and field(read, "response_metadata") is not None)
-        or (kind_of(read, "kind") == "response" and field(read, "parts") is not None)
-    )
-    return dumped and add_answer(reading, read)
-
-
 def _add_list(reading: Reading, answer: Any) -> bool:
     messages = last_items(answer)
     if messages and all(is_message(item) for item in messages):
@@ -95,22 +78,23 @@ def _add_list(reading: Reading, answer: Any) -> bool:
 def _add_message(reading: Reading, answer: Any) -> bool:
     turns = turns_of(answer)
     for turn in turns:
-        turn.text = turn.text if turn.text is not None or turn.results else ""
-        turn.role = turn.role if turn.role == "tool" else "assistant"
+        if turn.role != "tool":
+            turn.role, turn.text = "assistant", turn.text if turn.text is not None or turn.results else ""
         reading.add_message(turn)
     return bool(turns)
 
 
 def _add_remains(reading: Reading, answer: Any) -> bool:
     """A provider's response that has lost what it said: it is no answer of the handler's own making."""
-    kind, of = kind_of(answer), kind_of(answer, "object")
-    lost = kind == "message" and (field(answer, "stop_reason") or field(answer, "role")) is not None
-    if not lost and not of.startswith(("chat.completion", "text_completion")) and of != "response":
+    of = kind_of(answer, "object")
+    is_anthropic = kind_of(answer) == "message" and first(answer, "stop_reason", "role") is not None
+    if not (is_anthropic or of == "response" or of.startswith(("chat.completion", "text_completion"))):
         return False
-    turn = Turn("assistant", "", usage=usage_of(field(answer, "usage")), model=first(answer, "model"))
-    turn.key = turn.response_id = first(answer, "id")
-    turn.finish_reason = first(answer, "stop_reason")
-    reading.add_turn(turn)
+    id, usage = first(answer, "id"), usage_of(field(answer, "usage"))
+    reading.add_turn(Turn(
+        "assistant", "", key=id, usage=usage, model=first(answer, "model"), response_id=id,
+        finish_reason=first(answer, "stop_reason"),
+    ))  # fmt: skip
     return True
 
 
@@ -166,7 +150,6 @@ def read_chunks(chunks: Sequence[Any]) -> Reading:
             reading.add_text(cap(chunk, 2 * CAP_CHARS))
         elif chunk is not None and not add_chunk(reading, chunk):
             others.append(chunk)
-    reading.use_echoes()
     if reading.empty:
         for chunk in others:
             if type(chunk) is not Unreadable and (type(chunk) is not Detached or chunk.is_data):
@@ -201,13 +184,12 @@ def add_chunk(reading: Reading, chunk: Any) -> bool:
 
 
 _LINE: Final = re.compile(r"(?:data|event|id|retry)?:")
-_BEGINS: Final = ("data:", "event:", "id:", "retry:", ":")
 
 
 def events_in(text: str) -> list[Any] | None:
     """What the server-sent events of a text carry, as far as they are whole; None where the text is no such stream."""
     text = text.lstrip("\r\n\ufeff")
-    if not text.startswith(_BEGINS) or "data:" not in text:
+    if _LINE.match(text) is None or "data:" not in text:
         return None
     if len(text) > CAP_CHARS:
         text = text[: max(text.rfind("\n\n", 0, CAP_CHARS), text.rfind("\r\n\r\n", 0, CAP_CHARS), 0)]

@@ -10,11 +10,11 @@ from uuid import UUID
 from pydantic import ValidationError
 
 from agenteval_otel.capture.answers import read_answer, read_chunks
-from agenteval_otel.capture.calls import CONVERSATION_NAMES, CapturedCall
+from agenteval_otel.capture.calls import CONVERSATION_NAMES, PROMPT_NAMES, SYSTEM_NAMES, CapturedCall
 from agenteval_otel.capture.detached import Detached, Unreadable, take
 from agenteval_otel.capture.fields import MAX_ITEMS, Tokens, field, items, last_items, short, usage_of
 from agenteval_otel.capture.messages import Turn, all_turns, calls_in, content_text, is_content, is_message
-from agenteval_otel.capture.reading import Calls, Reading, plain_calls
+from agenteval_otel.capture.reading import Reading, plain_calls
 from agenteval_otel.capture.text import CAP_CHARS, PlainCopy, clean, plain, to_text
 from agenteval_otel.components.blocking import part_of
 from agenteval_otel.errors import CaptureError
@@ -54,20 +54,15 @@ SNAPSHOT: Final = "agenteval.snapshot"
 TRUNCATED: Final = "truncated"
 _SHORT_TEXTS: Final = frozenset({"agent_id", "conversation_id", "finish_reason", "model", "response_id", "session_id"})
 _NESTED: Final = ("message_history", "tool_calls", "usage")
-_PROMPT_KEYS: Final = (
-    "prompt", "question", "query", "user_prompt", "user_input", "message", "input", "text", "content",
-)  # fmt: skip
 _CONVERSATION_KEYS: Final = ("messages", "input", "history", "message_history")
-_SYSTEM_KEYS: Final = ("system", "system_prompt", "instructions")
 
 
 def build_input(
     call: CapturedCall, *, on_bad_fact: Callable[[str], None], capture: Callable[..., Any] | None = None,
     function: Callable[..., Any] | None = None,
 ) -> EvaluationInput:  # fmt: skip
-    """Build the input of a call: text capped and sanitised, annotated facts laid over what was captured.
-
-    A fact that does not fit its field is reported by name to `on_bad_fact` and left out; the rest stands.
+    """The input of a call: text capped and sanitised, facts laid over what was captured; `on_bad_fact` gets the name of
+    a fact that does not fit its field and is left out.
 
     Raises:
         CaptureError: The answer has no text that can be read, or `capture` raised.
@@ -101,14 +96,14 @@ def _fields_of(call: CapturedCall, *, has_response: bool) -> dict[str, Any]:
     prompt = read_prompt(call.prompt, **(call.others or {}))
     turns = prompt.turns if prompt.turns is not None else reading.history or None
     return {
-        "prompt": prompt.text if call.prompt is not None or not turns else last_question(turns),
-        "message_history": None if turns is None else history_fields(turns),
+        "prompt": prompt.text if call.prompt is not None or not turns else _last_question(turns),
+        "message_history": None if turns is None else _history_fields(turns),
         "response": reading.text,
         "tool_calls": reading.calls.finished(),
         "usage": _usage_fields(reading.usage),
         "model": reading.model,
-        "response_id": reading.response_id,
-        "finish_reason": reading.finish_reason,
+        "response_id": reading.last.response_id,
+        "finish_reason": reading.last.finish_reason,
         "conversation_id": short(call.conversation) or prompt.conversation_id or reading.conversation_id,
         "timestamp": call.ended_ns // 1_000_000,
         "agent": call.agent,
@@ -147,9 +142,9 @@ def _clean_facts(facts: dict[str, Any], on_bad_fact: Callable[[str], None]) -> d
                 cleaned[name] = _clean_fact(name, value)
             except Exception:  # nothing of it can be read
                 on_bad_fact(name)
-                continue
-            if name == "tool_calls" and isinstance(value, list | tuple) and len(value) > MAX_ITEMS:
-                on_bad_fact(name)  # those beyond are left out
+            else:
+                if name == "tool_calls" and isinstance(value, list | tuple) and len(value) > MAX_ITEMS:
+                    on_bad_fact(name)  # those beyond are left out
     return cleaned
 
 
@@ -163,10 +158,7 @@ def _clean_fact(name: str, value: Any) -> Any:
     if name == "message_history":
         return history_of(value) or plain(value)
     if name == "tool_calls":
-        calls = Calls()
-        for call in calls_in(items(value)):
-            calls.add(call)
-        return calls.finished() or plain(value)
+        return plain_calls(calls_in(items(value)), PlainCopy()) or plain(value)
     if name == "usage":
         return _usage_fields(usage_of(value)) or plain(value)
     if name == "context" and isinstance(value, str | list | tuple):
@@ -178,14 +170,11 @@ def _validated(fields: dict[str, Any], on_bad_fact: Callable[[str], None]) -> Ev
     try:
         return EvaluationInput.model_validate(fields)
     except ValidationError as error:
-        wrong = {str(item["loc"][0]) for item in error.errors(include_url=False, include_input=False) if item["loc"]}
+        wrong = {item["loc"][0] for item in error.errors(include_url=False, include_input=False)}
     for name in [name for name in fields if {name, EvaluationInput.model_fields[name].alias} & wrong]:
         del fields[name]
         on_bad_fact(name)
-    try:
-        return EvaluationInput.model_validate(fields)
-    except ValidationError as error:
-        raise CaptureError(f"no evaluation input: {error.error_count()} fields do not fit") from error
+    return EvaluationInput.model_validate(fields)
 
 
 class Prompt(NamedTuple):
@@ -202,16 +191,15 @@ def read_prompt(prompt: Any, *, system: Any = None, history: Any = None) -> Prom
         return Prompt(clean(prompt))
     if field(prompt, "type") in ("http", "websocket") and field(prompt, "headers") is not None:
         prompt = None  # a web framework's request: its headers hold cookies and keys
-    turns = _turns(prompt)
-    question = last_question(turns) if turns is not None else _text(prompt)
-    system_text = _system(system)
+    turns, system_text = _turns(prompt), _system(system)
     if turns is not None:
-        beside = (_system(field(prompt, name)) for name in _SYSTEM_KEYS)
+        question = _last_question(turns)
+        beside = (_system(field(prompt, name)) for name in SYSTEM_NAMES)
         system_text = system_text or next(filter(None, beside), None)
     else:
-        before = _history(history)
+        question, before = _text(prompt), _history(history)
         if before or system_text:
-            turns = [*before, *([] if question is None else [Turn("user", question)])]
+            turns = before if question is None else [*before, Turn("user", question)]
     if turns is not None and system_text and not (turns and turns[0].role == "system"):
         turns = [Turn("system", system_text), *turns]
     return Prompt(question, turns, _conversation_id(prompt))
@@ -220,15 +208,14 @@ def read_prompt(prompt: Any, *, system: Any = None, history: Any = None) -> Prom
 def history_of(value: Any) -> list[dict[str, Any]] | None:
     """The messages of a conversation as fields of `Message`, at most the last 1,000; None if it is not one."""
     turns = _turns(value)
-    return None if turns is None else history_fields(turns)
+    return None if turns is None else _history_fields(turns)
 
 
-def last_question(turns: list[Turn]) -> str | None:
-    """The user's last message."""
+def _last_question(turns: list[Turn]) -> str | None:
     return next((clean(turn.text or "") for turn in reversed(turns) if turn.role == "user"), None)
 
 
-def history_fields(turns: list[Turn]) -> list[dict[str, Any]]:
+def _history_fields(turns: list[Turn]) -> list[dict[str, Any]]:
     """Turns as fields of `Message`; results of tools stand with their calls and in messages of their own."""
     copy = PlainCopy()
     calls = {call.id: call for turn in turns for call in turn.calls if call.id}
@@ -244,12 +231,9 @@ def _messages(turn: Turn, copy: PlainCopy) -> list[dict[str, Any]]:
         {"role": "tool", "content": to_text(result)} | ({} if id is None else {"tool_call_id": id}) | name
         for id, result in turn.results
     ]
-    content = None if turn.text is None else clean(turn.text)
-    if turn.role == "tool":
-        return messages or [{"role": "tool", "content": content}]
-    if messages and content is None:
+    if messages and (turn.role == "tool" or turn.text is None):
         return messages
-    calls = plain_calls(turn.calls, copy)
+    content, calls = None if turn.text is None else clean(turn.text), plain_calls(turn.calls, copy)
     return [*messages, {"role": turn.role, "content": content} | ({"tool_calls": calls} if calls else {}) | name]
 
 
@@ -265,7 +249,7 @@ def _turns(prompt: Any) -> list[Turn] | None:
 def _text(prompt: Any) -> str | None:
     if is_content(prompt):
         return clean(content_text(prompt) or "")
-    for name in _PROMPT_KEYS:
+    for name in PROMPT_NAMES:
         content = field(prompt, name)
         if isinstance(content, str):
             return to_text(content)
@@ -281,15 +265,11 @@ def _history(history: Any) -> list[Turn]:
     turns = _turns(history)
     if turns is not None or not isinstance(history, list):
         return turns or []
-    collected: list[Turn] = []
-    for pair in last_items(history):
-        texts = items(pair)
-        if len(texts) != 2 or not all(isinstance(text, str | None) for text in texts):
-            return []
-        collected += [
-            Turn(role, text) for role, text in zip(("user", "assistant"), texts, strict=True) if text is not None
-        ]
-    return collected
+    pairs = [items(pair) for pair in last_items(history)]
+    if not all(len(pair) == 2 and all(isinstance(text, str | None) for text in pair) for pair in pairs):
+        return []
+    roles = ("user", "assistant")
+    return [Turn(role, text) for pair in pairs for role, text in zip(roles, pair, strict=True) if text is not None]
 
 
 def _system(value: Any) -> str | None:

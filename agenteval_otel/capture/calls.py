@@ -1,7 +1,6 @@
-"""The captured call: the arguments and the answer of a monitored call, detached from the host on the caller's thread.
+"""The captured call: what a monitored call takes and returns, detached from the host on the caller's thread.
 
-Of an exception only the class name is kept: the object would hold the host's frames. Only a handler with ``capture=``
-keeps the host's own arguments and answer, for that function.
+Of an exception only the class name is kept: the object would hold the host's frames.
 """
 
 from __future__ import annotations
@@ -120,11 +119,11 @@ class CapturedCall:
 
     def keep_facts(self) -> None:
         """Detach what was annotated, once, when the handler has ended."""
-        for name, value in list((self.facts or {}).items()):
-            taken = take(value)
+        facts = self.facts or {}
+        for name, taken in [(name, take(value)) for name, value in facts.items()]:
             self.size_bytes += taken.size_bytes
             self.left_out += taken.left_out + taken.truncated  # a fact bears no mark: what is cut is counted
-            self.facts[name] = taken.value  # type: ignore[index]
+            facts[name] = taken.value
 
     def originals(self) -> Any:
         """The answer or the chunks for ``capture=``: the host's own objects."""
@@ -144,9 +143,6 @@ class CapturedCall:
         self.left_out += taken.left_out
         return taken.value
 
-    def __repr__(self) -> str:
-        return f"<CapturedCall {self.agent} {self.error_type or self.stream_end or 'answered'}>"
-
 
 fresh_call: Final[Callable[[], CapturedCall]] = partial(object.__new__, CapturedCall)
 """A call that is yet to be filled in: the caller's thread makes them without running `__init__`."""
@@ -158,7 +154,7 @@ CURRENT: Final[ContextVar[CapturedCall | None]] = ContextVar("agenteval_current_
 """The monitored call that the running code belongs to; None outside and inside calls that were not sampled."""
 
 
-_PROMPT_NAMES: Final = (
+PROMPT_NAMES: Final = (
     "prompt", "question", "query", "user_prompt", "user_input", "user_message", "message", "messages", "input",
     "inputs", "text", "content", "request",
 )  # fmt: skip
@@ -168,15 +164,14 @@ _WEB_TYPES: Final = frozenset({
 })  # fmt: skip
 CONVERSATION_NAMES: Final = ("conversation_id", "session_id", "thread_id")
 """Names of a conversation's id, among arguments and in a prompt that is a request."""
-_SYSTEM_NAMES: Final = ("system", "system_prompt", "system_message", "instructions")
+SYSTEM_NAMES: Final = ("system", "system_prompt", "system_message", "instructions")
 _HISTORY_NAMES: Final = ("history", "message_history", "chat_history", "conversation_history", "messages")
 
 
 class Arguments:
     """Finds prompt, conversation, system text and history among a handler's arguments, on the caller's thread.
 
-    The prompt is the parameter with an obvious name, else the first that is not self or cls. `keep` holds all
-    arguments, for a ``capture=`` function. Where `more` is False, there is only the prompt: `take` need not be called.
+    `keep` holds all arguments, for a ``capture=`` function. Where `more` is False, `take` need not be called.
     """
 
     def __init__(self, function: Callable[..., Any], *, keep: bool = False) -> None:
@@ -189,11 +184,9 @@ class Arguments:
         self._conversation = _places(parameters, CONVERSATION_NAMES)
         self._config = _places(parameters, ("config",))
         self._others = [
-            (kind, place)
-            for kind, names in (("system", _SYSTEM_NAMES), ("history", _HISTORY_NAMES))
-            for place in _places(parameters, names)
-            if place[0] != self.prompt_name
-        ]
+            (kind, place) for kind, names in (("system", SYSTEM_NAMES), ("history", _HISTORY_NAMES))
+            for place in _places(parameters, names) if place[0] != self.prompt_name
+        ]  # fmt: skip
         self.more = keep or bool(self._conversation or self._config or self._others)
 
     def prompt(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
@@ -215,22 +208,17 @@ class Arguments:
             return str(id) if type(id) in _IDS else None
         return None
 
-    def others(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any] | None:
-        """What was passed as ``system`` and ``history``; None when nothing was."""
-        passed: dict[str, Any] = {}
-        for kind, (name, index) in self._others:
-            value = args[index] if len(args) > index else kwargs.get(name)
-            if value is not None:
-                passed.setdefault(kind, value)
-        return passed or None
-
     def take(self, call: CapturedCall, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Put what there is beside the prompt on the call; microseconds, whatever its size."""
+        """Put the conversation's id, ``system`` and ``history`` on the call; microseconds, whatever their size."""
         call.conversation = self.conversation(args, kwargs)
         if call.conversation is not None:
             call.size_bytes += sys.getsizeof(call.conversation)
-        others = self.others(args, kwargs)
-        call.others = others and {name: call.keep(value) for name, value in others.items()}
+        others: dict[str, Any] = {}
+        for kind, (name, index) in self._others:
+            value = args[index] if len(args) > index else kwargs.get(name)
+            if value is not None and kind not in others:
+                others[kind] = call.keep(value)
+        call.others = others or None
         if self._keep:
             call.arguments = (args, kwargs)
             call.keep(call.arguments)  # for their size
@@ -240,7 +228,7 @@ def _prompt_place(parameters: list[inspect.Parameter]) -> tuple[int, str]:
     start = 1 if parameters and parameters[0].name in ("self", "cls") else 0
     usable = [p for p in parameters[start:] if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
     by_name = {p.name: p for p in usable if _annotation_name(p) not in _WEB_TYPES}
-    chosen = next((by_name[name] for name in (*_PROMPT_NAMES, *by_name) if name in by_name), None)
+    chosen = next((by_name[name] for name in (*PROMPT_NAMES, *by_name) if name in by_name), None)
     if chosen is None:
         return start, "" if start else "prompt"
     return (sys.maxsize if chosen.kind is chosen.KEYWORD_ONLY else parameters.index(chosen)), chosen.name

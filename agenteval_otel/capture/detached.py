@@ -1,9 +1,9 @@
 """Detached values: what a handler takes and returns as plain data of our own, made on the caller's thread.
 
-`take` walks containers through the base classes' own methods, and objects through their class's ``__dict__`` and
-slots. No method, property or descriptor that is written in Python runs, so nothing is fetched and nothing raises into
-the host. Text, bytes and numbers are taken by reference, because they cannot change. Objects that are no data and that
-no response format knows are left out, so no file, connection or row lives on in the queue. The walk is bounded.
+`take` walks containers through the base classes' own methods, and objects through their ``__dict__`` and slots: no
+method, property or descriptor that is written in Python runs. Text, bytes and numbers are taken by reference, because
+they cannot change. Objects that are no data and that no response format knows are left out, so no file, connection or
+row lives on in the queue. The walk is bounded.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ ATOMS: Final[frozenset[type]] = frozenset(
     {str, bytes, int, float, bool, type(None), complex, Decimal, UUID, date, timedelta, range}
 )
 """Types whose values cannot change and whose text the interpreter makes."""
+_ATOMS_AND_TIMES: Final = ATOMS | {datetime, time}
 _LISTS: Final[frozenset[Any]] = frozenset({list, tuple, set, frozenset, deque})
 # What stands for values that cannot be read, and for those that lie beyond the limits.
 _LEFT_OUT: Final = object()
@@ -63,10 +64,8 @@ class Unreadable:
 
 
 class Taken(NamedTuple):
-    """What `take` made of a value: its size in memory, whether it was cut, and how many parts could not be read.
-
-    The value consists of atoms, lists, tuples, dictionaries and `Detached` objects; `Unreadable` where it has nothing.
-    """
+    """What `take` made of a value: atoms, lists, tuples, dictionaries and `Detached` objects, or `Unreadable`; its size
+    in memory, whether it was cut, and how many parts could not be read."""
 
     value: Any
     size_bytes: int
@@ -136,7 +135,7 @@ class _Walk:
             atom = reader(value)
         except Exception:
             return _LEFT_OUT
-        if type(atom) not in ATOMS and type(atom) is not datetime and type(atom) is not time:
+        if type(atom) not in _ATOMS_AND_TIMES:
             return _LEFT_OUT
         self.size_bytes += getsizeof(atom)
         return atom
@@ -280,10 +279,10 @@ class ObjectReader:
         members = [_members_of(base) for base in bases]
         self.type_name = _name_of(kind)
         self.is_client = not _CLIENTS.isdisjoint(module.partition(".")[0] for module in modules)
-        is_data = any(base is types.SimpleNamespace for base in bases)
-        is_data = is_data or any(not _DATA_MARKS.isdisjoint(own) for own in members)
-        is_data = is_data or any(module.startswith("django.db.models") for module in modules)
-        self.is_data = is_data and (not self.is_client or any("__pydantic_fields__" in own for own in members))
+        names = {name for own in members for name in own}
+        is_data = not _DATA_MARKS.isdisjoint(names) or any(module.startswith("django.db.models") for module in modules)
+        is_data = is_data or any(base is types.SimpleNamespace for base in bases)
+        self.is_data = is_data and (not self.is_client or "__pydantic_fields__" in names)
         first: dict[Any, tuple[type, Any]] = {}
         for base, own in zip(reversed(bases), reversed(members), strict=True):
             first |= {name: (base, value) for name, value in own.items()}
@@ -377,6 +376,7 @@ def _make_reader(kind: type) -> Reader:
     return reader if reader.can_store else "it has neither fields nor a text form"
 
 
+_zone_of: Final[Callable[[datetime], Any]] = datetime.__dict__["tzinfo"].__get__
 _dict_of_enum: Final[Callable[[Any], dict[str, Any]]] = enum.Enum.__dict__["__dict__"].__get__
 
 
@@ -386,25 +386,20 @@ def _enum_value(member: enum.Enum) -> Any:
     return value if type(value) in ATOMS else dict.get(stored, "_name_", _LEFT_OUT)
 
 
-def _moment_reader(kind: Any, names: tuple[str, ...]) -> Callable[[Any], Any]:
-    """Reads a date with time, or a time, without a time zone of the host's own class."""
-
-    def read(value: Any) -> Any:
-        zone = kind.tzinfo.__get__(value)
-        if type(value) is kind and (zone is None or type(zone) in (timezone, ZoneInfo)):
-            return value
-        return kind(*(getattr(kind, name).__get__(value) for name in names))
-
-    return read
+def _moment(value: datetime) -> datetime:
+    """A date with time; a time zone of a class that is not the standard library's is left out."""
+    zone: Any = _zone_of(value)
+    is_known = zone is None or type(zone) in (timezone, ZoneInfo)
+    if is_known and type(value) is datetime:
+        return value
+    return datetime.combine(datetime.date(value), datetime.time(value), zone if is_known else None)
 
 
-_OF_A_TIME: Final = ("hour", "minute", "second", "microsecond")
 _BY_BASE: Final[tuple[tuple[type, Reader], ...]] = (
     (enum.Enum, _enum_value), (str, str.__str__), (bytes, lambda value: bytes.__getitem__(value, slice(None))),
     (bytearray, lambda value: bytes(bytearray.__getitem__(value, slice(_MOST_BYTES)))),
     (int, int.__int__), (float, float.__float__),
-    (datetime, _moment_reader(datetime, ("year", "month", "day", *_OF_A_TIME))),
-    (time, _moment_reader(time, _OF_A_TIME)),
+    (datetime, _moment), (time, lambda value: datetime.combine(date.min, value, None).time()),
     (dict, dict), (list, list), (tuple, tuple), (set, set), (frozenset, frozenset), (deque, deque),
     *((base, "it is no answer") for base in (
         type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.MethodType, functools.partial,

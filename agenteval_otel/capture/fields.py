@@ -26,18 +26,12 @@ def field(value: Any, name: str) -> Any:
 
 def first_value(value: Any, *names: str) -> Any:
     """The first of these fields that is there, whatever it is."""
-    for name in names:
-        if (content := field(value, name)) is not None:
-            return content
-    return None
+    return next((content for name in names if (content := field(value, name)) is not None), None)
 
 
 def first(value: Any, *names: str) -> str | None:
     """The first of these fields that is text, cleaned and short: an id, a model's name, a reason."""
-    for name in names:
-        if text := short(field(value, name)):
-            return text
-    return None
+    return next((text for name in names if (text := short(field(value, name)))), None)
 
 
 def short(value: Any) -> str | None:
@@ -77,11 +71,8 @@ def json_object(text: Any) -> Any:
 
 
 def usage_of(value: Any) -> Tokens | None:
-    """Input and output tokens of a usage object; None where it has neither.
-
-    Where tokens of a cache are counted beside the input (``cache_read_input_tokens`` next to ``input_tokens``) they are
-    added to it, as the GenAI conventions ask.
-    """
+    """Input and output tokens of a usage object; None where it has neither. Tokens of a cache that are counted beside
+    the input are added to it, as the GenAI conventions ask."""
     tokens_in, tokens_out = _count(value, _INPUT), _count(value, _OUTPUT)
     if tokens_in is not None and _count(value, ("input_tokens",)) is not None:
         tokens_in += sum(_count(value, (name,)) or 0 for name in _CACHED)
@@ -89,10 +80,8 @@ def usage_of(value: Any) -> Tokens | None:
 
 
 def _count(value: Any, names: tuple[str, ...]) -> int | None:
-    for name in names:
-        if type(count := field(value, name)) is int and count >= 0:
-            return count
-    return None
+    counts = (field(value, name) for name in names)
+    return next((count for count in counts if type(count) is int and count >= 0), None)
 
 
 def total_usage(usage: Any) -> Tokens | None:

@@ -1,7 +1,5 @@
-"""Messages: one message of a conversation, in any client's form, as a `Turn`: role, text, tool calls, results.
-
-Reasoning, images, audio and files are not text of an answer; they are skipped.
-"""
+"""Messages: one message of a conversation, in any client's form, as a `Turn`. Reasoning, images, audio and files are no
+text of an answer; they are skipped."""
 
 from __future__ import annotations
 
@@ -32,6 +30,9 @@ _ROLES: Final = {
     "user": "user", "human": "user", "HumanMessageChunk": "user", "assistant": "assistant", "ai": "assistant",
     "model": "assistant", "AIMessageChunk": "assistant", "system": "system", "developer": "system",
     "SystemMessageChunk": "system", "tool": "tool", "function": "tool", "ToolMessageChunk": "tool",
+}  # fmt: skip
+_PART_ROLES: Final = {
+    "system-prompt": "system", "user-prompt": "user", "retry-prompt": "user", "tool-return": "tool",
 }  # fmt: skip
 _MADE_UP: Final = ("lc_", "run-", "__")  # how ids begin that a client makes up
 
@@ -151,7 +152,7 @@ def turns_of(message: Any) -> list[Turn]:
         return _agent_turns(message)
     role = _role_of(message)
     if role is not None:
-        return [_turn(_unwrapped(message), role)]
+        return [_turn(message, role)]
     return _item_turns(message) if _is_item(message) else []
 
 
@@ -166,33 +167,24 @@ def all_turns(messages: Any) -> list[Turn]:
 
 
 def _role_of(message: Any) -> str | None:
-    role = field(message, "role")
-    if isinstance(role, str):
-        return _ROLES.get(role) or (short(role) if field(message, "content") is not None else None)
-    message = _unwrapped(message)
-    return _ROLES.get(kind_of(message)) if field(message, "content") is not None else None
-
-
-def _unwrapped(message: Any) -> Any:
-    """A message that was dumped together with its class, without it: ``{type, data}`` or ``{lc, id, kwargs}``."""
-    for name in ("data", "kwargs"):
-        inner = field(message, name)
-        if type(inner) is dict and field(inner, "content") is not None and kind_of(inner):
-            return inner
-    return message
+    role, has_content = kind_of(message, "role"), field(message, "content") is not None
+    if not role:
+        return _ROLES.get(kind_of(message)) if has_content else None
+    return _ROLES.get(role) or (short(role) if has_content else None)
 
 
 def _turn(message: Any, role: str) -> Turn:
     content = first_value(message, "content", "contentParts", "content_parts", "parts")
     turn = Turn(role, content_text(content), key=first(message, "id"), name=first(message, "name", "tool_name"))
-    if turn.text is None and content is not None and not isinstance(content, list | tuple):
-        turn.text = to_text(content)
-    if turn.text is None:
-        turn.text = content_text(field(message, "refusal"))
     if role == "tool":
         id = first(message, "tool_call_id", "call_id", "toolCallId")
         turn.results = [(id, content if turn.text is None else turn.text)] if id else part_results(content)
+    if turn.text is None and content is not None and not isinstance(content, list | tuple):
+        turn.text = to_text(content)
+    if role == "tool":
         return turn
+    if turn.text is None:
+        turn.text = content_text(field(message, "refusal"))
     turn.calls = calls_in([*items(field(message, "tool_calls")), *items(field(message, "invalid_tool_calls"))])
     turn.calls = turn.calls or part_calls(content) or calls_in([field(message, "function_call")])
     turn.results = part_results(content)
@@ -222,12 +214,12 @@ def _add_facts(turn: Turn, message: Any) -> None:
 
 
 def _is_item(value: Any) -> bool:
+    """Whether a value is an item of the Responses API that stands among messages: a call, its output, reasoning."""
     kind = kind_of(value)
     return kind in _ITEMS or (kind == "reasoning" and field(value, "summary") is not None)
 
 
 def _item_turns(value: Any) -> list[Turn]:
-    """The turn of an item of the Responses API: a call, or the output of one."""
     if kind_of(value).endswith("_output"):
         return [Turn("tool", content_text(field(value, "output")), results=[result_of(value)])]
     calls = part_calls([value])
@@ -240,29 +232,19 @@ def _is_agent_message(message: Any) -> bool:
 
 
 def _agent_turns(message: Any) -> list[Turn]:
-    """A request or a response of pydantic-ai, whose parts are each a message's worth."""
-    parts = items(field(message, "parts"))
+    """A request or a response of pydantic-ai; each part of a request is a turn."""
     if kind_of(message, "kind") == "response":
-        contents = (field(part, "content") for part in parts if kind_of(part, "part_kind") == "text")
-        texts = [text for text in contents if isinstance(text, str)]
-        turn = Turn("assistant", "".join(texts) if texts else None, model=first(message, "model_name"))
-        turn.calls = calls_in([part for part in parts if kind_of(part, "part_kind") == "tool-call"])
-        turn.usage = usage_of(field(message, "usage"))
+        turn = _turn(message, "assistant")
+        turn.model = first(message, "model_name")
         turn.response_id = turn.key = first(message, "provider_response_id", "vendor_id")
-        turn.finish_reason = first(message, "finish_reason")
         turn.conversation_id = first(message, "conversation_id")
         return [turn]
-    turns = [request_turn for part in parts if (request_turn := _request_turn(part)) is not None]
-    instructions = field(message, "instructions")
-    if isinstance(instructions, str) and instructions:
-        turns.insert(0, Turn("system", content_text(instructions)))
+    instructions = content_text(field(message, "instructions"))
+    turns = [Turn("system", instructions)] if instructions else []
+    for part in items(field(message, "parts")):
+        role = _PART_ROLES.get(kind_of(part, "part_kind"))
+        if role == "user" and first(part, "tool_call_id"):
+            role = "tool"  # asks for a call to be repeated
+        if role is not None:
+            turns.append(_turn(part, role))
     return turns
-
-
-def _request_turn(part: Any) -> Turn | None:
-    kind, content = kind_of(part, "part_kind"), field(part, "content")
-    if kind in ("tool-return", "retry-prompt") and (id := first(part, "tool_call_id")):
-        text = content_text(content) if isinstance(content, str) else None
-        return Turn("tool", text, results=[(id, content if text is None else text)], name=first(part, "tool_name"))
-    role = {"system-prompt": "system", "user-prompt": "user", "retry-prompt": "user"}.get(kind)
-    return Turn(role, content_text(content)) if role is not None else None

@@ -1,8 +1,7 @@
-"""Reading: an answer as it is put together, from one whole object or from the pieces of a stream; and who reads it.
+"""Reading: an answer as it is put together, from one whole object or from the pieces of a stream.
 
-An agent may call its model several times for one answer. Each of the model's responses is a turn here; the answer's
-text is that of the last turn that says or calls something, the same whether the agent was streamed or not. Tool calls,
-results and usage are those of all turns. Text that the handler passed on as plain strings belongs to no turn and stays.
+Each response of a model is a turn. The answer's text is that of the last turn with output; tool calls, results and
+usage are those of all turns. Text that the handler passed on as plain strings belongs to no turn and stays.
 """
 
 from __future__ import annotations
@@ -13,22 +12,18 @@ from typing import Any, Final
 from agenteval_otel.capture.detached import read_also
 from agenteval_otel.capture.fields import MAX_ITEMS, Tokens, add_tokens, json_object
 from agenteval_otel.capture.messages import Call, Result, Turn
-from agenteval_otel.capture.text import CAP_CHARS, PlainCopy, clean
+from agenteval_otel.capture.text import PlainCopy, clean
 
-_MAX_PIECES: Final = 4 * CAP_CHARS
+_MAX_KNOWN: Final = 64  # turns among which the one with a key is looked for
 
 
 class Calls:
-    """The tool calls of one answer, in the order in which they were begun.
-
-    A call is known by its id; a piece without an id by its place: the turn and the index that it belongs to.
-    """
+    """The tool calls of one answer. A call is known by its id, a piece without one by its place: turn and index."""
 
     def __init__(self) -> None:
         self._all: list[Call] = []
         self._by_id: dict[str, Call] = {}
         self._by_place: dict[Any, Call] = {}
-        self._chars = 0
 
     def __len__(self) -> int:
         return len(self._all)
@@ -51,17 +46,10 @@ class Calls:
             call = self._begin(Call(id, name or ""), place)
         self._by_place[place] = call
         call.name = call.name or name or ""
-        if not isinstance(piece, str):
-            call.arguments = call.arguments if piece is None else piece
-        elif self._chars < _MAX_PIECES:
-            self._chars += len(piece)
-            call.pieces.append(clean(piece))
-
-    def complete(self, place: Any, arguments: Any) -> None:
-        """Set the whole arguments of a call whose pieces may have come before."""
-        call = self._by_place.get(place)
-        if call is not None and arguments is not None:
-            call.arguments, call.pieces = arguments, []
+        if isinstance(piece, str):
+            call.pieces.append(piece)
+        elif piece is not None:
+            call.arguments = piece
 
     def set_results(self, results: list[Result]) -> None:
         for id, result in results:
@@ -118,13 +106,14 @@ class Reading:
     @property
     def empty(self) -> bool:
         """Whether there is neither text nor a tool call."""
-        return not self._segments and not self._turns and not self.calls
+        return not (self._segments or self._turns or self.calls or self._echoes)
 
     @property
     def text(self) -> str:
         """The answer's text, capped and clean."""
-        last = self._last()
-        return clean("".join(text for owner, text in self._segments if owner is None or owner is last))
+        last = self.last
+        texts = [text for owner, text in self._segments if owner is None or owner is last]
+        return clean("".join(texts if self._segments else self._echoes))
 
     @property
     def usage(self) -> Tokens | None:
@@ -140,14 +129,10 @@ class Reading:
         return next((turn.model for turn in reversed(self._turns) if turn.model), None)
 
     @property
-    def response_id(self) -> str | None:
-        """The id of the last turn."""
-        return last.response_id if (last := self._last()) else None
-
-    @property
-    def finish_reason(self) -> str | None:
-        """Why the last turn ended; None where it did not."""
-        return last.finish_reason if (last := self._last()) else None
+    def last(self) -> Turn:
+        """The last turn with output, else the last one; an empty one where there is none."""
+        with_output = (turn for turn in reversed(self._turns) if turn.has_output)
+        return next(with_output, self._turns[-1] if self._turns else Turn("assistant"))
 
     def add_text(self, text: str) -> None:
         """Add text that the handler passed on as it is; it belongs to no turn and stays."""
@@ -158,10 +143,6 @@ class Reading:
         """Add text of a stream helper's event, which repeats the provider's: it counts only where nothing else came."""
         if isinstance(text, str):
             self._echoes.append(text)
-
-    def use_echoes(self) -> None:
-        if self._echoes and self.empty:
-            self.extend(self.open_turn(), "".join(self._echoes))
 
     def begin_turn(self, key: str | None = None) -> Turn:
         """Begin a turn; returns the last one where that has no output yet."""
@@ -175,8 +156,7 @@ class Reading:
         if self._turns and (key is None or self._turns[-1].key in (key, None)):
             self._turns[-1].key = key or self._turns[-1].key
             return self._turns[-1]
-        known = next((turn for turn in reversed(self._turns[-64:]) if turn.key == key), None)
-        return known if known is not None else self.begin_turn(key)
+        return self._known(key) or self.begin_turn(key)
 
     def extend(self, turn: Turn, text: Any) -> None:
         """Append a piece of a turn's text."""
@@ -210,7 +190,7 @@ class Reading:
     def add_turn(self, message: Turn) -> Turn:
         """Add a turn as a whole: at once, or again after its pieces."""
         turn = self._turn_of(message)
-        if message.text is not None and message.text != self.text and message.text != self._text_of(turn):
+        if message.text not in (None, self.text, self._text_of(turn)):
             self._segments = [segment for segment in self._segments if segment[0] is not turn]
             self.extend(turn, message.text)
         for index, call in enumerate(message.calls):
@@ -238,19 +218,16 @@ class Reading:
         else:
             self.calls.set_results(turn.results)
 
-    def _last(self) -> Turn | None:
-        """The last turn with output, else the last one."""
-        with_output = (turn for turn in reversed(self._turns) if turn.has_output)
-        return next(with_output, self._turns[-1] if self._turns else None)
-
     def _turn_of(self, message: Turn) -> Turn:
-        for key in filter(None, (message.key, message.response_id)):
-            known = next((turn for turn in reversed(self._turns[-64:]) if key in (turn.key, turn.response_id)), None)
-            if known is not None:
-                return known
-        if self._turns and message.text and message.text in (self.text, self._text_of(self._turns[-1])):
-            return self._turns[-1]
-        return self.begin_turn(message.key)
+        known = self._known(message.key) or self._known(message.response_id)
+        if known is not None:
+            return known
+        is_last = self._turns and message.text and message.text in (self.text, self._text_of(self._turns[-1]))
+        return self._turns[-1] if is_last else self.begin_turn(message.key)
+
+    def _known(self, key: str | None) -> Turn | None:
+        turns = reversed(self._turns[-_MAX_KNOWN:]) if key else ()
+        return next((turn for turn in turns if key in (turn.key, turn.response_id)), None)
 
     def _text_of(self, turn: Turn) -> str:
         return "".join(text for owner, text in self._segments if owner is turn)
@@ -266,9 +243,9 @@ def response_format(
 ) -> Callable[[FormatReader], FormatReader]:
     """Register a function ``(reading, value) -> bool`` that reads the answers of a client library.
 
-    The function gets detached values (`Detached`, dictionaries, lists, atoms) on the background thread, adds what it
-    reads to the `Reading` and returns True, or returns False at once where the value has another form. What it raises
-    counts as ``capture_failed``. The format registered last is tried first.
+    The function gets detached values (`Detached`, dictionaries, lists, atoms) on the background thread. It adds what it
+    reads to the `Reading` and returns True, or False where the value has another form; what it raises counts as
+    ``capture_failed``. The format registered last is tried first.
 
     Args:
         name: A format registered under the same name replaces it.

@@ -25,8 +25,7 @@ _MAX_ITEMS: Final = 10_000
 def cap(text: str, limit: int = CAP_CHARS) -> str:
     """At most `limit` characters: three quarters of the head, one quarter of the tail, and a marker that says so.
 
-    No secret, number or address that redaction knows is cut in two, because neither half would be recognised later: the
-    cut moves to before it, or after it. Neither is a word where there is a space near.
+    No secret, number or address that redaction knows is cut in two: neither half would be recognised later.
     """
     if len(text) <= limit:
         return text
@@ -75,10 +74,7 @@ def clean(text: str, limit: int = CAP_CHARS) -> str:
 
 
 def to_text(value: Any) -> str:
-    """The text of a detached value: strings as they are, JSON for data, `str` for the rest; capped and clean.
-
-    Raises `CaptureError` where nothing of it can be read.
-    """
+    """A detached value as clean text: JSON for data. Raises `CaptureError` where nothing of it can be read."""
     if value is None:
         return ""
     if isinstance(value, str):
@@ -93,10 +89,8 @@ def to_text(value: Any) -> str:
 
 
 def plain(value: Any) -> Any:
-    """A copy of detached or plain data as JSON data: bounded in depth, items and characters, cycles cut, text clean.
-
-    Raises `CaptureError` where nothing of it can be read.
-    """
+    """A copy as JSON data: bounded in depth, items and characters, without cycles, text clean. Raises `CaptureError`
+    where nothing of it can be read."""
     if type(value) is Unreadable:
         raise CaptureError(f"no text from {value.type_name}: {value.reason}")
     return PlainCopy().take(value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import io
 import os
 import sys
 import traceback
@@ -55,15 +56,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(command: ModuleType, chosen: argparse.Namespace) -> int:
     try:
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(errors="replace")  # an old encoding shows what it can
         code = int(command.run(chosen))
-        if sys.stdout is not None:  # None where it is closed
-            sys.stdout.flush()
+        sys.stdout.flush()
         return code
     except BrokenPipeError:
         # The reader has closed the pipe (`| head`); the rest of the buffer must not fail again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except AgentEvalError as error:
+    except (AgentEvalError, OSError) as error:
         message = "\n".join(map(printable, str(error).splitlines()))
         print(f"agenteval-otel {chosen.command}: {message}", file=sys.stderr)
         return 2

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from agenteval_otel.cli.figures import count_of, json_for_terminals, setting
+from agenteval_otel.cli.figures import count_of, setting
 from agenteval_otel.components import Component
 from agenteval_otel.components.explained import known_choices, suggestion
 from agenteval_otel.config.load import Loaded, Problem, SettingsError, hide, load_settings, profile_names
@@ -19,7 +19,8 @@ from agenteval_otel.engine.run import EvaluationRunner, waits
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models import EvaluationCriteria
 from agenteval_otel.pipeline import Pipeline
-from agenteval_otel.runtime.masking import mask_text, printable
+from agenteval_otel.runtime.masking import printable
+from agenteval_otel.sampling import Escalation
 
 DESCRIPTION = (
     "Read a settings file (YAML, TOML or JSON) as the process would, with its profile, the variables AGENTEVAL_* and "
@@ -32,25 +33,23 @@ DESCRIPTION = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", help="the settings file")
     parser.add_argument("--profile", metavar="NAME", help="check and print only this profile")
-    parser.add_argument("--format", choices=("text", "json"), default="text", help="default: %(default)s")
 
 
 def run(arguments: argparse.Namespace) -> int:
     if not Path(arguments.file).is_file():
         raise ConfigurationError("there is no such file", path=arguments.file)
     loaded, problems = _checked(arguments.file, arguments.profile)
-    others = [name for name in loaded.profiles if name != loaded.profile] if loaded and not arguments.profile else []
-    report = {"other_valid_profiles": others, **_report(loaded)} if loaded is not None and not problems else {}
-    if arguments.format == "json":
-        details = [problem._asdict() for problem in problems]
-        print(json_for_terminals({"valid": not problems, "problems": details, **report}))
-    elif problems:
+    if problems or loaded is None:
         print(f"{count_of(len(problems), 'problem')} in {printable(arguments.file)}\n")
         for problem in problems:
             print(f"  {printable(str(problem))}")
-    else:
-        print("\n".join(map(printable, _text_of(arguments.file, report))))
-    return 1 if problems else 0
+        return 1
+    others = [name for name in loaded.profiles if name != loaded.profile]
+    profile = f"profile {loaded.profile}" if loaded.profile else "no profile"
+    also = f"; also valid: {', '.join(others)}" if others and not arguments.profile else ""
+    for line in (f"{arguments.file} is valid ({profile}{also}).", "", *_report(loaded)):
+        print(printable(hide(line, loaded.secrets)))
+    return 0
 
 
 def _checked(file: str, profile: str | None) -> tuple[Loaded | None, list[Problem]]:
@@ -73,46 +72,41 @@ def _checked(file: str, profile: str | None) -> tuple[Loaded | None, list[Proble
     return first, list(problems)
 
 
-def _report(loaded: Loaded) -> dict[str, Any]:
-    """What will run, as JSON data without secrets."""
+def _report(loaded: Loaded) -> Iterator[str]:
+    """What will run."""
     settings, pipeline = loaded.settings, build_loaded(loaded)
-    report = {
-        "profile": loaded.profile, "profiles": list(loaded.profiles), "enabled": settings.enabled,
-        "agents": {name or "every other handler": _agent(pipeline, name) for name in (*settings.agents, "")},
-        "telemetry": _describe_telemetry(settings),
-        "storage": [_describe(part) for part in settings.storage if not _emits(part)],
-        "redactors": [_describe(redactor) for redactor in settings.redactors],
-        "dispatcher": _describe(settings.dispatcher), "agent_span": settings.agent_span,
-        "plugins": list(settings.plugins),
-        "overrides": [f"{name}={shown} sets {path}" for name, path, shown in loaded.variables],
-        "warnings": [*loaded.warnings, *_unscored_criteria(loaded, pipeline), *_missing_keys(loaded)],
-    }  # fmt: skip
-    secrets = [json.dumps(secret)[1:-1] for secret in loaded.secrets]
-    shown: dict[str, Any] = json.loads(hide(json.dumps(report), secrets))
-    return shown
+    if not settings.enabled:
+        yield from ("Evaluation is disabled: calls count as disabled.", "")
+    for name in (*settings.agents, ""):
+        yield from _handler(pipeline, name)
+    yield from ("", f"Telemetry goes {_describe_telemetry(settings)}")
+    if stored := [_describe(part) for part in settings.storage if not _emits(part)]:
+        yield from ("Results are stored in:", *(f"  {words}" for words in stored))
+    yield f"Redaction of what leaves the process: {', '.join(map(_describe, settings.redactors)) or 'none'}"
+    yield f"Evaluations run in: {_describe(settings.dispatcher)}"
+    overrides = [f"{name}={shown} sets {path}" for name, path, shown in loaded.variables]
+    warnings = [*loaded.warnings, *_unscored_criteria(loaded, pipeline), *_missing_keys(loaded)]
+    for title, lines in (("Plugins:", settings.plugins), ("Overrides in force:", overrides), ("Warnings:", warnings)):
+        if lines:
+            yield from ("", title, *(f"  {line}" for line in lines))
 
 
-def _agent(pipeline: Pipeline, name: str) -> dict[str, Any]:
+def _handler(pipeline: Pipeline, name: str) -> Iterator[str]:
+    """How the handlers of an agent are sampled, and what scores them; without a name, every other handler."""
     entry, plan = pipeline.agents.get(name), pipeline.handler(name)
-    criteria = {criterion.name: criterion for criterion in plan.runner.criteria}
-    evaluators = [
-        {
-            "type": evaluator.type, "execution": evaluator.resolved_execution,
-            "sampled": None if evaluator.sample_rate is None else f"{setting(evaluator.sample_rate)} of the sampled",
-            "criteria": [_describe_criterion(criteria[item.name]) for item in evaluator.criteria()],
-        }
-        for evaluator in plan.runner.evaluators
-    ]  # fmt: skip
     sampler = (entry.sampler if entry is not None else None) or pipeline.defaults.sampler
-    return {
-        "enabled": pipeline.enabled and plan.enabled, "sampled": _describe(sampler), "evaluators": evaluators,
-        "escalated": None if plan.runner.escalation is None else _describe_escalation(plan.runner),
-    }  # fmt: skip
+    sampled = _describe(sampler) if pipeline.enabled and plan.enabled else "off"
+    yield f"{name or 'every other handler'}: {sampled}"
+    criteria = {criterion.name: criterion for criterion in plan.runner.criteria}
+    for evaluator in plan.runner.evaluators:
+        rate = "" if evaluator.sample_rate is None else f", {setting(evaluator.sample_rate)} of the sampled"
+        scored = "; ".join(_describe_criterion(criteria[item.name]) for item in evaluator.criteria())
+        yield f"  {evaluator.type} [{evaluator.resolved_execution}{rate}]: {scored}"
+    if plan.runner.escalation is not None:
+        yield f"  {_describe_escalation(plan.runner, plan.runner.escalation)}"
 
 
-def _describe_escalation(runner: EvaluationRunner) -> str:
-    escalation = runner.escalation
-    assert escalation is not None
+def _describe_escalation(runner: EvaluationRunner, escalation: Escalation) -> str:
     second = [evaluator for evaluator in runner.evaluators if waits(evaluator, escalation)]
     names = [criterion.name for evaluator in second for criterion in evaluator.criteria()]
     if not names:
@@ -139,7 +133,7 @@ def _describe_telemetry(settings: Settings) -> str:
         target = f"to the application's OpenTelemetry provider, else to {variable} (OTEL_EXPORTER_OTLP_ENDPOINT)"
     else:
         target = "to the application's OpenTelemetry provider; without one, nowhere"
-    words = [target, f"signals {', '.join(sorted(provider.signals)) or 'none'}", f"content {provider.content_capture}"]
+    words = [target, f"signals {', '.join(sorted(provider.signals)) or 'none'}", f"content {provider.emitter.content}"]
     words += [f"detail {provider.detail}"] if provider.detail != "auto" else []
     words += [f"headers {', '.join(sorted(provider.headers))} (values hidden)"] if provider.headers else []
     return "; ".join(words)
@@ -172,26 +166,3 @@ def _missing_keys(loaded: Loaded) -> list[str]:
     for name, agent in loaded.settings.agents.items():
         warnings += problems_of(agent.evaluators, f"agents.{name}.evaluators")
     return warnings
-
-
-def _text_of(file: str, report: dict[str, Any]) -> list[str]:
-    profile = f"profile {report['profile']}" if report["profile"] else "no profile"
-    others = report["other_valid_profiles"]
-    also = f"; also valid: {', '.join(others)}" if others else ""
-    lines = [f"{file} is valid ({profile}{also}).", ""]
-    if not report["enabled"]:
-        lines += ["Evaluation is disabled: calls count as disabled.", ""]
-    for name, agent in report["agents"].items():
-        lines.append(f"{name}: {agent['sampled'] if agent['enabled'] else 'off'}")
-        for evaluator in agent["evaluators"]:
-            rate = f", {evaluator['sampled']}" if evaluator["sampled"] else ""
-            lines.append(f"  {evaluator['type']} [{evaluator['execution']}{rate}]: {'; '.join(evaluator['criteria'])}")
-        lines += [f"  {agent['escalated']}"] if agent["escalated"] else []
-    lines += ["", f"Telemetry goes {report['telemetry']}"]
-    lines += ["Results are stored in:", *(f"  {words}" for words in report["storage"])] if report["storage"] else []
-    lines += [f"Redaction of what leaves the process: {', '.join(report['redactors']) or 'none'}"]
-    lines += [f"Evaluations run in: {report['dispatcher']}"]
-    for title, key in (("Plugins:", "plugins"), ("Overrides in force:", "overrides"), ("Warnings:", "warnings")):
-        if report[key]:
-            lines += ["", title, *(f"  {line}" for line in report[key])]
-    return [mask_text(line) for line in lines]

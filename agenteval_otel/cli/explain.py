@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import http.client
 import json
 import math
@@ -11,14 +12,12 @@ import shutil
 import sys
 import textwrap
 import time
-import urllib.error
 import urllib.request
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
 from agenteval_otel import semconv as names
 from agenteval_otel.cli.figures import percent
@@ -34,14 +33,11 @@ DESCRIPTION = (
     "Exit codes: 0 success; 2 an unknown name, or a source that cannot be read."
 )
 _TIMEOUT_S = 5.0
-_LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 Key = TypeVar("Key")
-_MAX_AGENTS = 20
 _REACH = {
     "delivered": "delivered by our own exporters; flush() returns whether the receiver accepted them",
     "handed_over": "handed over to the application's provider; whether its exporter delivers them is unknown",
 }
-_CROWDED = 0.8
 _WIDEST = max(map(len, OUTCOMES))
 
 
@@ -61,11 +57,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     counts = None if arguments.source is None else counts_from(arguments.source)
     if arguments.names:
-        lines = _full(arguments.names, counts)
-    elif counts is None:
-        lines = _overview()
+        lines = _joined([_named(name, counts) for name in arguments.names])
     else:
-        lines = report(counts)
+        lines = _overview() if counts is None else report(counts)
     print("\n".join(map(printable, lines)))
     return 0
 
@@ -78,22 +72,18 @@ def _overview() -> list[str]:
     return [*lines, "In full: agenteval-otel explain NAME ...", "From a process: agenteval-otel explain --from SOURCE"]
 
 
-def _full(words: Sequence[str], counts: Counts | None) -> list[str]:
-    blocks = []
-    for name in words:
-        explanation = OUTCOMES.get(name) or ERROR_TYPES.get(name) or reference.explanation_of_failure(name)
-        if explanation is None:
-            known = known_choices(name, (*OUTCOMES, *FAILURES, *ERROR_TYPES))
-            raise ConfigurationError(f"unknown{known}", path=name[:64])
-        share = f": {_of_calls(name, counts.totals)}" if counts is not None and name in OUTCOMES else ""
-        blocks.append([name + share, *_in_full(explanation, is_outcome=name in OUTCOMES)])
-    return _joined(blocks)
+def _named(name: str, counts: Counts | None) -> list[str]:
+    explanation = OUTCOMES.get(name) or ERROR_TYPES.get(name) or reference.explanation_of_failure(name)
+    if explanation is None:
+        raise ConfigurationError(f"unknown{known_choices(name, (*OUTCOMES, *FAILURES, *ERROR_TYPES))}", path=name)
+    share = f": {_of_calls(name, counts.totals)}" if counts is not None and name in OUTCOMES else ""
+    return [name + share, *_in_full(explanation, is_outcome=name in OUTCOMES)]
 
 
 def report(counts: Counts) -> list[str]:
     """The outcomes with their shares, then every loss and failure."""
     totals = counts.totals
-    calls = sum(totals.values())
+    calls = totals.total()
     if not calls:
         return [reference.NO_CALLS.means, *_causes_and_remedies(reference.NO_CALLS)]
     table = [f"  {name:<{_WIDEST}} {count:>10,} {percent(count / calls, 1):>9}" for name, count in _descending(totals)]
@@ -135,13 +125,10 @@ def _by_agent(counts: Counts) -> list[str]:
     if len(counts.outcomes) < 2:
         return []
     lines = ["By agent"]
-    by_calls = sorted(counts.outcomes.items(), key=lambda item: -sum(item[1].values()))
-    for agent, cell in by_calls[:_MAX_AGENTS]:
-        calls = sum(cell.values())
+    for agent, cell in sorted(counts.outcomes.items(), key=lambda item: -item[1].total()):
+        calls = cell.total()
         shares = ", ".join(f"{percent(count / calls, 1)} {name}" for name, count in _descending(cell))
         lines += _wrapped(f"{agent or '(unnamed)'}: {calls:,} calls: {shares or 'none'}", first="  ", rest="    ")
-    if len(by_calls) > _MAX_AGENTS:
-        lines.append(f"  and {len(by_calls) - _MAX_AGENTS} more")
     return lines
 
 
@@ -149,11 +136,6 @@ def _state(counts: Counts) -> list[str]:
     lines = []
     if counts.results:
         lines.append("Results: " + ", ".join(f"{count:,} {name}" for name, count in counts.results.items()))
-    queue = counts.queue
-    if "size" in queue and "bytes" in queue and queue.get("max_bytes"):
-        crowded = ": nearly full, calls will be dropped" if queue["bytes"] >= _CROWDED * queue["max_bytes"] else ""
-        mib, max_mib = (queue[name] / 1024 / 1024 for name in ("bytes", "max_bytes"))
-        lines.append(f"Queue: {queue['size']:,} calls, {mib:,.1f} of {max_mib:,.1f} MiB{crowded}")
     if counts.last_success is not None:
         lines.append(f"Last emitted result: {max(0.0, time.time() - counts.last_success):,.0f} s ago")
     for reach, signals in sorted(counts.reach.items()):
@@ -181,8 +163,7 @@ def _descending(counts: Mapping[Key, int]) -> list[tuple[Key, int]]:
 
 
 def _of_calls(outcome: str, totals: Counter[str]) -> str:
-    calls = sum(totals.values())
-    return f"{totals[outcome]:,} of {calls:,} calls, {percent(totals[outcome] / max(1, calls), 1)}"
+    return f"{totals[outcome]:,} of {totals.total():,} calls, {percent(totals[outcome] / max(1, totals.total()), 1)}"
 
 
 def _times(count: int) -> str:
@@ -208,12 +189,8 @@ def _joined(blocks: Sequence[Sequence[str]]) -> list[str]:
 class Counts:
     """Counts, summed over the processes of a page.
 
-    Attributes:
-        outcomes: By agent (the empty text without one), then by outcome.
-        errors: Failed results by criterion and `error.type`.
-        lost: Telemetry that was lost, by signal and reason.
-        reach: Signals by how far they are known to get.
-        last_success: Unix time of the last delivered result.
+    `outcomes` are by agent (the empty text without one), `errors` by criterion and `error.type`, `lost` telemetry by
+    signal and reason, `reach` has signals by how far they are known to get; `last_success` is a Unix time.
     """
 
     outcomes: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
@@ -221,7 +198,6 @@ class Counts:
     results: Counter[str] = field(default_factory=Counter)
     errors: Counter[tuple[str, str]] = field(default_factory=Counter)
     lost: Counter[tuple[str, str]] = field(default_factory=Counter)
-    queue: Counter[str] = field(default_factory=Counter)
     reach: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     last_success: float | None = None
 
@@ -235,48 +211,31 @@ def counts_from(source: str) -> Counts:
     try:
         if source == "-":
             content = sys.stdin.buffer.read()
-        elif "://" in source:
+        elif source.startswith(("http://", "https://")):
             content = _fetched(source)
         else:
             content = Path(source).read_bytes()
     except (OSError, ValueError, http.client.HTTPException) as error:
-        raise _wrong(f"{mask_text(source)!r} cannot be read: {_reason(error)}") from None
-    return counts_of(content.decode("utf-8", "replace"))
+        raise _wrong(mask_text(f"{source!r} cannot be read: {error}")) from None
+    return counts_of(content.decode("utf-8-sig", "replace"))
 
 
 def counts_of(text: str) -> Counts:
     """The counts in a text: JSON where it begins with a brace or bracket, else the lines of a Prometheus page."""
-    return _of_json(text) if text.lstrip("\ufeff \t\r\n").startswith(("{", "[")) else _of_page(text)
+    return _of_json(text) if text.lstrip().startswith(("{", "[")) else _of_page(text)
 
 
 def _wrong(message: str, path: str = "--from") -> ConfigurationError:
     return ConfigurationError(message, path=path)
 
 
-def _reason(error: Exception) -> str:
-    if isinstance(error, urllib.error.HTTPError):
-        return f"it answered {error.code}" + (", and redirects are not followed" if 300 <= error.code < 400 else "")
-    reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
-    return mask_text(str(reason))[:200] or type(error).__name__
-
-
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """A redirect would send the credentials along."""
-
-    def redirect_request(self, *_: Any, **__: Any) -> None:
-        return None
-
-
 def _fetched(address: str) -> bytes:
-    parts = urlsplit(address)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ValueError("expected http://host or https://host")
     plain, user = split_address(address)
-    request = urllib.request.Request(plain, headers={"Accept": "text/plain;version=0.0.4"})
+    request = urllib.request.Request(plain)
     if user is not None:
-        request.add_header("Authorization", user)
-    proxies = urllib.request.ProxyHandler({} if parts.hostname in _LOOPBACK else None)
-    with urllib.request.build_opener(proxies, _NoRedirects).open(request, timeout=_TIMEOUT_S) as response:
+        request.add_unredirected_header("Authorization", user)
+    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with direct.open(request, timeout=_TIMEOUT_S) as response:
         content: bytes = response.read()
     return content
 
@@ -286,8 +245,8 @@ def _of_json(text: str) -> Counts:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
         try:
-            value = json.loads(text.replace("'", '"'))  # a dictionary as Python prints it
-        except (ValueError, RecursionError):
+            value = ast.literal_eval(text.strip())  # a dictionary as Python prints it
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
             raise _wrong(f"not JSON: {error}") from None
     if not isinstance(value, dict):
         raise _wrong(f"expected a mapping of outcomes, found {type(value).__name__}")
@@ -315,7 +274,6 @@ def _numbers(value: Any, path: str, allowed: tuple[str, ...] | None) -> Counter[
 _LINE = re.compile(r'([a-zA-Z_:][\w:]*)(?:\{((?:[^"}]|"(?:[^"\\]|\\.)*")*)\})?[ \t]+(\S+)', re.ASCII)
 _LABEL = re.compile(r'([a-zA-Z_]\w*)="((?:[^"\\]|\\.)*)"', re.ASCII)
 _ESCAPED = re.compile(r"\\(.)")
-_QUEUE = {"size": names.METRIC_QUEUE_SIZE, "max_bytes": names.METRIC_QUEUE_MAX_BYTES, "bytes": names.METRIC_QUEUE_BYTES}
 
 
 def _of_page(text: str) -> Counts:
@@ -336,8 +294,6 @@ def _of_page(text: str) -> Counts:
             counts.reach[label(names.EXPORT_REACH)].add(label(names.EXPORT_SIGNAL))
         elif _is(name, names.METRIC_LAST_SUCCESS):
             counts.last_success = max(value, counts.last_success or 0.0)
-        elif part := next((part for part, instrument in _QUEUE.items() if _is(name, instrument)), None):
-            counts.queue[part] += int(value)
     if not counts.outcomes:
         raise _wrong(
             f"{series} series, and no {names.METRIC_RESPONSES.prometheus_name} among them: is it a page with metrics, "

@@ -6,9 +6,7 @@ import argparse
 import contextlib
 import json
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
-
-from rich.console import Console
+from typing import Any
 
 from agenteval_otel.scoring.intervals import Estimate
 
@@ -28,23 +26,7 @@ def number_between(low: float, high: float, expected: str, kind: type[float] = f
 whole_number = number_between(1, 999_999_999, "a whole number, at least 1", int)
 
 
-class Glyphs(NamedTuple):
-    """The signs that not every terminal can show."""
-
-    levels: str = "▁▂▃▄▅▆▇█"
-    dash: str = "\u2013"
-    down: str = "▼"
-    arrow: str = "→"
-    dot: str = "·"
-    good: str = "✓"
-    bad: str = "✗"
-
-
-_ASCII = Glyphs("_.,-~=+#", "-", "v", "->", "|", "ok:", "!!")
-
-
-def glyphs_of(console: Console) -> Glyphs:
-    return Glyphs() if console.encoding.lower().startswith("utf") else _ASCII
+DASH, GOOD, BAD, DOWN = "\u2013", "✓", "✗", "▼"
 
 
 def percent(share: float, digits: int = 0) -> str:
@@ -59,18 +41,12 @@ def setting(share: float) -> str:
     return f"{share * 100:g} %"
 
 
-def number(value: float) -> str:
-    """A number from 0 to 1 with two digits, with more where only they tell it from 0 and 1."""
-    digits = next((digits for digits in (2, 3, 4) if round(value, digits) not in (0.0, 1.0)), 2)
-    return f"{value:.{digits}f}"
-
-
-def with_interval(estimate: Estimate, dash: str = "\u2013", *, rate: bool = False) -> str:
+def with_interval(estimate: Estimate, *, rate: bool = False) -> str:
     """A mean with its 95 % interval, ``0.82 (0.77-0.86)``, or a rate, ``82 % (77-86)``."""
     if not rate:
-        return f"{number(estimate.mean)} ({number(estimate.low)}{dash}{number(estimate.high)})"
+        return f"{estimate.mean:.2f} ({estimate.low:.2f}{DASH}{estimate.high:.2f})"
     low, high = (percent(end).removesuffix(" %") for end in (estimate.low, estimate.high))
-    return f"{percent(estimate.mean)} ({low}{dash}{high})"
+    return f"{percent(estimate.mean)} ({low}{DASH}{high})"
 
 
 def exactly(estimate: Estimate, *, rate: bool = False) -> str:

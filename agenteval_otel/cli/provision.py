@@ -20,10 +20,6 @@ DESCRIPTION = (
     "has an objective or a threshold. Existing files that were not generated are kept (see --force). Exit codes: 0 "
     "written or up to date; 1 with --check, if a file differs or is obsolete; 2 could not run."
 )
-_EPILOG = (
-    "examples: `agenteval-otel provision all --settings agenteval.yaml --output monitoring`; in CI, "
-    "`agenteval-otel provision prometheus --settings agenteval.yaml --output monitoring --check`"
-)
 _ALERTING = ("prometheus", ALL)
 _OBSOLETE = "is obsolete: no setting needs it any more; remove it"
 _NEXT = {
@@ -36,7 +32,6 @@ _NEXT = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = _EPILOG
     targets = "; ".join(f"{name}: {target.summary}" for name, target in TARGETS.items())
     parser.add_argument("target", choices=(*TARGETS, ALL), help=f"{targets}; {ALL}: all of these")
     parser.add_argument("--settings", metavar="FILE", help="the settings file (default: AGENTEVAL_SETTINGS)")

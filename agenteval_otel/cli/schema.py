@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 
-from agenteval_otel.components.loading import import_plugins
 from agenteval_otel.config.load import load_settings
 from agenteval_otel.config.schema import json_schema
 
@@ -18,15 +17,10 @@ DESCRIPTION = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--plugin", action="append", default=[], metavar="NAME",
-        help="import this module or entry point first, so that its types are in the schema; may be repeated",
-    )  # fmt: skip
-    parser.add_argument("--settings", metavar="FILE", help="import the plugins that this settings file lists")
+    parser.add_argument("--settings", metavar="FILE", help="include the plugins of this settings file")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    import_plugins(arguments.plugin)
     if arguments.settings is not None:
         load_settings(arguments.settings)
     print(json.dumps(json_schema(), indent=2, ensure_ascii=False))

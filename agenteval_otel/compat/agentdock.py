@@ -97,6 +97,7 @@ def _load_entry(entry: Any, *, path: str | None) -> Evaluator:
     for name in _PLACES.get(kind, ()):
         if isinstance(fields.get(name), str):
             fields[name] = _known_place(fields[name], keywords=name.startswith("keywords"))
+    fields = {_RENAMED.get(kind, {}).get(name, name): value for name, value in fields.items()}
     try:
         fields = _REWRITE.get(kind, dict)(fields)
     except ConfigurationError as error:
@@ -122,6 +123,13 @@ def _similarity(fields: Fields) -> Fields:
     return fields
 
 
+def _completed(fields: Fields) -> Fields:
+    """GoGrid's limit in milliseconds."""
+    limit_ms = fields.pop("limitMs", fields.pop("limit_ms", None))
+    is_number = isinstance(limit_ms, int | float)
+    return fields if limit_ms is None else {**fields, "limit_s": limit_ms / 1000 if is_number else limit_ms}
+
+
 def _accuracy(fields: Fields) -> Fields:
     if all(fields.get(name) is None for name in ("embedder", "embeddingModel", "embedding_model")):
         raise ConfigurationError(
@@ -137,8 +145,10 @@ def _judge(fields: Fields) -> Fields:
     fields = {name: value for name, value in fields.items() if name in known and value is not None}
     template = _field(fields, "prompt_template")
     if fields.get("rubric") is not None:  # GoGrid's judge: two lines of reply, and a template holds the texts itself
-        placement = "data" if template is None else "inline"
-        return _with_defaults(fields, reply_form="lines", placement=placement)
+        if isinstance(template, str):
+            template = template.replace("{rubric}", "{{criterion_description}}").replace("{output}", "{{response}}")
+            fields = {**fields, "placement": "inline"} | {name: template for name in _TEMPLATE if name in fields}
+        return _with_defaults(fields, reply_form="lines")
     for name, value in (("criterion_name", _field(fields, "criterion_name")), ("prompt_template", template)):
         if value is None or (isinstance(value, str) and not value.strip()):
             raise ConfigurationError("required field is missing" if value is None else "must not be blank", path=name)
@@ -206,6 +216,8 @@ def _checked(common: dict[str, Any], check: dict[str, Any]) -> dict[str, Any]:
 
 def _translated(check: dict[str, Any]) -> dict[str, Any]:
     """The check with AgentDock's meaning of wrong bounds and outcomes, and its pattern in our syntax."""
+    if check["type"] == "json_parse":
+        return {"type": "json"}
     outcome = check.get("expected_outcome")
     if check["type"] == "regex":
         check |= {"expected_outcome": "match" if outcome == "match" else "no_match"}
@@ -214,9 +226,6 @@ def _translated(check: dict[str, Any]) -> dict[str, Any]:
             check["pattern"], check["flags"] = python_pattern(pattern, flags)
     if check["type"] == "includes" and isinstance(check.get("keywords"), list | tuple):
         return check if outcome in ("all", "any", "none") else _NEVER_PASSES
-    low, high = check.get("min"), check.get("max")
-    if check["type"] == "length" and isinstance(low, int | float) and isinstance(high, int | float) and low > high:
-        return _NEVER_PASSES
     return check
 
 
@@ -233,15 +242,22 @@ _RULE_FIELDS: Final[dict[str, tuple[str, ...]]] = {
     "includes": ("keywords", "case_sensitive", "expected_outcome"), "json_parse": (),
 }  # fmt: skip
 _NEVER_PASSES: Final = {"type": "includes", "keywords": [], "expected_outcome": "any"}
+_TEMPLATE: Final = ("promptTemplate", "prompt_template")
 _DECIDING: Final = ("expected_tool_name", "forbidden_tools", "sequence", "min_calls", "max_calls")
 _PLACES: Final = {
     "KeywordCoverage": ("keywordsSourceField", "keywords_source_field", "sourceTextField", "sourceField"),
     "LexicalSimilarity": ("sourceField", "referenceField"),
     "Toxicity": ("sourceTextField",),
 }  # fmt: skip
+_RENAMED: Final[dict[str, dict[str, str]]] = {
+    "KeywordCoverage": {
+        "keywords": "expectedKeywords", "sourceField": "sourceTextField",
+        "normalizeWhitespace": "normalizeWhitespaceForSource",
+    },
+}  # fmt: skip
 _REWRITE: Final[dict[str, Callable[[Fields], Fields]]] = {
-    "LexicalSimilarity": _similarity, "LLMJudge": _judge, "NLPAccuracy": _accuracy, "RuleBased": _rule_based,
-    "ToolUsage": _tool_usage,
+    "CompletedWithin": _completed, "LexicalSimilarity": _similarity, "LLMJudge": _judge, "NLPAccuracy": _accuracy,
+    "RuleBased": _rule_based, "ToolUsage": _tool_usage,
 }  # fmt: skip
 _IMPLIED: Final[dict[str, Fields]] = {
     "LexicalSimilarity": {"ngram_size": 1, "unit": "utf16", "without_reference": "fail"},

@@ -17,13 +17,8 @@ from agenteval_otel.components.explained import FriendlyErrors, explain_validati
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.runtime.masking import mask
 
-if TYPE_CHECKING:
-    from pydantic import BaseModel as _Model
-else:
-    _Model = object
 
-
-class FreshCopies(_Model):
+class FreshCopies(BaseModel, metaclass=FriendlyErrors):
     """A model whose copies and pickles hold its fields alone, without its cached bounds, connections and guards."""
 
     def __copy__(self) -> Self:
@@ -65,7 +60,7 @@ else:
 """A field that takes any list and holds a tuple; to type checkers a sequence, so that a list may be given."""
 
 
-class Component(FreshCopies, BaseModel, metaclass=FriendlyErrors):
+class Component(FreshCopies):
     """A part chosen by ``type``: frozen, strict about unknown fields, dumped with its type.
 
     A direct subclass with ``contract="..."`` in the class line is an extension point; an implementation names its

@@ -112,7 +112,8 @@ _EXPECTED = {
     "float_type": "a number", "float_parsing": "a number", "finite_number": "a finite number", "string_type": "text",
     "int_type": "a whole number", "int_parsing": "a whole number", "int_from_float": "a whole number",
     "bool_type": "true or false", "bool_parsing": "true or false", "less_than_equal": "at most {le}",
-    "less_than": "less than {lt}", "greater_than_equal": "at least {ge}", "greater_than": "more than {gt}",
+    "too_short": "at least {min_length} of them", "less_than": "less than {lt}",
+    "greater_than_equal": "at least {ge}", "greater_than": "more than {gt}",
 }  # fmt: skip
 
 

@@ -7,12 +7,12 @@ import math
 import os
 import re
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from agenteval_otel.config.tree import MAX_DEPTH, MAX_VALUES, Tree, path_of, paths_of, place_of
+from agenteval_otel.config.tree import MAX_DEPTH, MAX_VALUES, Tree, path_of, paths_of
 from agenteval_otel.errors import ConfigurationError
 
 MAX_BYTES = 256 * 1024
@@ -86,7 +86,7 @@ class _Converter:
         return self._mapping(node, path, (*outer, node)) if isinstance(node, MappingNode) else _scalar(node)
 
     def _entry(self, where: Node, node: Node, path: str, outer: tuple[Node, ...]) -> Any:
-        self.origins[place_of(path)] = f"{self._name}:{where.start_mark.line + 1}"
+        self.origins[path] = f"{self._name}:{where.start_mark.line + 1}"
         return self.value(node, path, outer)
 
     def _mapping(self, node: MappingNode, path: str, outer: tuple[Node, ...]) -> dict[str, Any]:
@@ -188,7 +188,7 @@ def _load_json(text: str, name: str) -> tuple[Any, dict[str, str]]:
     if not text.strip():
         return None, {}
     try:
-        values = json.loads(text, object_pairs_hook=_without_duplicates, parse_constant=_refuse)
+        values = json.loads(text, object_pairs_hook=_without_duplicates)
     except json.JSONDecodeError as error:
         raise ConfigurationError(f"not JSON: {error.msg}", path=f"{name}:{error.lineno}") from None
     except ValueError as error:
@@ -208,14 +208,10 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return mapping
 
 
-def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is not a JSON number")
-
-
 def _with_origins(values: Any, name: str) -> tuple[Any, dict[str, str]]:
     """The values with the file's name as their origin, within the limits."""
     values = _checked(values, name, 0)
-    origins = {place_of(path): name for path in paths_of(values)}
+    origins = dict.fromkeys(paths_of(values), name)
     if len(origins) > MAX_VALUES:
         raise ConfigurationError(_TOO_MANY, path=name)
     return values, origins

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import takewhile
-from typing import Any, NamedTuple, get_args
-
-from pydantic import BaseModel
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
 from agenteval_otel.compat.agentdock import ENTRIES, SETTINGS_OF, marked
 from agenteval_otel.components.explained import known_choices, suggestion
-from agenteval_otel.config.settings import Problems, Settings, missing_sets
-from agenteval_otel.config.tree import EXCLUSIVE, EnvironmentText, Tree, map_texts, merge, paths_of, place_of
+from agenteval_otel.config.settings import Problems, Settings
+from agenteval_otel.config.tree import EXCLUSIVE, Tree, map_texts, merge, paths_of
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.runtime.masking import MASK, is_secret, mask_known, mask_text
 
@@ -43,11 +40,6 @@ class SettingsError(ConfigurationError):
         super().__init__(lines[0] if len(lines) == 1 else f"{len(lines)} problems:\n  " + "\n  ".join(lines))
         self.problems = tuple((problem.path or problem.origin, problem.message) for problem in self.located)
         self.path = self.problems[0][0]
-
-    @classmethod
-    def of(cls, problems: Sequence[tuple[str | None, str]]) -> ConfigurationError:
-        """An error of other problems, without origins."""
-        return ConfigurationError.of(problems)
 
 
 class Variable(NamedTuple):
@@ -98,17 +90,17 @@ def load_settings(
     profiles = _profiles_of(tree)
     tree = _with_profile(tree, profiles, chosen, None if source is None else os.path.basename(source))
     try:
-        overrides, variables, unknown = _read_variables(environment, tree)
+        overrides, variables, secrets, unknown = _read_variables(environment, tree)
     except ConfigurationError as error:
         raise located(error, tree) from None
     tree = merge(tree, overrides)
     overridden = {*fields, *(EXCLUSIVE.get(key, key) for key in fields)}
     tree = tree.with_values({key: value for key, value in tree.values.items() if key not in overridden})
-    tree, problems, secrets = _substitute(tree, environment)
+    tree, problems = _substitute(tree, environment, secrets)
     settings = _validated(tree, problems, fields, secrets)
     return Loaded(
         settings, tree, None if source is None else os.fspath(source), chosen, tuple(profiles), tuple(variables),
-        (*unknown, *warnings), secrets,
+        (*unknown, *warnings), frozenset(secrets),
     )  # fmt: skip
 
 
@@ -151,16 +143,14 @@ def _profiles_of(tree: Tree) -> dict[str, Any]:
     profiles = tree.values.get("profiles")
     if profiles is None:
         return {}
-    if not isinstance(profiles, dict):
-        message = f"expected a mapping of profiles by name, found {type(profiles).__name__}"
-        raise located(ConfigurationError(message, path="profiles"), tree)
-    wrong = [
-        (f"profiles.{name}", "expected a mapping of settings")
-        for name, profile in profiles.items() if not isinstance(profile, dict)
+    named = {f"profiles.{name}": profile for name, profile in profiles.items()} if isinstance(profiles, dict) else {}
+    problems: Problems = [
+        (path, f"expected a mapping of settings, found {type(value).__name__}")
+        for path, value in {"profiles": profiles, **named}.items() if not isinstance(value, dict)
     ]  # fmt: skip
-    if wrong:
-        raise located(ConfigurationError.of(wrong), tree)
-    return profiles
+    if problems:
+        raise located(ConfigurationError.of(problems), tree)
+    return dict(profiles)
 
 
 def _with_profile(tree: Tree, profiles: Mapping[str, Any], chosen: str | None, file: str | None) -> Tree:
@@ -177,24 +167,29 @@ def _with_profile(tree: Tree, profiles: Mapping[str, Any], chosen: str | None, f
     return merge(base, Tree(profiles[chosen], tree.origins_below(path, "")))
 
 
-def _read_variables(environment: Mapping[str, str], base: Tree) -> tuple[Tree, list[Variable], list[str]]:
-    """What to merge over the file's tree, the variables in force, and a warning for each that names no setting.
+def _read_variables(environment: Mapping[str, str], base: Tree) -> tuple[Tree, list[Variable], set[str], list[str]]:
+    """What to merge over the file's tree, the variables in force, their secrets, and warnings of unknown names.
 
     Such as ``AGENTEVAL_SAMPLE_RATE`` or ``AGENTEVAL_TELEMETRY__ENDPOINT``; empty ones are ignored. A value that begins
     with ``[`` or ``{`` is YAML; if it is not, `ConfigurationError` names the variable.
     """
     values: dict[str, Any] = {}
     origins: dict[str, str] = {}
+    secrets: set[str] = set()
+
+    def collected(text: str, path: str) -> str:
+        if _has_secret(path):
+            secrets.add(text)
+        return text
+
     variables, warnings = [], []
     for name in sorted(environment):
         text = environment[name].strip()
         if not name.startswith(_PREFIX) or name in (_SETTINGS, _PROFILE) or not text:
             continue
         keys = name[len(_PREFIX) :].lower().split("__")
-        if not _is_setting(keys):
-            sections = [first for first in Settings.model_fields if first != "agents"]  # of one agent, by its name
-            nested = [f"{first}__{field}" for first in sections for field in _fields_below(first)]
-            known = [_PREFIX + setting.upper() for setting in [*Settings.model_fields, *nested]]
+        if keys[0] not in Settings.model_fields or not all(keys):  # another program may own it
+            known = [_PREFIX + setting.upper() for setting in Settings.model_fields]
             warnings.append(f"{name} names no setting{suggestion(name, [*known, _SETTINGS, _PROFILE])}")
             continue
         keys = _spelled(keys, base.values)
@@ -204,29 +199,12 @@ def _read_variables(environment: Mapping[str, str], base: Tree) -> tuple[Tree, l
             if not isinstance(section.get(key), dict):
                 section[key] = {}
             section = section[key]
-            origins[place_of(".".join(keys[:depth]))] = name
-        section[keys[-1]] = value = _value_of(text, name, path)
-        origins |= {place_of(inner): name for inner in (path, *paths_of(value, path))}
+            origins[".".join(keys[:depth])] = name
+        section[keys[-1]] = value = map_texts(_value_of(text, name, path), collected, path)
+        origins |= dict.fromkeys((path, *paths_of(value, path)), name)
         shown = MASK if any(map(is_secret, keys)) else mask_text(text)
         variables.append(Variable(name, path, shown))
-    return Tree(values, origins), variables, warnings
-
-
-def _is_setting(keys: list[str]) -> bool:
-    first, *rest = keys
-    if first not in Settings.model_fields or not all(keys):
-        return False
-    if first == "agents":  # by name
-        return not rest or (len(rest) > 1 and rest[1] in _fields_below(first))
-    return not rest or rest[0] in _fields_below(first) or first in ("criteria", "dispatcher", "sampler")
-
-
-def _fields_below(setting: str) -> list[str]:
-    """The fields of a section or of an agent; none for values, lists, and parts that are chosen by `type`."""
-    annotation = Settings.model_fields[setting].annotation
-    models = [kind for kind in (annotation, *get_args(annotation)) if isinstance(kind, type)]
-    sections = [kind for kind in models if issubclass(kind, BaseModel) and "contract" not in kind.__dict__]
-    return [field for section in sections for field in section.model_fields]
+    return Tree(values, origins), variables, secrets, warnings
 
 
 def _spelled(keys: list[str], base: Any) -> list[str]:
@@ -240,15 +218,12 @@ def _spelled(keys: list[str], base: Any) -> list[str]:
 
 
 def _value_of(text: str, name: str, path: str) -> Any:
-    def shielded(text: str, path: str) -> EnvironmentText:
-        return EnvironmentText(text, MASK if _has_secret(path) else mask_text(text))
-
     if text[0] not in "[{":
-        return shielded(text, path)
+        return text
     from agenteval_otel.config.files import load_yaml
 
     try:
-        return map_texts(load_yaml(text, name)[0], shielded, path)
+        return load_yaml(text, name)[0]
     except ConfigurationError as error:
         message = "a list or mapping" if _has_secret(path) else error.problems[0][1]
         raise ConfigurationError(f"expected YAML: {message}", path=name) from None
@@ -258,41 +233,41 @@ def _has_secret(path: str) -> bool:
     return any(is_secret(part) for part in re.split(r"\.|\[\d+\]", path))
 
 
-def _substitute(tree: Tree, environment: Mapping[str, str]) -> tuple[Tree, Problems, frozenset[str]]:
+def _substitute(tree: Tree, environment: Mapping[str, str], secrets: set[str]) -> tuple[Tree, Problems]:
     """Resolve ``${NAME}`` and ``${NAME:-default}`` in every text; ``$${`` is a literal ``${``.
 
-    Every other ``$`` stays: patterns end in it. Also returns the problems, and the values that no message may show.
+    Every other ``$`` stays: patterns end in it. The variables' values are added to the secrets.
     """
     problems: Problems = []
-    secrets: set[str] = set()
-
-    def resolved(match: re.Match[str], path: str) -> str:
-        name, default = match.groups()
-        if match[0] == "$${":
-            return "${"
-        if name is None:
-            problems.append((path, "expected ${NAME} or ${NAME:-default}; write $${ for a plain ${"))
-            return match[0]
-        value = environment.get(name)
-        if default is not None and not value:
-            return str(default)
-        if value is None:
-            hint = f"set it, or give a default: ${{{name}:-...}}"
-            problems.append((path, f"the environment variable {name} is not set; {hint}"))
-            return match[0]
-        secrets.add(value)
-        return value
 
     def changed(text: str, path: str) -> str:
-        if "${" not in text or isinstance(text, EnvironmentText):
+        if tree.origins.get(path, "").startswith(_PREFIX):  # a variable's value is no template
             return text
-        result = _REFERENCE.sub(lambda match: resolved(match, path), text)
-        return result if result == text.replace("$${", "${") else EnvironmentText(result, text)
 
-    return tree._replace(values=map_texts(tree.values, changed)), problems, frozenset(secrets)
+        def resolved(match: re.Match[str]) -> str:
+            name, default = match.groups()
+            if match[0] == "$${":
+                return "${"
+            if name is None:
+                problems.append((path, "expected ${NAME} or ${NAME:-default}; write $${ for a plain ${"))
+                return match[0]
+            value = environment.get(name)
+            if default is not None and not value:
+                return str(default)
+            if value is None:
+                hint = f"set it, or give a default: ${{{name}:-...}}"
+                problems.append((path, f"the environment variable {name} is not set; {hint}"))
+                return match[0]
+            if value.strip():
+                secrets.add(value)
+            return value
+
+        return _REFERENCE.sub(resolved, text)
+
+    return tree._replace(values=map_texts(tree.values, changed)), problems
 
 
-def _validated(tree: Tree, problems: Problems, fields: Mapping[str, Any], secrets: frozenset[str]) -> Settings:
+def _validated(tree: Tree, problems: Problems, fields: Mapping[str, Any], secrets: set[str]) -> Settings:
     known = sorted([*Settings.model_fields, "profiles"])  # `Settings` does not know profiles
     unknown = [key for key in tree.values if key not in known]
     problems = [*problems, *((key, f"unknown field{known_choices(key, known)}") for key in unknown)]
@@ -302,20 +277,10 @@ def _validated(tree: Tree, problems: Problems, fields: Mapping[str, Any], secret
         settings = Settings(**{**known_fields, **fields})
     except ConfigurationError as error:
         # An unresolved reference does not fit its field either: one problem for each path.
-        further = dict.fromkeys([*error.problems, *_missing_sets(tree)])
-        problems = [*problems, *(problem for problem in further if problem[0] not in paths)]
+        problems = [*problems, *(problem for problem in error.problems if problem[0] not in paths)]
     if problems:
         raise located(ConfigurationError.of(problems), tree, secrets=secrets)
     return settings
-
-
-def _missing_sets(tree: Tree) -> Problems:
-    """`Settings` checks these only when the rest is valid; the error should list everything."""
-    criteria, agents = tree.values.get("criteria", {}), tree.values.get("agents", {})
-    if not isinstance(criteria, dict) or not isinstance(agents, dict):
-        return []
-    chosen = {name: agent.get("criteria") for name, agent in agents.items() if isinstance(agent, dict)}
-    return missing_sets(chosen, criteria)
 
 
 def located(error: ConfigurationError, tree: Tree, *, secrets: Iterable[str] = ()) -> SettingsError:
@@ -335,13 +300,9 @@ def _line_of(problem: Problem) -> int:
 
 
 def hide(text: str, secrets: Iterable[str]) -> str:
-    """The text without the secrets; short ones are masked only as whole words."""
-    secrets = [secret for secret in secrets if secret.strip()]
+    """The text without the secrets, and without the beginnings of long ones: messages shorten long values."""
     for secret in secrets:
-        if len(secret) < 4:
-            text = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", MASK, text)
-        # Messages shorten long values: the beginning of a secret is masked as well.
         while len(secret) > _BEGINNING and (at := text.find(secret[:_BEGINNING])) >= 0:
-            same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(text[at:], secret, strict=False)))
-            text = text[:at] + MASK + text[at + same :]
+            shown = os.path.commonprefix([text[at:], secret])  # noqa: RUF071 - of texts, by character
+            text = text[:at] + MASK + text[at + len(shown) :]
     return mask_known(text, secrets)

@@ -20,7 +20,7 @@ from agenteval_otel.pipeline.exit import living
 from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.runtime.log import log
 from agenteval_otel.runtime.memory import MEMORY
-from agenteval_otel.runtime.reentrancy import in_own_process
+from agenteval_otel.runtime.reentrancy import PROCESS
 from agenteval_otel.runtime.worker import Worker
 from agenteval_otel.sampling import RateLimitSampler
 from agenteval_otel.storage.base import FanOutStorage
@@ -29,8 +29,6 @@ from agenteval_otel.telemetry.target import telemetry_switched_off
 
 
 class Following(Protocol):
-    """A handler that uses the process's pipeline."""
-
     def bind(self, pipeline: Pipeline) -> None: ...
 
 
@@ -41,10 +39,7 @@ class _Request(NamedTuple):  # of `configure`, for `reload`
 
 
 class _State:
-    """The last configuration, guarded by the lock; and the kill switch.
-
-    The switch is set by plain assignments, without lock or I/O: safe in a signal handler, on any thread.
-    """
+    """The last configuration, guarded by the lock; and the kill switch, which signal handlers set without it."""
 
     def __init__(self) -> None:
         self.reset_lock()
@@ -65,33 +60,25 @@ _FOLLOWING: weakref.WeakSet[Following] = weakref.WeakSet()
 _DRAIN_S = 30.0
 _LOOK_AGAIN_S = 0.002
 _RETIRED: list[Pipeline] = []
-_MAX_CLOSED = 16
-_CLOSED: list[Any] = []
-"""Closed, but a call that was under way when the settings changed (a stream) may have opened it again."""
-_CLOSING: Final = Worker("agenteval-close", max_waiting=_MAX_CLOSED, idle_s=0.0)
+_CLOSING: Final = Worker("agenteval-close", max_waiting=16, idle_s=0.0)
 
 
 def current_pipeline() -> Pipeline | None:
-    """The process's pipeline, if there is one already."""
+    """The process's pipeline, if there is one."""
     return _CURRENT.get("pipeline")
 
 
-def set_current_pipeline(pipeline: Pipeline | None, *, replace: bool = True) -> Pipeline | None:
-    """Set the process's pipeline (None: built when it is needed); returns the one before.
-
-    Without `replace` the first of several threads wins, and its pipeline is returned.
-    """
+def set_current_pipeline(pipeline: Pipeline | None) -> Pipeline | None:
+    """Set the process's pipeline (None: built when it is needed); returns the one before."""
     if pipeline is None:
         return _CURRENT.pop("pipeline", None)
-    if not replace:
-        return _CURRENT.setdefault("pipeline", pipeline)
     before = _CURRENT.get("pipeline")
     _CURRENT["pipeline"] = pipeline  # never absent in between: another thread would build one
     return before
 
 
 def follow(handler: Following) -> None:
-    """Have `configure` and `reload` move this handler for as long as it exists."""
+    """Bind the handler to every later pipeline of the process, for as long as it exists."""
     _FOLLOWING.add(handler)
 
 
@@ -140,7 +127,7 @@ def _defaults(settings: Settings, name: str, agent: AgentSettings) -> HandlerOpt
     return HandlerOptions(agent.evaluators, sampler, None, settings.criteria_of(name), agent.enabled, agent.escalation)
 
 
-def swap(pipeline: Pipeline) -> Pipeline | None:
+def _swap(pipeline: Pipeline) -> Pipeline | None:
     """Make it the process's pipeline and move every handler that follows, or none; returns the one before."""
     before = set_current_pipeline(pipeline)
     handlers = list(_FOLLOWING)
@@ -165,7 +152,7 @@ def swap(pipeline: Pipeline) -> Pipeline | None:
     return before
 
 
-def drain(timeout_s: float) -> bool:
+def _drain(timeout_s: float) -> bool:
     """Wait until replaced pipelines have evaluated their calls; False when the time ran out."""
     deadline = time.monotonic() + timeout_s
     for pipeline in list(_RETIRED):
@@ -180,23 +167,17 @@ def drain(timeout_s: float) -> bool:
     return True
 
 
-def close_unused_storage(before: Pipeline) -> None:
+def _close_unused_storage(before: Pipeline, after: Pipeline) -> None:
     """Close the replaced pipeline's storage that is not used any more, after its last results; on a worker thread."""
-    running = current_pipeline()
-    used = {id(provider) for provider in (() if running is None else running.providers)}
+    used = {id(provider) for provider in after.providers}
     unused = [provider for provider in before.providers if id(provider) not in used]
-    if not unused:
-        return
-    used |= {id(provider) for provider in unused}
-    reopened = [provider for provider in _CLOSED if id(provider) not in used]
-    emitting = [provider for provider in unused if getattr(provider, "emitter", None) is not None]
-    _CLOSED[:] = [*reopened, *emitting][-_MAX_CLOSED:]
 
     def close() -> None:
         before.flush(_DRAIN_S)
-        FanOutStorage([*reopened, *unused], before.storage_failed).close_within(_DRAIN_S)
+        FanOutStorage(unused, before.storage_failed).close_within(_DRAIN_S)
 
-    _CLOSING.submit(close)  # refused where the process is ending, which closes everything
+    if unused:
+        _CLOSING.submit(close)  # refused where the process is ending, which closes everything
 
 
 def configure(
@@ -221,7 +202,7 @@ def configure(
     if settings is not None and not isinstance(settings, Settings | str | os.PathLike):
         raise ConfigurationError(f"expected the path of a file or Settings, found {type(settings).__name__}")
     request = settings if isinstance(settings, Settings) else _Request(settings, profile, fields)
-    if in_own_process():  # the application's module is imported again, only for its evaluators
+    if PROCESS.is_ours:  # the application's module is imported again, only for its evaluators
         return _load(request).settings
     with _assembling() as free:
         if not free:
@@ -274,11 +255,6 @@ def _reload_once() -> bool:
         return False
 
 
-def forget() -> None:
-    """Forget the last configuration, so that `reload` has nothing to read: for tests."""
-    _STATE.request = _STATE.settings = None
-
-
 def _load(request: Settings | _Request) -> Loaded:
     if isinstance(request, Settings):
         return Loaded(request)
@@ -292,12 +268,13 @@ def _apply(loaded: Loaded) -> None:
     """Build, swap, and close what is not used any more."""
     before = current_pipeline()
     try:
-        replaced = swap(build(loaded.settings, accounting=None if before is None else before.accounting))
-        handle_sigterm(loaded.settings.handle_sigterm)
+        pipeline = build(loaded.settings, accounting=None if before is None else before.accounting)
+        replaced = _swap(pipeline)
     except ConfigurationError as error:
         raise located(error, loaded.tree, secrets=loaded.secrets) from None
+    handle_sigterm(loaded.settings.handle_sigterm)
     if replaced is not None:
-        close_unused_storage(replaced)
+        _close_unused_storage(replaced, pipeline)
 
 
 def _keeping(settings: Settings, before: Settings) -> Settings:
@@ -361,8 +338,8 @@ def flush(timeout_s: float = 5.0) -> bool:
     True only if they are. Call it before a serverless function returns.
     """
     deadline = time.monotonic() + timeout_s
-    drained = drain(timeout_s)
-    return default_pipeline().flush(_left(deadline)) and drained
+    drained = _drain(timeout_s)
+    return default_pipeline().flush(max(0.0, deadline - time.monotonic())) and drained
 
 
 def shutdown(timeout_s: float = 2.0) -> bool:
@@ -371,12 +348,8 @@ def shutdown(timeout_s: float = 2.0) -> bool:
     True when nothing was dropped. Runs by itself at the process's exit, within two seconds.
     """
     deadline = time.monotonic() + timeout_s
-    drained = drain(timeout_s / 2)
-    return default_pipeline().shutdown(_left(deadline)) and drained
-
-
-def _left(deadline: float) -> float:
-    return max(0.0, deadline - time.monotonic())
+    drained = _drain(timeout_s / 2)
+    return default_pipeline().shutdown(max(0.0, deadline - time.monotonic())) and drained
 
 
 def accounting() -> dict[str, int]:
@@ -399,5 +372,4 @@ def default_pipeline() -> Pipeline:
     _STATE.request, _STATE.settings = request, loaded.settings
     if loaded.settings.handle_sigterm:
         handle_sigterm(True)
-    first = set_current_pipeline(pipeline, replace=False)
-    return first if first is not None else pipeline
+    return _CURRENT.setdefault("pipeline", pipeline)  # the first of several threads wins

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Annotated, Any, Literal
 
@@ -33,18 +33,13 @@ from agenteval_otel.scoring import Aggregation, WeightedMean, check_criteria
 from agenteval_otel.semconv import wrong_criterion_name
 from agenteval_otel.storage import EvaluationStorageProvider, OtlpStorageProvider
 
-_SWITCH = {"0": False, "false": False, "no": False, "off": False, "1": True, "true": True, "yes": True, "on": True}
 # A file can only name a function.
 _Callback = Annotated[Callback, WithJsonSchema({"type": "string", "pattern": "^[^:]+:[^:]+$"})]
 Problems = list[tuple[str | None, str]]
 
 
-def _enabled_by(text: str) -> bool:
-    """The kill switch from the variable ``AGENTEVAL_ENABLED``; on by default."""
-    enabled = _SWITCH.get(text.strip().lower() or "true")
-    if enabled is None:
-        raise ConfigurationError(f"expected true or false, found {text[:40]!r}", path="AGENTEVAL_ENABLED")
-    return enabled
+def _enabled_by_variable() -> Any:
+    return os.environ.get("AGENTEVAL_ENABLED", "").strip() or True
 
 
 class Criterion(EvaluationCriteria, metaclass=FriendlyErrors):
@@ -123,15 +118,6 @@ def _load_provider(value: Any, path: str) -> Any:
     return value if is_provider else resolve(EvaluationStorageProvider, value, path=path)
 
 
-def missing_sets(chosen: Mapping[str, Any], known: Iterable[str]) -> Problems:
-    """A problem for each agent that names an unknown criteria set."""
-    names = sorted(known)
-    return [
-        (f"agents.{agent}.criteria", f"no criteria set {name!r}{known_choices(name, names)}")
-        for agent, name in chosen.items() if isinstance(name, str) and name not in names
-    ]  # fmt: skip
-
-
 def _load_evaluators(values: Any) -> tuple[Evaluator, ...] | None:
     return None if values is None else load_each(_with_slugs, load_evaluators(values), path="evaluators")
 
@@ -168,13 +154,6 @@ class _Explained(BaseModel, metaclass=FriendlyErrors):
     model_config = ConfigDict(
         frozen=True, extra="forbid", arbitrary_types_allowed=True, allow_inf_nan=False, hide_input_in_errors=True
     )  # fmt: skip
-
-    @field_validator("sample_rate", mode="before", check_fields=False)
-    @classmethod
-    def _is_a_number(cls, value: Any) -> Any:
-        if isinstance(value, bool):
-            raise ValueError("expected a number from 0 to 1")
-        return value
 
     @field_validator(*_LOADERS, mode="before", check_fields=False)
     @classmethod
@@ -270,7 +249,7 @@ class Settings(_Explained):
         agents: What differs for single agents, by the agent's name.
     """
 
-    enabled: bool = Field(default_factory=lambda: _enabled_by(os.environ.get("AGENTEVAL_ENABLED", "")))
+    enabled: bool = Field(default_factory=_enabled_by_variable, validate_default=True)
     plugins: tuple[str, ...] = ()
     aggregation: Aggregation = Field(default_factory=WeightedMean)
     criteria: dict[str, CriteriaSet] = Field(default_factory=dict)
@@ -324,9 +303,15 @@ class Settings(_Explained):
 
     @model_validator(mode="after")
     def _names_are_known(self) -> Any:
-        chosen = {name: agent.criteria for name, agent in self.agents.items()}
-        problems = [*missing_sets(chosen, self.criteria), *self._unfit_escalations()]
-        if problems:
+        missing: Problems = [
+            (
+                f"agents.{name}.criteria",
+                f"no criteria set {agent.criteria!r}{known_choices(agent.criteria, self.criteria)}",
+            )
+            for name, agent in self.agents.items()
+            if isinstance(agent.criteria, str) and agent.criteria not in self.criteria
+        ]
+        if problems := [*missing, *self._unfit_escalations()]:
             raise ComponentError(ConfigurationError.of(problems), of_model=True)
         return self
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 MAX_DEPTH = 32
@@ -15,50 +15,37 @@ _LAST_PART = re.compile(r"(?:^|\.|\[)[^.\[]*\Z")
 
 
 class Tree(NamedTuple):
-    """A mapping, and origins (``settings.yaml:12``, or a variable) by `place_of` their paths."""
+    """A mapping, and the origin of each value (``settings.yaml:12``, or a variable) by its path, as it is written."""
 
     values: dict[str, Any]
-    origins: Mapping[str, str]
+    origins: dict[str, str]
 
     def with_values(self, values: dict[str, Any]) -> Tree:
         """Other values, with the origins of those that are left."""
-        places = map(place_of, paths_of(values))
-        return Tree(values, {place: self.origins[place] for place in places if place in self.origins})
+        return Tree(values, {path: self.origins[path] for path in paths_of(values) if path in self.origins})
 
     def origins_below(self, path: str, new_path: str) -> dict[str, str]:
         """The origins of what is at and below a path, as those of another path."""
-        start = place_of(path)
-        rests = {place[len(start) :]: origin for place, origin in self.origins.items() if place.startswith(start)}
         return {
-            f"{place_of(new_path)}{rest}".removeprefix("."): origin
-            for rest, origin in rests.items() if rest[:1] in ("", ".", "[")
+            (new_path + known.removeprefix(path)).removeprefix("."): origin
+            for known, origin in self.origins.items() if known == path or known.startswith((f"{path}.", f"{path}["))
         }  # fmt: skip
 
     def origin_of(self, path: str | None) -> str | None:
-        """The origin of the value at a path, or of the innermost known value around it."""
-        place = place_of(path or "")
-        while place and place not in self.origins:
-            place = _LAST_PART.sub("", place)
-        return self.origins.get(place)
+        """The origin of the value at a path, or of the innermost known value around it.
+
+        Errors have the names of fields, where the file may have their camelCase: both are compared in snake_case.
+        """
+        origins = {_snake_case(known): origin for known, origin in self.origins.items()}
+        path = _snake_case(path or "")
+        while path and path not in origins:
+            path = _LAST_PART.sub("", path)
+        return origins.get(path)
 
 
-class EnvironmentText(str):
-    """Text from the environment: its `repr` shows `shown`, so no message contains a secret."""
-
-    shown: str
-
-    def __new__(cls, value: str, shown: str) -> EnvironmentText:
-        text = super().__new__(cls, value)
-        text.shown = shown
-        return text
-
-    def __repr__(self) -> str:
-        return repr(self.shown)
-
-
-def place_of(path: str) -> str:
-    """A path in the form that camelCase and snake_case share; names that differ in their first letter stay apart."""
-    return _CAMEL.sub(lambda hump: f"_{hump[0].lower()}", path)
+def _snake_case(path: str) -> str:
+    """Names that differ in their first letter stay apart: an agent `Support` is not `support`."""
+    return _CAMEL.sub(lambda capital: f"_{capital[0].lower()}", path)
 
 
 def path_of(path: str, key: str | int) -> str:
@@ -77,7 +64,7 @@ def paths_of(value: Any, path: str = "") -> Iterator[str]:
 
 
 def map_texts(value: Any, change: Callable[[str, str], str], path: str = "") -> Any:
-    """The value with `change(text, path)` in place of each text."""
+    """The value with `change(text, path)` for each text."""
     if isinstance(value, dict):
         return {key: map_texts(item, change, path_of(path, key)) for key, item in value.items()}
     if isinstance(value, list):

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from agenteval_otel.embedders.base import CallableEmbedder, Embedded, Embedder, EmbedderUsage
+from agenteval_otel.embedders.base import Embedder
 from agenteval_otel.embedders.hashing import HashingEmbedder
 from agenteval_otel.embedders.openai_compatible import OpenAICompatibleEmbedder
 from agenteval_otel.embedders.sentence_transformers import SentenceTransformerEmbedder
 
 __all__ = [
-    "CallableEmbedder",
-    "Embedded",
     "Embedder",
-    "EmbedderUsage",
     "HashingEmbedder",
     "OpenAICompatibleEmbedder",
     "SentenceTransformerEmbedder",

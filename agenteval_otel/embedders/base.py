@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import Field
 
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _METHODS = ("embed", "embed_documents", "encode")
-# These take the texts as `values`, and return an object with the vectors.
-_MODEL_METHODS = ("do_embed", "doEmbed")
 
 
 class EmbedderUsage(Value):
@@ -33,13 +31,6 @@ class EmbedderUsage(Value):
 
     calls: int = 0
     input_tokens: int = 0
-
-
-class Embedded(NamedTuple):
-    """Vectors, as `Embedder.embed` returns them, and their usage; None where nothing is counted."""
-
-    vectors: Any
-    usage: EmbedderUsage | None = None
 
 
 class Embedder(Component, contract="embedder"):
@@ -63,10 +54,10 @@ class Embedder(Component, contract="embedder"):
         """
         raise NotImplementedError
 
-    async def embedded(self, texts: Sequence[str]) -> Embedded:
-        """The result of `embed`, with its usage where the embedder counts it."""
+    async def embedded(self, texts: Sequence[str]) -> tuple[Any, EmbedderUsage | None]:
+        """The result of `embed`, and its usage where the embedder counts it."""
         rows = self.embed(texts)
-        return Embedded(await rows if inspect.isawaitable(rows) else rows)
+        return await rows if inspect.isawaitable(rows) else rows, None
 
     def config_problem(self) -> str | None:
         """Why it cannot embed now, as far as that is known without a call; None where nothing is wrong."""
@@ -93,8 +84,8 @@ class CallableEmbedder(Embedder):
 
     Attributes:
         name: Names the object in the fingerprint of the evaluator that uses it.
-        model: A function of the texts, or an object with ``embed(texts)``, ``embed_documents(texts)``,
-            ``encode(texts)`` or ``do_embed(values=texts)``; sync or async. Left out of dumps.
+        model: A function of the texts, or an object with ``embed(texts)``, ``embed_documents(texts)`` or
+            ``encode(texts)``; sync or async. Left out of dumps.
     """
 
     name: str = ""
@@ -109,16 +100,14 @@ class CallableEmbedder(Embedder):
     @property
     def is_async(self) -> bool:
         """Whether the object's method is an ``async def``."""
-        return inspect.iscoroutinefunction(self._call[0])
+        return inspect.iscoroutinefunction(self._method)
 
     def embed(self, texts: Sequence[str]) -> Any:
         """The object's vectors, in its own form; its exceptions are raised as they are."""
-        call, by_name = self._call
-        rows = call(values=list(texts)) if by_name else call(list(texts))
-        return _awaited(rows) if inspect.isawaitable(rows) else _rows_of(rows)
+        return self._method(list(texts))
 
     @cached_property
-    def _call(self) -> tuple[Callable[..., Any], bool]:
+    def _method(self) -> Callable[..., Any]:
         method = _method_of(self.model)
         if method is None:
             raise ConfigurationError(f"{type(self.model).__name__} has none of {', '.join(_METHODS)}", path="model")
@@ -141,21 +130,8 @@ def as_embedder(value: Any, *, path: str | None = None) -> Embedder:
     )  # fmt: skip
 
 
-def _method_of(model: Any) -> tuple[Callable[..., Any], bool] | None:
+def _method_of(model: Any) -> Callable[..., Any] | None:
     if inspect.isroutine(model):
-        return model, False
-    for names, by_name in ((_METHODS, False), (_MODEL_METHODS, True)):
-        for name in names:
-            method = getattr(model, name, None)
-            if callable(method):
-                return method, by_name
-    return None
-
-
-async def _awaited(pending: Awaitable[Any]) -> Any:
-    return _rows_of(await pending)
-
-
-def _rows_of(result: Any) -> Any:
-    """The vectors, where an object or a mapping holds them."""
-    return result.get("embeddings") if isinstance(result, Mapping) else getattr(result, "embeddings", result)
+        return model
+    methods = (getattr(model, name, None) for name in _METHODS)
+    return next(filter(callable, methods), None)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from agenteval_otel.embedders.base import Embedded, Embedder, EmbedderUsage, unit_rows
-from agenteval_otel.errors import EmbedderError, ModelError
+from agenteval_otel.embedders.base import Embedder, EmbedderUsage, unit_rows
+from agenteval_otel.errors import ModelError
 from agenteval_otel.http_client.client import Attempts, HostedModel
 from agenteval_otel.http_client.replies import count_of, encodable
 
@@ -37,7 +37,7 @@ class OpenAICompatibleEmbedder(HostedModel, Embedder, type="openai_compatible"):
     """
 
     client_modules: ClassVar[tuple[str, ...]] = ("httpx2", "numpy")
-    error_class: ClassVar[type[ModelError]] = EmbedderError
+    error_class: ClassVar[type[ModelError]] = ModelError
     usage_class: ClassVar[type[EmbedderUsage]] = EmbedderUsage
     fingerprint_exclude: ClassVar[frozenset[str]] = HostedModel.fingerprint_exclude | {"batch_size"}
 
@@ -48,11 +48,10 @@ class OpenAICompatibleEmbedder(HostedModel, Embedder, type="openai_compatible"):
     max_answer_bytes: int = Field(default=2_097_152, ge=1_024, le=8_388_608)
 
     async def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """One row per text, of length 1; zeros where a text is blank. Raises `EmbedderError`."""
-        vectors: NDArray[np.float32] = (await self.embedded(texts)).vectors
-        return vectors
+        """One row per text, of length 1; zeros where a text is blank. Raises `ModelError`."""
+        return (await self.embedded(texts))[0]
 
-    async def embedded(self, texts: Sequence[str]) -> Embedded:
+    async def embedded(self, texts: Sequence[str]) -> tuple[NDArray[np.float32], EmbedderUsage]:
         """The vectors, with the requests and tokens that they took, those of failed attempts included."""
         sent = [encodable(text[: self.max_characters]) for text in texts if text.strip()]
         rows: list[NDArray[np.float32]] = []
@@ -74,11 +73,11 @@ class OpenAICompatibleEmbedder(HostedModel, Embedder, type="openai_compatible"):
         try:
             if sent:
                 await self._ask(send)
-        except EmbedderError as failure:
+        except ModelError as failure:
             if failure.usage is not None:
                 failure.usage = failure.usage.model_copy(update={"input_tokens": tokens})
             raise
-        return Embedded(self._with_blanks(texts, rows), EmbedderUsage(calls=calls, input_tokens=tokens))
+        return self._with_blanks(texts, rows), EmbedderUsage(calls=calls, input_tokens=tokens)
 
     def _body(self, texts: list[str]) -> dict[str, Any]:
         body: dict[str, Any] = {"model": self.model, "input": texts}

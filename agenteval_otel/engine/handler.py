@@ -21,10 +21,9 @@ from agenteval_otel.runtime.log import log
 from agenteval_otel.sampling import Escalation, Sampler, SamplingContext, SamplingDecision
 from agenteval_otel.sampling.escalation import ResultSampler
 from agenteval_otel.scoring import Aggregation
-from agenteval_otel.semconv import DISABLED, wrong_criterion_name
+from agenteval_otel.semconv import DISABLED, EVALUATION_CRITERIA, EVALUATION_SAMPLED, wrong_criterion_name
 from agenteval_otel.storage.base import FanOutStorage
 from agenteval_otel.telemetry.emitter import Emitter
-from agenteval_otel.telemetry.spans import agent_attributes, evaluated_attributes
 
 AgentSpan = Literal["always", "sampled", "never"]
 
@@ -95,7 +94,6 @@ class HandlerSettings:
     aggregation: Aggregation | None
     calls_model: bool
     evaluated_attributes: Mapping[str, Any]
-    agent_attributes: Mapping[str, Any]
 
     def __repr__(self) -> str:
         return f"<HandlerSettings {self.agent} {self.runner!r}>"
@@ -149,7 +147,7 @@ def resolve(
         baseline_rate=1.0 if escalation is None else escalation.baseline_rate,
         content=emitter is not None and emitter.content != "no_content", ground_truth=ground_truth,
         aggregation=aggregation, calls_model=any(step.calls_model for step in runner.steps),
-        evaluated_attributes=evaluated_attributes(names), agent_attributes=agent_attributes(agent),
+        evaluated_attributes={EVALUATION_SAMPLED: True, EVALUATION_CRITERIA: tuple(names)},
     )  # fmt: skip
 
 

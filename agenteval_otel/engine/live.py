@@ -463,7 +463,7 @@ class _Evaluation:
         try:
             tracer = settings.emitter.tracer()
             if tracer is not None:
-                call.span = open_agent_span(tracer, call.agent, settings.agent_attributes, started_ns=call.started_ns)
+                call.span = open_agent_span(tracer, call.agent, started_ns=call.started_ns)
                 call.span_context, call.pid = call.span.get_span_context(), os.getpid()
                 call.span_attributes = settings.evaluated_attributes
         except Exception as error:

@@ -253,7 +253,7 @@ class Run:
             if watched[index] <= 0:
                 del watched[index]
             if cpu_s >= CHEAP_S or index not in watched:
-                self.runner.executor.ran_inline(step.evaluator, cpu_s)
+                self.runner.executor.state(step.evaluator).ran_inline(cpu_s)
 
     def _inline(self, step: Step) -> Any:
         """What an inline evaluator gives, a score as a result; None where it has to wait: then it runs elsewhere."""

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from agenteval_otel.evaluators.keywords import KeywordCoverage as KeywordCoverage, Toxicity as Toxicity
     from agenteval_otel.evaluators.llm_judge.evaluator import LLMJudge as LLMJudge
     from agenteval_otel.evaluators.llm_judge.presets import (
-        AnswerQuality as AnswerQuality, Bias as Bias, CodeVulnerability as CodeVulnerability, Coherence as Coherence,
-        Completeness as Completeness, ContentHarm as ContentHarm, Equivalence as Equivalence, Fluency as Fluency,
-        Groundedness as Groundedness, HateAndUnfairness as HateAndUnfairness, IndirectAttack as IndirectAttack,
-        IntentResolution as IntentResolution, ProtectedMaterial as ProtectedMaterial, Relevance as Relevance,
-        Retrieval as Retrieval, SelfHarm as SelfHarm, Sexual as Sexual, TaskAdherence as TaskAdherence,
-        ToolCallAccuracy as ToolCallAccuracy, ToxicLanguage as ToxicLanguage, Truth as Truth,
-        UngroundedAttributes as UngroundedAttributes, Violence as Violence,
+        Bias as Bias, CodeVulnerability as CodeVulnerability, Coherence as Coherence, Completeness as Completeness,
+        Equivalence as Equivalence, Fluency as Fluency, Groundedness as Groundedness,
+        HateAndUnfairness as HateAndUnfairness, IndirectAttack as IndirectAttack, IntentResolution as IntentResolution,
+        ProtectedMaterial as ProtectedMaterial, Relevance as Relevance, Retrieval as Retrieval, SelfHarm as SelfHarm,
+        Sexual as Sexual, TaskAdherence as TaskAdherence, ToolCallAccuracy as ToolCallAccuracy,
+        ToxicLanguage as ToxicLanguage, Truth as Truth, UngroundedAttributes as UngroundedAttributes,
+        Violence as Violence,
     )  # fmt: skip
     from agenteval_otel.evaluators.llm_judge.rubric import Rubric as Rubric
     from agenteval_otel.evaluators.lexical_similarity import LexicalSimilarity as LexicalSimilarity
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
         CompletedWithin as CompletedWithin, Contains as Contains, CostWithin as CostWithin, ExactMatch as ExactMatch,
     )  # fmt: skip
     from agenteval_otel.evaluators.rules import (
-        Includes as Includes, Json as Json, JsonSchema as JsonSchema, KeywordCount as KeywordCount, Length as Length,
-        Regex as Regex, RuleBased as RuleBased, RuleCheck as RuleCheck, RuleFailure as RuleFailure,
+        Includes as Includes, Json as Json, KeywordCount as KeywordCount, Length as Length, Regex as Regex,
+        RuleBased as RuleBased, RuleCheck as RuleCheck,
     )  # fmt: skip
     from agenteval_otel.evaluators.sentiment import Sentiment as Sentiment
     from agenteval_otel.evaluators.tools.tool_usage import ToolUsage as ToolUsage, ToolUse as ToolUse
@@ -45,10 +45,10 @@ _EVALUATORS = {
     "keywords": ("KeywordCoverage", "Toxicity"),
     "llm_judge.evaluator": ("LLMJudge",),
     "llm_judge.presets": (
-        "AnswerQuality", "Bias", "CodeVulnerability", "Coherence", "Completeness", "ContentHarm", "Equivalence",
-        "Fluency", "Groundedness", "HateAndUnfairness", "IndirectAttack", "IntentResolution", "ProtectedMaterial",
-        "Relevance", "Retrieval", "SelfHarm", "Sexual", "TaskAdherence", "ToolCallAccuracy", "ToxicLanguage", "Truth",
-        "UngroundedAttributes", "Violence",
+        "Bias", "CodeVulnerability", "Coherence", "Completeness", "Equivalence", "Fluency", "Groundedness",
+        "HateAndUnfairness", "IndirectAttack", "IntentResolution", "ProtectedMaterial", "Relevance", "Retrieval",
+        "SelfHarm", "Sexual", "TaskAdherence", "ToolCallAccuracy", "ToxicLanguage", "Truth", "UngroundedAttributes",
+        "Violence",
     ),
     "operational": ("CompletedWithin", "Contains", "CostWithin", "ExactMatch"),
     "rules": ("RuleBased",),
@@ -59,15 +59,13 @@ _EVALUATORS = {
 }  # fmt: skip
 _PARTS = {
     "llm_judge.rubric": ("Rubric",),
-    "rules": ("Includes", "Json", "JsonSchema", "KeywordCount", "Length", "Regex", "RuleCheck", "RuleFailure"),
+    "rules": ("Includes", "Json", "KeywordCount", "Length", "Regex", "RuleCheck"),
 }
 _MODULE_OF = {name: f"{__name__}.{module}" for module, names in _EVALUATORS.items() for name in names}
 for _name, _module in _MODULE_OF.items():
     Evaluator.registry.announce(_module, _name)
 _MODULE_OF |= {name: f"{__name__}.{module}" for module, names in _PARTS.items() for name in names}
 __all__ = sorted([*_MODULE_OF, "CriterionEvaluator", "Evaluator", "Func", "ResponseHealth"])
-# A suite runs evaluators, so it is in the engine, a layer above; users look for it here.
-_MODULE_OF |= dict.fromkeys(("Suite", "SuiteResult"), "agenteval_otel.engine.suite")
 
 
 def __getattr__(name: str) -> Any:

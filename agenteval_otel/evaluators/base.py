@@ -1,9 +1,4 @@
-"""Contract of evaluators: an input in, results out, nothing else touched.
-
-An evaluation is a pure function of the evaluator's configuration and the input, so it runs the same offline, in the
-background and elsewhere. Its `execution` says where it runs: ``inline`` takes microseconds and runs on the background
-thread; ``thread`` and ``process`` may take long or block; ``async`` awaits a network answer (docs/execution.md).
-"""
+"""Contract of evaluators: a pure function of configuration and input, wherever its `execution` has it run."""
 
 from __future__ import annotations
 
@@ -12,6 +7,7 @@ import inspect
 import math
 import sys
 from collections.abc import Awaitable, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from operator import attrgetter
 from typing import Any, ClassVar, Literal, Self
@@ -36,7 +32,8 @@ class Evaluator(Component, contract="evaluator"):
     `evaluate` and `criteria`.
 
     Attributes:
-        execution: Where it runs: ``inline``, ``thread``, ``process`` or ``async``; None leaves it to the class.
+        execution: Where it runs: ``inline`` (microseconds, on the background thread), ``thread`` or ``process`` (it may
+            take long or block), ``async`` (it awaits an answer); None leaves it to the class.
         timeout_s: Time limit of one evaluation in seconds; None takes 5 s, or 30 s where it is ``async``.
         sample_rate: Own sampling ratio, 0-1, cut from the same draw as the response's: a smaller rate sees a subset.
         tags: Words that runs choose evaluators by.
@@ -55,13 +52,6 @@ class Evaluator(Component, contract="evaluator"):
     timeout_s: float | None = Field(default=None, gt=0)
     sample_rate: float | None = Field(default=None, ge=0, le=1)
     tags: ListOf[str] = ()
-
-    @field_validator("tags")
-    @classmethod
-    def _tags_are_words(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        if not all(tag and tag == tag.strip() for tag in value):
-            raise ValueError("expected words, without space around them")
-        return value
 
     def preferred_execution(self) -> Execution | None:
         """Where it runs when the field `execution` is left out.
@@ -165,6 +155,10 @@ class CriterionEvaluator(Evaluator):
         """A `Score` on the criterion's scale (a number outside of it is a failure), or its value alone."""
         raise EvaluationError(f"{self.type} does not implement score")
 
+    def adjusted(self, score: Any, criterion: EvaluationCriteria) -> Any:
+        """The score, fitted to the criterion's scale and threshold."""
+        return score
+
     def preferred_execution(self) -> Execution | None:
         return "async" if inspect.iscoroutinefunction(self.score) else None
 
@@ -189,7 +183,7 @@ class CriterionEvaluator(Evaluator):
         score: Any = self.score(evaluation_input)
         if inspect.isawaitable(score):
             score = await score
-        return [score if isinstance(score, EvaluationResult) else result_of(self, criterion, score)]
+        return [result_of(self, criterion, self.adjusted(score, criterion))]
 
 
 def find_criterion(criteria: Sequence[EvaluationCriteria], name: str) -> EvaluationCriteria | None:
@@ -261,13 +255,10 @@ def importable(thing: Any) -> tuple[str, str]:
     module, path = getattr(thing, "__module__", None), getattr(thing, "__qualname__", None)
     if not isinstance(module, str) or not isinstance(path, str):
         raise LookupError(f"an object of class {type(thing).__name__} has no name to import it by")
-    try:
-        target = attrgetter(path)(sys.modules.get(module))
-    except AttributeError:
-        target = None
-    if target is not thing:
-        raise LookupError(f"{path} is not what {module} has by this name")
-    return module, path
+    with suppress(AttributeError):
+        if attrgetter(path)(sys.modules.get(module)) is thing:
+            return module, path
+    raise LookupError(f"{path} is not what {module} has by this name")
 
 
 def imported(module: str, path: str) -> Any:

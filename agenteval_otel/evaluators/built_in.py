@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import AfterValidator, ConfigDict
 from pydantic.alias_generators import to_camel
 
 from agenteval_otel.errors import EvaluationError
-from agenteval_otel.evaluators.base import CriterionEvaluator, failure_of, find_criterion, result_of
-from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, Score, ScoreValue
+from agenteval_otel.evaluators.base import CriterionEvaluator, failure_of, find_criterion
+from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, ScoreValue
 
 SHORT_LIST = 100
 """A search for so many terms takes microseconds: it runs inline."""
-MAX_FILE_BYTES = 4 * 1024 * 1024
 ROOTS = ("response", "prompt", "groundTruth", "ground_truth", "context")
 NESTED = ConfigDict(
     frozen=True, extra="forbid", alias_generator=to_camel, validate_by_name=True, validate_by_alias=True,
@@ -50,23 +48,14 @@ class BuiltInEvaluator(CriterionEvaluator):
         """The score that AgentDock writes into a failed result."""
         return 0
 
-    def adjusted(self, score: Score, criterion: EvaluationCriteria) -> Score:
-        """The score, fitted to the criterion's scale and threshold."""
-        return score
-
     async def evaluate(
         self, evaluation_input: EvaluationInput, criteria: Sequence[EvaluationCriteria]
     ) -> list[EvaluationResult]:
-        criterion = find_criterion(criteria, self.criterion_name)
-        if criterion is None:
-            return []
         try:
-            score: Any = self.score(evaluation_input)
-            if inspect.isawaitable(score):
-                score = await score
-            return [result_of(self, criterion, self.adjusted(score, criterion))]
+            return await super().evaluate(evaluation_input, criteria)
         except EvaluationError as error:
-            return [self.failed(error, criterion)]
+            criterion = find_criterion(criteria, self.criterion_name)
+            return [self.failed(error, criterion)] if criterion else []
 
     def failed(self, error: EvaluationError, criterion: EvaluationCriteria) -> EvaluationResult:
         filler = self.filler(criterion)
@@ -88,18 +77,10 @@ def listed(items: Sequence[str], *, most: int = 20) -> str:
 
 
 def read_text(path: str) -> str:
-    """The text of a regular UTF-8 file of at most 4 MiB that a setting names; ValueError says what is wrong with it."""
+    """The text of a UTF-8 file that a setting names; ValueError says what is wrong with it."""
     try:
-        file = Path(path).expanduser()
-        if file.exists() and not file.is_file():
-            raise ValueError(f"{path}: expected a regular file")
-        if file.stat().st_size > MAX_FILE_BYTES:
-            raise ValueError(f"{path}: more than {MAX_FILE_BYTES} bytes")
-        content = file.read_bytes()
+        return Path(path).expanduser().read_text("utf-8-sig")
     except OSError as error:
         raise ValueError(f"{path}: cannot be read: {error.strerror or error}") from None
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise ValueError(f"{path}:{line}: not UTF-8") from None
+    except UnicodeDecodeError:
+        raise ValueError(f"{path}: not UTF-8") from None

@@ -1,7 +1,4 @@
-"""JSON Schema: a schema checked once, and then what is wrong with a value, which may come from anybody.
-
-Nothing is ever fetched, patterns are searched in linear time, and what cannot be followed to its end is an error.
-"""
+"""JSON Schema: a schema checked once, and then what is wrong with a value. Nothing is ever fetched."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, WithJsonSchema
+from pydantic import BeforeValidator, WithJsonSchema
 
 from agenteval_otel.errors import ConfigurationError, EvaluationError
 
@@ -59,29 +56,21 @@ def compiled(definition: Any) -> Callable[[Any], list[str]]:
     return lambda value: _problems(validator, value)
 
 
-def _as_text(value: Any) -> Any:
-    if not isinstance(value, dict | bool):
-        return value
+def _as_text(value: Any) -> str:
+    """The schema as JSON text, once it compiles."""
     try:
-        return json.dumps(value, ensure_ascii=False, sort_keys=True)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise ValueError(f"not a JSON Schema: {str(error)[:80]}") from None
-
-
-def _that_compiles(value: str) -> str:
-    try:
-        compiled(json.loads(value))
+        definition = json.loads(value) if isinstance(value, str) else value
+        compiled(definition)
+        return json.dumps(definition, ensure_ascii=False, sort_keys=True)
     except json.JSONDecodeError as error:
         raise ValueError(f"not a JSON Schema: not JSON: {error.msg}") from None
-    except (ConfigurationError, RecursionError) as error:
+    except (ConfigurationError, TypeError, RecursionError) as error:
         raise ValueError(str(error)) from None
-    return value
 
 
 Definition = Annotated[
     str,
     BeforeValidator(_as_text),
-    AfterValidator(_that_compiles),
     WithJsonSchema({"anyOf": [{"type": "object"}, {"type": "boolean"}, {"type": "string"}]}),
 ]
 """Type of a field that holds a schema: a mapping, true, false or JSON text, checked at load and kept as JSON text.
@@ -94,12 +83,8 @@ def _problems(validator: Any, value: Any) -> list[str]:
     _check(value)
     try:
         errors = list(islice(validator.iter_errors(value), _MAX_PROBLEMS))
-    except ValueError:  # a lone surrogate, a key that is no text, or no JSON
-        try:
-            value = json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
-        except (TypeError, ValueError):
-            raise EvaluationError("holds something that JSON does not have", error_type="invalid_value") from None
-        errors = list(islice(validator.iter_errors(value), _MAX_PROBLEMS))
+    except ValueError:  # a lone surrogate, a key that is no text, an object
+        raise EvaluationError("holds something that JSON does not have", error_type="invalid_value") from None
     return [_problem(error) for error in errors]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, Literal, Self
 
-from pydantic import AliasChoices, Field, field_validator, model_validator
+from pydantic import field_validator, model_validator
 
 from agenteval_otel.components import ListOf
 from agenteval_otel.errors import EvaluationError
@@ -29,31 +29,21 @@ class KeywordCoverage(BuiltInEvaluator, type="KeywordCoverage"):
     (``missing_keywords``) give a failed result.
 
     Attributes:
-        expected_keywords: The keywords, with `keywords_source_field` ``config``; ``keywords`` is another name for it.
+        expected_keywords: The keywords, with `keywords_source_field` ``config``.
         keywords_source_field: ``config``, or ``groundTruth`` or ``context.<path>``: a list of texts, or a text that is
             split at commas and whitespace.
-        source_text_field: Where the text comes from (see `EvaluationInput.text_at`); ``sourceField`` is another name.
+        source_text_field: Where the text comes from (see `EvaluationInput.text_at`).
         case_sensitive: Without it text and keywords are lower-cased.
-        normalize_whitespace_for_source: Trim the text, each run of whitespace one space; also ``normalizeWhitespace``.
+        normalize_whitespace_for_source: Trim the text, each run of whitespace one space.
         match_whole_word: Without it a keyword may occur inside a longer word.
         ground_truth_keyword_mode: ``exact`` takes a ground truth's whole text as the only keyword.
     """
 
-    expected_keywords: ListOf[str] | None = Field(
-        default=None, validation_alias=AliasChoices("expectedKeywords", "keywords"),
-        serialization_alias="expectedKeywords",
-    )  # fmt: skip
+    expected_keywords: ListOf[str] | None = None
     keywords_source_field: str = "config"
-    source_text_field: TextField = Field(
-        default="response", validation_alias=AliasChoices("sourceTextField", "sourceField", "source_field"),
-        serialization_alias="sourceTextField",
-    )  # fmt: skip
+    source_text_field: TextField = "response"
     case_sensitive: bool = False
-    normalize_whitespace_for_source: bool = Field(
-        default=True,
-        validation_alias=AliasChoices("normalizeWhitespaceForSource", "normalizeWhitespace", "normalize_whitespace"),
-        serialization_alias="normalizeWhitespaceForSource",
-    )
+    normalize_whitespace_for_source: bool = True
     match_whole_word: bool = True
     ground_truth_keyword_mode: Literal["split-comma", "exact"] = "split-comma"
 
@@ -133,7 +123,7 @@ class Toxicity(BuiltInEvaluator, type="Toxicity"):
 
     Attributes:
         toxic_terms: The terms; those that differ only in case are different terms, an empty one never occurs.
-        terms_file: A UTF-8 file of at most 4 MiB with more terms, one a line; read once, into `toxic_terms`.
+        terms_file: A UTF-8 file with more terms, one a line; read once, into `toxic_terms`.
         source_text_field: Where the text comes from (see `EvaluationInput.text_at`).
         case_sensitive: Without it text and terms are lower-cased.
         match_whole_word: Without it a term may occur inside a longer word.
@@ -156,10 +146,7 @@ class Toxicity(BuiltInEvaluator, type="Toxicity"):
         terms = rest.pop("toxic_terms", rest.pop("toxicTerms", None)) or ()
         if not isinstance(path, str) or not isinstance(terms, list | tuple):
             return data
-        try:
-            lines = map(str.strip, read_text(path).splitlines())
-        except ValueError as error:
-            raise ValueError(f"terms_file: {error}") from None
+        lines = map(str.strip, read_text(path).splitlines())
         return {**rest, "toxic_terms": (*terms, *dict.fromkeys(filter(None, lines)))}
 
     @model_validator(mode="after")

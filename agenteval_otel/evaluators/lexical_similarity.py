@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from array import array
-from collections.abc import Callable
-from functools import cached_property
 from os.path import commonprefix
-from typing import Literal, Self
+from typing import Literal
 
-from pydantic import Field, model_validator
+import numpy as np
+from pydantic import Field
+from rapidfuzz.distance import Levenshtein
 
 from agenteval_otel.errors import EvaluationSkipped
 from agenteval_otel.evaluators.base import Execution
 from agenteval_otel.evaluators.built_in import BuiltInEvaluator, TextField, text_at
 from agenteval_otel.evaluators.words import collapsed
 from agenteval_otel.models import EvaluationInput, Score
-
-_PREFIX, _PREFIX_WEIGHT, _PREFIX_FROM = 4, 0.1, 0.7
 
 
 def sorensen_dice(first: str, second: str, size: int) -> float:
@@ -30,8 +27,6 @@ def sorensen_dice(first: str, second: str, size: int) -> float:
     if size != 2 or min(len(first), len(second)) < size or not (first.isascii() and second.isascii()):
         grams, others = _ngrams(first, size), _ngrams(second, size)
         return 2 * len(grams & others) / (len(grams) + len(others))
-    import numpy as np
-
     seen = np.zeros((2, 1 << 14), np.bool_)  # the bigrams of ASCII in a table: a fraction of the time of sets
     for row, text in zip(seen, (first, second), strict=True):
         characters = np.frombuffer(text.encode(), np.uint8).astype(np.int64)
@@ -59,10 +54,8 @@ def jaro_winkler(first: str, second: str) -> float:
     matches = len(matched)
     out_of_order = sum(first[at] != second[place] for at, place in zip(matched, sorted(other), strict=True))
     jaro = (matches / len(first) + matches / len(second) + (matches - out_of_order / 2) / matches) / 3
-    if jaro <= _PREFIX_FROM:
-        return jaro
-    common = len(commonprefix((first[:_PREFIX], second[:_PREFIX])))  # noqa: RUF071 - characters are meant
-    return jaro + common * _PREFIX_WEIGHT * (1 - jaro)
+    common = len(commonprefix((first[:4], second[:4])))  # noqa: RUF071 - characters are meant
+    return jaro + common * 0.1 * (1 - jaro) if jaro > 0.7 else jaro
 
 
 def _matched(first: str, second: str) -> tuple[list[int], list[int]]:
@@ -128,14 +121,6 @@ class LexicalSimilarity(BuiltInEvaluator, type="LexicalSimilarity"):
     score_cutoff: float | None = Field(default=None, ge=0, le=1)
     without_reference: Literal["skip", "fail"] = "skip"
 
-    @model_validator(mode="after")
-    def _load_library(self) -> Self:
-        if self.algorithm == "levenshtein":
-            self._distance("", "")  # the import takes longer than an evaluation may
-        elif self.algorithm == "sorensen-dice":
-            sorensen_dice("  ", "  ", self.ngram_size)
-        return self
-
     def preferred_execution(self) -> Execution | None:
         return "inline" if self.max_characters <= _INLINE_UP_TO[self.algorithm] else "process"
 
@@ -144,15 +129,16 @@ class LexicalSimilarity(BuiltInEvaluator, type="LexicalSimilarity"):
             raise EvaluationSkipped(f"nothing at {self.reference_field}")
         texts = [text_at(evaluation_input, field) for field in (self.source_field, self.reference_field)]
         source, reference = map(self._prepared, texts)
-        similarity, detail = self._compared(source, reference)
-        if self.score_cutoff is not None and similarity < self.score_cutoff:
-            similarity, detail = 0.0, f"{detail}, below {self.score_cutoff:g}"
+        similarity = self._similarity(source, reference)
+        is_below = self.score_cutoff is not None and similarity < self.score_cutoff
+        below = f", below {self.score_cutoff:g}" if is_below else ""
         is_cut = max(map(len, texts)) > self.max_characters
         only = f"; only the first {self.max_characters} characters" if is_cut else ""
         return Score(
-            value=similarity,
+            value=0.0 if is_below else similarity,
             reasoning=(
-                f"{self._comparison}: {similarity:.4f}{detail}{only}; "
+                f"{self.algorithm} of {self.source_field or 'response'} and {self.reference_field or 'response'}: "
+                f"{similarity:.4f}{below}{only}; "
                 f"source: {source[:_SHOWN_CHARACTERS]}; reference: {reference[:_SHOWN_CHARACTERS]}"
             ),
             metadata={"comparedCharacters": self.max_characters} if is_cut else None,
@@ -164,32 +150,11 @@ class LexicalSimilarity(BuiltInEvaluator, type="LexicalSimilarity"):
             text = text.lower()
         return collapsed(text) if self.normalize_whitespace else text
 
-    @cached_property
-    def _comparison(self) -> str:
-        case = "case kept" if self.case_sensitive else "lower-cased"
-        spaces = "whitespace normalized" if self.normalize_whitespace else "whitespace kept"
-        fields = f"{self.source_field or 'response'} and {self.reference_field or 'response'}"
-        return f"{self.algorithm} of {fields} ({case}, {spaces})"
-
-    def _compared(self, source: str, reference: str) -> tuple[float, str]:
+    def _similarity(self, source: str, reference: str) -> float:
         if self.algorithm == "sorensen-dice":
-            return sorensen_dice(source, reference, self.ngram_size), ""
+            return sorensen_dice(source, reference, self.ngram_size)
         if self.unit == "utf16":
             source, reference = _utf16_units(source), _utf16_units(reference)
         if self.algorithm == "jaro-winkler":
-            return jaro_winkler(source, reference), ""
-        longer = max(len(source), len(reference))
-        if longer == 0:
-            return 1.0, ", distance 0"
-        # One more than is needed: the library stops as soon as the distance is beyond, and rounding must not decide.
-        limit = None if self.score_cutoff is None else math.ceil((1 - self.score_cutoff) * longer) + 1
-        distance = self._distance(source, reference, score_cutoff=limit)
-        if limit is not None and distance > limit:
-            return 0.0, f", distance over {limit}"
-        return 1 - distance / longer, f", distance {distance}"
-
-    @cached_property
-    def _distance(self) -> Callable[..., int]:
-        from rapidfuzz.distance import Levenshtein
-
-        return Levenshtein.distance
+            return jaro_winkler(source, reference)
+        return Levenshtein.normalized_similarity(source, reference, score_cutoff=self.score_cutoff)

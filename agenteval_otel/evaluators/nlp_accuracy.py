@@ -8,10 +8,9 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import AliasChoices, BaseModel, Field, SerializeAsAny, field_validator
 
-from agenteval_otel.components.explained import ComponentError
-from agenteval_otel.embedders import Embedder, EmbedderUsage, HashingEmbedder
-from agenteval_otel.embedders.base import as_embedder
-from agenteval_otel.errors import ConfigurationError, EmbedderError, EvaluationError, EvaluationSkipped
+from agenteval_otel.embedders import Embedder, HashingEmbedder
+from agenteval_otel.embedders.base import EmbedderUsage, as_embedder
+from agenteval_otel.errors import EvaluationError, EvaluationSkipped, ModelError
 from agenteval_otel.evaluators.base import EvaluatorKind, Execution
 from agenteval_otel.evaluators.built_in import BuiltInEvaluator
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, Score, ScoreValue
@@ -53,10 +52,7 @@ class NLPAccuracy(BuiltInEvaluator, type="NLPAccuracy"):
     @field_validator("embedder", mode="before")
     @classmethod
     def _load_embedder(cls, value: Any) -> Any:
-        try:
-            return as_embedder(value, path="embedder")
-        except ConfigurationError as failure:
-            raise ComponentError(failure) from None
+        return as_embedder(value, path="embedder")
 
     def preferred_execution(self) -> Execution | None:
         return "async" if self.embedder.is_async else "process"
@@ -66,19 +62,19 @@ class NLPAccuracy(BuiltInEvaluator, type="NLPAccuracy"):
             raise EvaluationSkipped("no ground truth")
         texts = [_text_of(getattr(evaluation_input, name), name) for name in ("response", "ground_truth")]
         try:
-            embedded = await self.embedder.embedded(texts)
+            vectors, usage = await self.embedder.embedded(texts)
         except (EvaluationError, EvaluationSkipped):
             raise
         except Exception as error:
             message = f"the embedder raised {message_of(error)}"
             raise EvaluationError(message, error_type=type(error).__name__) from error
-        return Score(value=_cosine(embedded.vectors), metadata=_usage_metadata(self.embedder, embedded.usage))
+        return Score(value=_cosine(vectors), metadata=_usage_metadata(self.embedder, usage))
 
     def filler(self, criterion: EvaluationCriteria) -> ScoreValue:
         return False if criterion.scale in _TWO_VALUED else 0
 
     def failed(self, error: EvaluationError, criterion: EvaluationCriteria) -> EvaluationResult:
-        usage = error.usage if isinstance(error, EmbedderError) else None
+        usage = error.usage if isinstance(error, ModelError) else None
         return copy_with(super().failed(error, criterion), {"metadata": _usage_metadata(self.embedder, usage)})
 
     def adjusted(self, score: Score, criterion: EvaluationCriteria) -> Score:

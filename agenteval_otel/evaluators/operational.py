@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from os.path import commonprefix
-from typing import Any
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from agenteval_otel.components import ListOf
 from agenteval_otel.errors import EvaluationError, EvaluationSkipped
@@ -113,22 +111,11 @@ class CompletedWithin(OperationalEvaluator, type="CompletedWithin"):
     of monitored calls it is measured).
 
     Attributes:
-        limit_s: The limit in seconds; ``limit_ms`` is read too.
+        limit_s: The limit in seconds.
     """
 
     criterion_name: str = "completed_within"
     limit_s: float = Field(ge=0)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _from_milliseconds(cls, data: Any) -> Any:
-        rest = dict(data) if isinstance(data, Mapping) else {}
-        limit_ms = rest.pop("limit_ms", rest.pop("limitMs", None))
-        if limit_ms is None or "limit_s" in rest or "limitS" in rest:
-            return data
-        if isinstance(limit_ms, bool) or not isinstance(limit_ms, int | float):
-            raise ValueError("expected a number of milliseconds as limit_ms")
-        return {**rest, "limit_s": limit_ms / 1000}
 
     def score(self, evaluation_input: EvaluationInput) -> Score:
         if evaluation_input.duration_s is None:

@@ -6,21 +6,21 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, NoReturn, Self, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NoReturn
 
-from pydantic import Field, SerializeAsAny, ValidationInfo, field_validator, model_validator
+from pydantic import Field, SerializeAsAny, ValidationInfo, field_validator
 
 from agenteval_otel.components import Component, ListOf
 from agenteval_otel.components.loading import load_each, resolve
 from agenteval_otel.errors import EvaluationError, EvaluationSkipped
 from agenteval_otel.evaluators.base import Evaluator, Execution, failure_of, find_criterion, result_of, skipped_of
-from agenteval_otel.evaluators.built_in import SHORT_LIST, TextField, read_text, text_at
+from agenteval_otel.evaluators.built_in import SHORT_LIST, TextField, text_at
 from agenteval_otel.evaluators.json_schema import Definition, compiled
 from agenteval_otel.evaluators.words import Terms, folded
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, Score, ScoreValue
 from agenteval_otel.models.value import copy_with
 from agenteval_otel.runtime.masking import message_of
-from agenteval_otel.runtime.patterns import DEFAULT_LIMIT_S, Pattern, check_flags, compile_pattern
+from agenteval_otel.runtime.patterns import DEFAULT_LIMIT_S, Pattern, compile_pattern
 
 _VALUES: dict[str, tuple[ScoreValue, ScoreValue]] = {"numeric": (0, 1), "likert5": (1, 5), "string": ("fail", "pass")}
 
@@ -30,15 +30,7 @@ class RulesEvaluator(Evaluator):
 
     repeats: ClassVar[bool] = True
 
-    rules: ListOf[Any] = Field(json_schema_extra={"minItems": 1})
-
-    @field_validator("rules")
-    @classmethod
-    def _at_least_one(cls, value: tuple[Any, ...]) -> tuple[Any, ...]:
-        # Not the field's own limit, which would also complain when a rule is invalid.
-        if not value:
-            raise ValueError("expected at least one rule")
-        return value
+    rules: ListOf[Any] = Field(min_length=1)
 
     def preferred_execution(self) -> Execution | None:
         return "inline" if all(rule.is_fast for rule in self.rules) else "process"
@@ -84,20 +76,6 @@ class RulesEvaluator(Evaluator):
         return copy_with(failure, {"filler": self.filler(criterion)})
 
 
-class RuleFailure(NamedTuple):
-    """Why a text fails a rule.
-
-    `reason_code` is a word of the check's closed list, safe to export; `detail` is content.
-    """
-
-    reason_code: str
-    detail: str = ""
-
-
-RuleResult: TypeAlias = RuleFailure | None
-"""None when the rule passes."""
-
-
 class RuleCheck(Component, contract="check"):
     """One rule of `RuleBased`: the criterion that it decides, where the text comes from, and the check of it.
 
@@ -121,13 +99,17 @@ class RuleCheck(Component, contract="check"):
         """Whether no text can make the check slow. `RuleBased` runs ``inline`` where all are, else ``process``."""
         return False
 
-    def check(self, text: str) -> RuleResult:
-        """Check the text: None when it passes. What it raises makes a failed result without a score."""
+    def check(self, text: str) -> bool | Score:
+        """Whether the text passes; a `Score` of false may say why it fails. What it raises fails this rule alone."""
         raise EvaluationError(f"{self.type} does not implement check")
 
-    def check_input(self, evaluation_input: EvaluationInput) -> RuleResult:
+    def check_input(self, evaluation_input: EvaluationInput) -> bool | Score:
         """Check the text at `source_text_field`. Override it where values other than text can be checked."""
         return self.check(text_at(evaluation_input, self.source_text_field))
+
+
+def _failed(reason_code: str, detail: str | None = None) -> Score:
+    return Score(value=False, reason_code=reason_code, reasoning=detail)
 
 
 class InvalidCheck(RuleCheck):
@@ -139,7 +121,7 @@ class InvalidCheck(RuleCheck):
     def is_fast(self) -> bool:
         return True
 
-    def check_input(self, evaluation_input: EvaluationInput) -> RuleResult:
+    def check_input(self, evaluation_input: EvaluationInput) -> bool | Score:
         raise EvaluationError(self.problem, error_type="invalid_rule")
 
 
@@ -155,7 +137,7 @@ class RuleBased(RulesEvaluator, type="RuleBased"):
             ``{criterion: short_enough, type: length, max: 80}``. Rules for criteria that are not scored are ignored.
     """
 
-    rules: ListOf[SerializeAsAny[RuleCheck]] = Field(json_schema_extra={"minItems": 1})
+    rules: ListOf[SerializeAsAny[RuleCheck]] = Field(min_length=1)
 
     if TYPE_CHECKING:
 
@@ -173,18 +155,17 @@ class RuleBased(RulesEvaluator, type="RuleBased"):
 
     def score_rule(self, rule: RuleCheck, subject: EvaluationInput, criterion: EvaluationCriteria) -> Score:
         try:
-            failure = rule.check_input(subject)
+            answer = rule.check_input(subject)
+            score = answer if isinstance(answer, Score) else Score(value=answer)
         except (EvaluationError, EvaluationSkipped):
             raise
         except Exception as error:  # of a user's check, or of a mapping in the input: this rule's failure, no run error
             raise EvaluationError(message_of(error), error_type=type(error).__name__) from None
-        outcome = "passed" if failure is None else f"failed ({failure.detail})" if failure.detail else "failed"
-        return Score(
-            value=_value_on(criterion, passed=failure is None),
-            passed=failure is None,
-            reason_code=None if failure is None else failure.reason_code,
-            reasoning=f"rule {rule.type} on {rule.source_text_field}: {outcome}",
-        )
+        if not isinstance(score.value, bool):
+            raise EvaluationError(f"expected true or false, found {score.value!r}", error_type="invalid_score")
+        outcome = "passed" if score.value else f"failed ({score.reasoning})" if score.reasoning else "failed"
+        changed = {"value": _value_on(criterion, passed=score.value), "passed": score.value}
+        return copy_with(score, {**changed, "reasoning": f"rule {rule.type} on {rule.source_text_field}: {outcome}"})
 
     def filler(self, criterion: EvaluationCriteria) -> ScoreValue:
         return _value_on(criterion, passed=False)
@@ -212,21 +193,15 @@ class Length(RuleCheck, type="length"):
     min: float | None = None
     max: float | None = None
 
-    @model_validator(mode="after")
-    def _bounds_leave_room(self) -> Self:
-        if self.min is not None and self.max is not None and self.min > self.max:
-            raise ValueError(f"no text is at least {self.min:g} and at most {self.max:g} long")
-        return self
-
     @property
     def is_fast(self) -> bool:
         return True
 
-    def check(self, text: str) -> RuleResult:
+    def check(self, text: str) -> bool | Score:
         length = len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
         if self.min is not None and length < self.min:
-            return RuleFailure("too_short")
-        return RuleFailure("too_long") if self.max is not None and length > self.max else None
+            return _failed("too_short")
+        return _failed("too_long") if self.max is not None and length > self.max else True
 
 
 class Regex(RuleCheck, type="regex"):
@@ -247,17 +222,10 @@ class Regex(RuleCheck, type="regex"):
     expected_outcome: Literal["match", "no_match"] = "no_match"
     limit_s: float = Field(default=DEFAULT_LIMIT_S, gt=0, le=60)
 
-    @field_validator("flags")
-    @classmethod
-    def _flags_are_known(cls, value: str) -> str:
-        check_flags(value)
-        return value
-
     @field_validator("pattern")
     @classmethod
     def _pattern_compiles(cls, value: str, info: ValidationInfo) -> str:
-        if "flags" in info.data:
-            compile_pattern(value, info.data["flags"])
+        compile_pattern(value, info.data.get("flags", ""))
         return value
 
     @cached_property
@@ -268,14 +236,14 @@ class Regex(RuleCheck, type="regex"):
     def is_fast(self) -> bool:
         return self._compiled.is_linear
 
-    def check(self, text: str) -> RuleResult:
+    def check(self, text: str) -> bool | Score:
         try:
             occurs = self._compiled.occurs_in(text, limit_s=self.limit_s)
         except TimeoutError:
             raise EvaluationError(f"the pattern took longer than {self.limit_s:g} s", error_type="timeout") from None
         if self.expected_outcome == "match":
-            return None if occurs else RuleFailure("pattern_missing")
-        return RuleFailure("forbidden_pattern") if occurs else None
+            return occurs or _failed("pattern_missing")
+        return _failed("forbidden_pattern") if occurs else True
 
 
 class Includes(RuleCheck, type="includes"):
@@ -295,19 +263,19 @@ class Includes(RuleCheck, type="includes"):
     def is_fast(self) -> bool:
         return len(self.keywords) <= SHORT_LIST
 
-    def check(self, text: str) -> RuleResult:
+    def check(self, text: str) -> bool | Score:
         keywords = self.keywords
         if not self.case_sensitive:
             text, keywords = text.lower(), tuple(map(str.lower, keywords))
         occurrences = map(text.__contains__, keywords)
         if self.expected_outcome == "none":
-            return RuleFailure("forbidden_keyword") if any(occurrences) else None
+            return _failed("forbidden_keyword") if any(occurrences) else True
         passed = all(occurrences) if self.expected_outcome == "all" else any(occurrences)
-        return None if passed else RuleFailure("missing_keyword")
+        return passed or _failed("missing_keyword")
 
 
 class KeywordCount(RuleCheck, type="keyword_count"):
-    """Bounds on how often keywords occur, all of them taken together; at least one bound is required.
+    """Bounds on how often keywords occur, all of them taken together; without bounds every text passes.
 
     What a whole word is: see `KeywordCoverage`. A keyword that is listed twice counts once; occurrences of one keyword
     do not overlap, a keyword inside another one counts for itself.
@@ -320,21 +288,11 @@ class KeywordCount(RuleCheck, type="keyword_count"):
         match_whole_word: False counts keywords inside longer words, too.
     """
 
-    keywords: tuple[Annotated[str, Field(min_length=1, max_length=200)], ...]
+    keywords: tuple[Annotated[str, Field(min_length=1, max_length=200)], ...] = Field(min_length=1)
     min: int | None = Field(default=None, ge=0)
     max: int | None = Field(default=None, ge=0)
     case_sensitive: bool = False
     match_whole_word: bool = True
-
-    @model_validator(mode="after")
-    def _can_pass_and_fail(self) -> Self:
-        if not self.keywords:
-            raise ValueError("keywords must name at least one keyword")
-        if self.min is None and self.max is None:
-            raise ValueError("expected min, max or both")
-        if self.min is not None and self.max is not None and self.min > self.max:
-            raise ValueError(f"nothing occurs at least {self.min} and at most {self.max} times")
-        return self
 
     @cached_property
     def _terms(self) -> Terms:
@@ -345,104 +303,60 @@ class KeywordCount(RuleCheck, type="keyword_count"):
     def is_fast(self) -> bool:
         return len(self.keywords) <= SHORT_LIST
 
-    def check(self, text: str) -> RuleResult:
+    def check(self, text: str) -> bool | Score:
         count = self._terms.count(folded(text, case_sensitive=self.case_sensitive))
         if self.min is not None and count < self.min:
-            return RuleFailure("too_few_keywords", f"{count}, at least {self.min}")
+            return _failed("too_few_keywords", f"{count}, at least {self.min}")
         if self.max is not None and count > self.max:
-            return RuleFailure("too_many_keywords", f"{count}, at most {self.max}")
-        return None
-
-
-class Json(RuleCheck, type="json_parse"):
-    """Strict JSON: no NaN, no byte order mark, no trailing comma.
-
-    A value that is not text passes; a missing response is not JSON, any other missing value is a failure.
-    """
-
-    @property
-    def is_fast(self) -> bool:
+            return _failed("too_many_keywords", f"{count}, at most {self.max}")
         return True
 
-    def check_input(self, evaluation_input: EvaluationInput) -> RuleResult:
-        value = evaluation_input.value_at(self.source_text_field)
-        if isinstance(value, str):
-            return self.check(value)
-        if value is None and self.source_text_field != "response":
-            raise EvaluationError(f"nothing at {self.source_text_field}", error_type="missing_text")
-        return RuleFailure("invalid_json") if value is None else None
 
-    def check(self, text: str) -> RuleResult:
-        try:
-            # Numbers are not converted: Python would refuse whole numbers beyond some thousand digits.
-            json.loads(text, parse_constant=_refuse, parse_int=len, parse_float=len)
-        except RecursionError:
-            raise EvaluationError("JSON nested too deeply to be checked", error_type="too_deep") from None
-        except ValueError:
-            return RuleFailure("invalid_json")
-        return None
+class Json(RuleCheck, type="json"):
+    """Strict JSON (no NaN, byte order mark or trailing comma), and, with a `definition`, JSON that fits a schema.
 
-
-class JsonSchema(RuleCheck, type="json_schema"):
-    """JSON that fits a JSON Schema: text is parsed, any other value is taken as it is.
-
-    Exactly one of the two fields is required. The draft is 2020-12 unless ``$schema`` names another.
+    Text is parsed, any other value is taken as it is; a schema sees the text of a message. A missing response is not
+    JSON, any other missing value is a failure. Of a schema the draft is 2020-12 unless ``$schema`` names another.
 
     Attributes:
-        definition: The schema: a mapping, true, false or JSON text.
-        definition_file: A file with the schema, of at most 4 MiB; read once at load, and replaced by its content.
+        definition: A JSON Schema (the extra ``jsonschema``): a mapping, true, false or JSON text.
     """
 
     definition: Definition | None = None
-    definition_file: str | None = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _read_file(cls, data: Any) -> Any:
-        if not isinstance(data, Mapping):
-            return data
-        rest = dict(data)
-        path = rest.pop("definition_file", rest.pop("definitionFile", None))
-        if not isinstance(path, str):
-            return data
-        if rest.get("definition") is not None:
-            raise ValueError("expected definition or definition_file, found both")
-        try:
-            return {**rest, "definition": json.dumps(json.loads(read_text(path)), sort_keys=True)}
-        except json.JSONDecodeError as error:
-            raise ValueError(f"{path}:{error.lineno}: not JSON: {error.msg}") from None
-        except RecursionError:
-            raise ValueError(f"{path}: not JSON: nested too deeply") from None
-
-    @model_validator(mode="after")
-    def _has_schema(self) -> Self:
-        if self.definition is None:
-            raise ValueError("expected definition (a JSON Schema) or definition_file")
-        return self
 
     @cached_property
     def _problems_of(self) -> Callable[[Any], list[str]]:
         return compiled(json.loads(self.definition or "true"))
 
-    def check_input(self, evaluation_input: EvaluationInput) -> RuleResult:
-        text = evaluation_input.text_at(self.source_text_field)
-        value = evaluation_input.value_at(self.source_text_field) if text is None else None
-        return super().check_input(evaluation_input) if value is None else self._check_value(value)
+    @property
+    def is_fast(self) -> bool:
+        return self.definition is None
 
-    def check(self, text: str) -> RuleResult:
+    def check_input(self, evaluation_input: EvaluationInput) -> bool | Score:
+        value = evaluation_input.value_at(self.source_text_field)
+        text = evaluation_input.text_at(self.source_text_field)
+        if isinstance(value, str) or (text is not None and self.definition is not None):
+            return super().check_input(evaluation_input)
+        if value is None and self.source_text_field != "response":
+            raise EvaluationError(f"nothing at {self.source_text_field}", error_type="missing_text")
+        return _failed("invalid_json") if value is None else self._check_value(value)
+
+    def check(self, text: str) -> bool | Score:
+        # Without a schema numbers are not converted: Python refuses whole numbers beyond some thousand digits.
+        parse_int, parse_float = (len, len) if self.definition is None else (int, _finite)
         try:
-            value = json.loads(text, parse_constant=_refuse, parse_float=_finite)
+            value = json.loads(text, parse_constant=_refuse, parse_int=parse_int, parse_float=parse_float)
         except RecursionError:
             raise EvaluationError("JSON nested too deeply to be checked", error_type="too_deep") from None
         except json.JSONDecodeError:
-            return RuleFailure("invalid_json", "not JSON")
+            return _failed("invalid_json")
         except ValueError:  # a number beyond Python's digits, or beyond every float
             raise EvaluationError("holds a number too large to be checked", error_type="too_large") from None
         return self._check_value(value)
 
-    def _check_value(self, value: Any) -> RuleResult:
-        problems = self._problems_of(value)
-        return RuleFailure("schema_mismatch", "; ".join(problems)) if problems else None
+    def _check_value(self, value: Any) -> bool | Score:
+        problems = [] if self.definition is None else self._problems_of(value)
+        return _failed("schema_mismatch", "; ".join(problems)) if problems else True
 
 
 def _finite(text: str) -> float:

@@ -6,12 +6,12 @@ import hashlib
 import importlib.util
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, Self
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from agenteval_otel.evaluators.base import Execution
 from agenteval_otel.evaluators.built_in import BuiltInEvaluator, TextField, listed, read_text, text_at
@@ -23,10 +23,8 @@ BUILTIN: Final = "builtin"
 AFINN: Final = "afinn"
 _LOWEST, _HIGHEST = -5, 5
 _FILES = Path(__file__).parent / "lexicon"
-_AFINN_FILE = "data/AFINN-en-165.txt"
 
 OutputType = Literal["comparativeNormalized", "rawScore", "category"]
-_INLINE_UP_TO = 100_000
 _KEPT_WORDS = 1_000
 _SCALES: dict[OutputType, str] = {"comparativeNormalized": "numeric", "rawScore": "raw", "category": "category"}
 
@@ -48,7 +46,6 @@ class Sentiment(BuiltInEvaluator, type="Sentiment"):
             apostrophes negate nothing, an emoji counts only where it stands alone.
         lexicon: ``builtin``, the package's own English one; ``afinn``, AFINN-165 (the extra ``sentiment``) with the
             package's emoji; or the path of a file with ``word<TAB>value`` lines.
-        max_characters: Only so many characters, from the start of the text, are looked at; results say so.
         scale: By default ``numeric`` for ``comparativeNormalized``, and ``raw`` or ``category`` for the others.
     """
 
@@ -58,7 +55,6 @@ class Sentiment(BuiltInEvaluator, type="Sentiment"):
     negative_threshold: float = -0.2
     agentdock_tokens: bool = False
     lexicon: str = BUILTIN
-    max_characters: int = Field(default=_INLINE_UP_TO, ge=1, le=10_000_000)
 
     @model_validator(mode="before")
     @classmethod
@@ -70,11 +66,9 @@ class Sentiment(BuiltInEvaluator, type="Sentiment"):
     @model_validator(mode="after")
     def _has_lexicon(self) -> Self:
         try:
-            values = self._lexicon.values  # read now and kept, whatever becomes of its file
+            _ = self._lexicon  # read now and kept, whatever becomes of its file
         except ValueError as error:
             raise ValueError(f"lexicon: {error}") from None
-        if not values:
-            raise ValueError(f"the lexicon {self.lexicon} has no entries")
         return self
 
     @model_validator(mode="after")
@@ -84,7 +78,7 @@ class Sentiment(BuiltInEvaluator, type="Sentiment"):
         return self
 
     def preferred_execution(self) -> Execution | None:
-        return "inline" if self.max_characters <= _INLINE_UP_TO else "process"
+        return "inline"
 
     def fingerprint_source(self) -> str:
         return f"{super().fingerprint_source()} {self._lexicon.digest}"
@@ -93,12 +87,10 @@ class Sentiment(BuiltInEvaluator, type="Sentiment"):
         return "neutral" if self.output_type == "category" else 0
 
     def score(self, evaluation_input: EvaluationInput) -> Score:
-        full_text = text_at(evaluation_input, self.source_text_field)
-        text = full_text[: self.max_characters]
-        is_cut = len(text) < len(full_text)
+        text = text_at(evaluation_input, self.source_text_field)
         if not text.strip(WHITESPACE):
             return Score(value=self._output(0, 0.0), reasoning="the text is blank")
-        words = self._split(text)
+        words = agentdock_tokens(text) if self.agentdock_tokens else tokens(text)
         total, positive, negative = self._sum(words)
         comparative = total / max(1, len(words))
         return Score(
@@ -106,24 +98,18 @@ class Sentiment(BuiltInEvaluator, type="Sentiment"):
             reasoning=(
                 f"raw score {total:g} of {len(words)} words, comparative {comparative:.4f}; "
                 f"positive: {listed(positive)}; negative: {listed(negative)}"
-                f"{'; only the start of the text' if is_cut else ''}"
             ),
             metadata={
                 "rawScore": total,
                 "comparativeScore": comparative,
                 "positiveWords": positive[:_KEPT_WORDS],
                 "negativeWords": negative[:_KEPT_WORDS],
-                **({"readCharacters": self.max_characters} if is_cut else {}),
             },
         )
 
-    @property
-    def _split(self) -> Callable[[str], list[str]]:
-        return agentdock_tokens if self.agentdock_tokens else tokens
-
     @cached_property
     def _lexicon(self) -> Lexicon:
-        return load_lexicon(self.lexicon, self._split)
+        return load_lexicon(self.lexicon)
 
     def _sum(self, words: list[str]) -> tuple[int | float, list[str], list[str]]:
         """The sum, and the words on either side of zero after negation, from the end of the text."""
@@ -153,25 +139,17 @@ class Lexicon(NamedTuple):
     digest: str
 
 
-def load_lexicon(name: str, split: Callable[[str], list[str]]) -> Lexicon:
-    """The lexicon of a name (``builtin``, ``afinn``), or of the file at a path.
+def load_lexicon(name: str) -> Lexicon:
+    """The lexicon of a name (``builtin``, ``afinn``), or of a UTF-8 file of ``word<TAB>value`` lines, values -5 to 5.
 
-    A file is UTF-8, has one ``word<TAB>value`` a line, values from -5 to 5; empty lines and lines that begin with ``#``
-    are ignored. An entry that `split` does not take for one word could never match.
-
-    Raises:
-        ValueError: The file cannot be read, or a line, which is then named, is wrong.
+    Empty lines and lines that begin with ``#`` are ignored. ValueError names the line that is wrong.
     """
     if name in (BUILTIN, AFINN):
         return _packaged(name)
     try:
-        lexicon = _lexicon_of(read_text(name))
+        return _lexicon_of(read_text(name))
     except ValueError as error:
         raise ValueError(f'expected "{BUILTIN}", "{AFINN}" or the path of a lexicon file: {error}') from None
-    for word in lexicon.values:
-        if split(word) != [word]:
-            raise ValueError(f"{name}: {word!r} is not one word, so no text could contain it")
-    return lexicon
 
 
 @lru_cache(maxsize=2)
@@ -183,12 +161,11 @@ def _packaged(name: str) -> Lexicon:
 def _afinn() -> Path:
     # Its data is read where it is installed; its code is not run.
     spec = importlib.util.find_spec("afinn")
-    for folder in (spec.submodule_search_locations or ()) if spec else ():
-        if (Path(folder) / _AFINN_FILE).is_file():
-            return Path(folder) / _AFINN_FILE
-    raise ValueError(
-        'the lexicon afinn is not installed: pip install "agenteval-otel[sentiment]", or choose "builtin" or a file'
-    )
+    if spec is None or spec.origin is None:
+        raise ValueError(
+            'the lexicon afinn is not installed: pip install "agenteval-otel[sentiment]", or choose "builtin" or a file'
+        )
+    return Path(spec.origin).parent / "data" / "AFINN-en-165.txt"
 
 
 def _lexicon_of(content: str) -> Lexicon:
@@ -200,8 +177,6 @@ def _lexicon_of(content: str) -> Lexicon:
         word = word.strip().lower()
         if not tab or not word:
             raise ValueError(f"line {number}: expected a word, a tab and a number, found {line[:60]!r}")
-        if word in values:
-            raise ValueError(f"line {number}: {word!r} is there a second time")
         try:
             amount = float(value)
         except ValueError:

@@ -1,7 +1,6 @@
-"""Text in any script: its whitespace and its words, and which of many terms it contains.
+"""Text in any script: its whitespace and its words, and which of many terms it contains, in time linear in the text.
 
-Scripts that are written without spaces (Chinese, Japanese, Thai, ...) have no word ends, so their words match anywhere,
-like signs and emoji. All of it takes time linear in the text.
+Words of scripts that are written without spaces (Chinese, Japanese, Thai, ...) match anywhere, as signs and emoji do.
 """
 
 from __future__ import annotations

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 import weakref
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 from agenteval_otel.errors import EvaluationError
 from agenteval_otel.evaluators.base import Evaluator, Execution
-from agenteval_otel.execution.jobs import Awaits, Deliveries, EvaluatorState, Job, Outcome
+from agenteval_otel.execution.jobs import Awaits, EvaluatorState, Job, Outcome
 from agenteval_otel.execution.supervisor import Supervisor, Unavailable
 from agenteval_otel.execution.threads import Threads
 from agenteval_otel.execution.wire import NotPortable, RunsHere
@@ -30,21 +30,20 @@ _GRACE_S = 5.0
 _CANCEL_S = 0.1
 
 
-class ModeLoad(NamedTuple):
-    """What waits or runs in one mode, how long that takes, the same of all so far, how many run at once."""
+@dataclass(slots=True)
+class Load:
+    """What waits or runs in one mode, how long that takes, the same of all so far; `at_once` can run at once."""
 
-    waiting: int
-    waiting_s: float
-    submitted_s: float
-    at_once: int
+    at_once: int = 1
+    waiting: int = 0
+    waiting_s: float = 0.0
+    submitted_s: float = 0.0
 
 
 class Executor:
     """Runs evaluations of one pipeline, or of one offline run.
 
-    `start` is called on the thread of a running event loop, and calls back there; `blame` and `close` from any thread.
-    With `live`, in a host's process, evaluators are watched and moved, and threads rest; else ``process`` means
-    ``thread``.
+    With `live`, in a host's process, evaluators are moved and threads rest; else ``process`` means ``thread``.
     """
 
     def __init__(self, *, live: bool, async_concurrency: int = ASYNC_CONCURRENCY) -> None:
@@ -52,23 +51,20 @@ class Executor:
         self._states: dict[int, tuple[EvaluatorState, weakref.ref[Evaluator]]] = {}
         self._supervisor = Supervisor() if live else None
         self._reset()
-        _EXECUTORS.add(self)
-        reset_in_child(self._forked)
+        reset_in_child(self._reset)
 
     def _reset(self) -> None:
-        self._loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, tuple[Deliveries, _Tasks]]
-        self._loops = weakref.WeakKeyDictionary()
+        self._loops: dict[asyncio.AbstractEventLoop, _Tasks] = {}
         self._threads = Threads(rests=self._live)
-        self._waiting = dict.fromkeys(("thread", "process", "async"), 0)
-        self._waiting_s = dict.fromkeys(self._waiting, 0.0)
-        self._submitted_s = dict.fromkeys(self._waiting, 0.0)
+        self.loads: dict[str, Load] = {
+            "thread": Load(), "process": Load(), "async": Load(self._async_concurrency),
+        }  # fmt: skip
 
     def __repr__(self) -> str:
         return f"<Executor {self._threads!r} {self._supervisor!r}>"
 
     def mode(self, evaluator: Evaluator) -> Execution:
-        known = self._states.get(id(evaluator))
-        return (known[0] if known is not None else self.state(evaluator)).mode
+        return self.state(evaluator).mode
 
     def state(self, evaluator: Evaluator) -> EvaluatorState:
         key = id(evaluator)
@@ -85,16 +81,16 @@ class Executor:
         criteria: Sequence[EvaluationCriteria],
         done: Callable[[Outcome], None],
     ) -> Callable[[], None]:
-        """Start an evaluation that does not run inline; the function that is returned cancels it.
+        """Start an evaluation that does not run inline, on an event loop's thread; the function returned cancels it.
 
         `done` is called once, later, on this thread: with the results, the exception that the evaluator raised, or an
         `EvaluationError`: ``timeout``, ``crashed`` (it ended its process), ``quarantined`` or ``queue_full``.
         """
         loop, state = asyncio.get_running_loop(), self.state(evaluator)
-        job = Job(evaluator, state, evaluation_input, criteria, done, loop)
+        job = Job(evaluator, state, evaluation_input, criteria, done, loop, self._complete)
         error = state.quarantine()
-        mode = "thread" if state.mode == "inline" else state.mode
-        if error is None and self._waiting[mode] >= MAX_WAITING:
+        mode: Execution = "thread" if state.mode == "inline" else state.mode
+        if error is None and self.loads[mode].waiting >= MAX_WAITING:
             error = EvaluationError(f"{MAX_WAITING} evaluations wait already", error_type="queue_full")
         if error is None:
             self._submit(job, mode)
@@ -109,33 +105,22 @@ class Executor:
 
         return cancel
 
-    def ran_inline(self, evaluator: Evaluator, cpu_s: float) -> None:
-        """The engine measured the CPU time of an inline evaluation (see `INLINE_SAMPLE`)."""
-        if self._live:
-            self.state(evaluator).ran_inline(cpu_s)
-
-    def blame(self, evaluator: Evaluator, seconds: float) -> None:
-        """The evaluator blocked the background thread for so long: it runs in a thread, or is quarantined."""
-        self.state(evaluator).blocked(seconds)
-
     def started_async(self) -> Mapping[asyncio.Task[Any], Evaluator]:
         started: dict[asyncio.Task[Any], Evaluator] = {}
-        for _, tasks in list(self._loops.values()):
+        for tasks in list(self._loops.values()):
             started |= tasks.started
         return started
-
-    def waiting(self) -> dict[str, ModeLoad]:
-        at_once = {"thread": 1, "process": 1, "async": self._async_concurrency}
-        return {
-            mode: ModeLoad(count, max(0.0, self._waiting_s[mode]), self._submitted_s[mode], at_once[mode])
-            for mode, count in self._waiting.items()
-        }
 
     def close(self) -> None:
         """End threads and processes when nothing waits for them; returns at once. Later evaluations are done."""
         self._threads.close()
         if self._supervisor is not None:
             self._supervisor.close()
+
+    def leave(self) -> None:
+        """At the process's exit: worker processes end with it, and no other is started."""
+        if self._supervisor is not None:
+            self._supervisor.leave()
 
     def _submit(self, job: Job, mode: Execution) -> None:
         state = job.state
@@ -148,13 +133,13 @@ class Executor:
         is_async = mode == "async" or state.in_own_loop
         job.limit_s = job.evaluator.timeout_s or (ASYNC_TIMEOUT_S if is_async else TIMEOUT_S)
         job.mode, job.expected_s = mode, state.usual_s
-        self._waiting[mode] += 1
-        self._waiting_s[mode] += job.expected_s
-        self._submitted_s[mode] += job.expected_s
-        job.deliveries, tasks = self._of(job.loop)
+        load = self.loads[mode]
+        load.waiting += 1
+        load.waiting_s += job.expected_s
+        load.submitted_s += job.expected_s
         try:
             if mode == "async":
-                tasks.submit(job)
+                self._tasks_of(job.loop).submit(job)
             elif mode == "process" and self._supervisor is not None:
                 self._supervisor.submit(job)
             else:
@@ -191,60 +176,48 @@ class Executor:
         mode, job.mode = job.mode, None
         if mode is None:
             return False
-        self._waiting[mode] -= 1
+        load = self.loads[mode]
+        load.waiting -= 1
         # Sums of fractions leave a rest: nothing waits for no time.
-        self._waiting_s[mode] = self._waiting_s[mode] - job.expected_s if self._waiting[mode] else 0.0
+        load.waiting_s = max(0.0, load.waiting_s - job.expected_s) if load.waiting else 0.0
         return True
 
-    def _of(self, loop: asyncio.AbstractEventLoop) -> tuple[Deliveries, _Tasks]:
+    def _tasks_of(self, loop: asyncio.AbstractEventLoop) -> _Tasks:
         known = self._loops.get(loop)
         if known is None:
-            tasks = _Tasks(self._async_concurrency, self._complete)
-            known = self._loops[loop] = Deliveries(loop, self._complete), tasks
+            for other in [other for other in self._loops if other.is_closed()]:
+                del self._loops[other]
+            known = self._loops[loop] = _Tasks(self._async_concurrency)
         return known
-
-    def _forked(self) -> None:
-        if self._supervisor is not None:
-            self._supervisor.forget()
-        self._reset()
 
 
 class _Tasks:
     """The async evaluations of one event loop; `started` holds also those that ignored their cancellation."""
 
-    def __init__(self, concurrency: int, complete: Callable[[Job, Outcome], None]) -> None:
-        self._concurrency, self._complete = concurrency, complete
-        self._waiting: deque[Job] = deque()
-        self._supervisors: set[asyncio.Task[None]] = set()
+    def __init__(self, concurrency: int) -> None:
+        self._places = asyncio.Semaphore(concurrency)
+        self._supervisors: set[asyncio.Task[None]] = set()  # asyncio itself keeps tasks by weak reference only
         self.started: dict[asyncio.Task[Any], Evaluator] = {}
 
     def submit(self, job: Job) -> None:
-        if len(self._supervisors) < self._concurrency:
-            self._start(job)
-        else:
-            self._waiting.append(job)
-
-    def _start(self, job: Job) -> None:
-        job.task = job.loop.create_task(_without_exit(job))
-        self.started[job.task] = job.evaluator
-        job.task.add_done_callback(self._forget)
-        self._supervisors.add(job.loop.create_task(self._supervise(job, job.task)))
+        supervisor = job.loop.create_task(self._supervise(job))
+        self._supervisors.add(supervisor)
+        supervisor.add_done_callback(self._supervisors.discard)
 
     def _forget(self, task: asyncio.Task[Any]) -> None:
         self.started.pop(task, None)
         if not task.cancelled():
             task.exception()  # or asyncio complains on the host's stderr
 
-    async def _supervise(self, job: Job, task: asyncio.Task[Any]) -> None:
-        try:
+    async def _supervise(self, job: Job) -> None:
+        async with self._places:
+            if job.done is None:  # cancelled while it waited
+                return
+            task = job.task = job.loop.create_task(_without_exit(job))
+            self.started[task] = job.evaluator
+            task.add_done_callback(self._forget)
             outcome = await self._outcome(job, task)
-        finally:
-            self._supervisors.discard(asyncio.current_task())
-        while self._waiting and len(self._supervisors) < self._concurrency:
-            waiting = self._waiting.popleft()
-            if waiting.done is not None:
-                self._start(waiting)
-        self._complete(job, outcome)
+        job.complete(job, outcome)
 
     async def _outcome(self, job: Job, task: asyncio.Task[Any]) -> Outcome:
         began = time.monotonic()
@@ -271,13 +244,3 @@ async def _without_exit(job: Job) -> Any:
         return await job.work()
     except SystemExit:  # asyncio would let it end the loop
         raise EvaluationError("SystemExit", error_type="SystemExit") from None
-
-
-_EXECUTORS: weakref.WeakSet[Executor] = weakref.WeakSet()
-
-
-def forget_processes() -> None:
-    """At the process's exit, when nothing more is evaluated: the fork servers end with this process."""
-    for executor in list(_EXECUTORS):
-        if executor._supervisor is not None:
-            executor._supervisor.leave()

@@ -9,9 +9,7 @@ import json
 import os
 import signal
 import socket
-import sys
 import time
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -22,7 +20,7 @@ from agenteval_otel.execution.jobs import Awaits, result_of_plain
 from agenteval_otel.execution.wire import encode_answer, line, load_evaluator, with_environment
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput
 from agenteval_otel.runtime.fork import reset_in_child
-from agenteval_otel.runtime.reentrancy import mark_process
+from agenteval_otel.runtime.reentrancy import PROCESS
 
 _LOOK_S = 2.0
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -41,12 +39,11 @@ def main() -> None:
         # Of a terminal's or a service's group: the host decides when this ends. Not ignored: programs that evaluators
         # start would ignore them too.
         signal.signal(number, lambda *_: None)
-    warnings.simplefilter("ignore")
     with contextlib.suppress(Exception):
         import resource
 
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a crash leaves no file in the host's folder
-    mark_process()  # before any module of the user's is imported: `configure` and `monitor` do nothing here
+    PROCESS.is_ours = True  # before any module of the user's is imported: `configure` and `monitor` do nothing here
     channel = socket.socket(fileno=os.dup(0))
     channel.setblocking(True)  # not so where gevent, eventlet or a default timeout made it
     os.dup2(os.open(os.devnull, os.O_RDWR), 0)
@@ -59,7 +56,11 @@ class ForkServer:
         self._evaluators: Evaluators = {}
         self._worker = 0
         self._parent = os.getppid()
-        self._die_with_parent = _die_with_parent()
+        self._libc: Any = None
+        with contextlib.suppress(Exception):  # a Python without ctypes
+            import ctypes
+
+            self._libc = ctypes.CDLL(None)
         # By a timer, as a module that is imported may never come to its end.
         signal.signal(signal.SIGALRM, self._look)
         signal.setitimer(signal.ITIMER_REAL, _LOOK_S, _LOOK_S)
@@ -77,11 +78,10 @@ class ForkServer:
     def _answer(self, request: str, *arguments: Any) -> None:
         if request == "load":
             self._host.sendall(line([self._load(*arguments)]))
-        elif request == "fork":
-            self._fork()
         else:
             self._end_worker()
-            self._host.sendall(line(["ended"]))
+            if request == "fork":
+                self._fork()
 
     def _load(self, number: int, recipe: dict[str, Any]) -> str:
         try:
@@ -114,9 +114,8 @@ class ForkServer:
         reset_in_child(_take_signals)
         with contextlib.suppress(OSError):
             os.setpgid(0, 0)  # what it starts itself is killed with it
-        if self._die_with_parent is not None:
-            with contextlib.suppress(Exception):
-                self._die_with_parent(_DIE_WITH_PARENT, signal.SIGKILL)
+        with contextlib.suppress(Exception):  # Linux alone has it
+            self._libc.prctl(_DIE_WITH_PARENT, signal.SIGKILL)
 
     def _end_worker(self) -> None:
         pid, self._worker = self._worker, 0
@@ -135,7 +134,6 @@ class ForkServer:
 
 def work(channel: socket.socket, evaluators: Evaluators) -> None:
     """Be the worker process: each answer is sent as soon as it is there, so one that hangs holds up no other's."""
-    mark_process()  # monitored functions that evaluators call are not evaluated
     channel.sendall(line(["ready"]))
     reader = channel.makefile("rb", buffering=1 << 18)
     evaluation_input: EvaluationInput | None = None
@@ -147,18 +145,12 @@ def work(channel: socket.socket, evaluators: Evaluators) -> None:
                 fields = json.loads(criteria_line)
                 criteria = None if fields is None else tuple(map(EvaluationCriteria.model_validate, fields))
             if input_line != b"\n":
-                evaluation_input = _read(input_line)
+                evaluation_input = None
+                with contextlib.suppress(Exception):
+                    evaluation_input = EvaluationInput.model_validate_json(input_line)
             evaluator, variables = evaluators[int(number)]
             outcome = _evaluated(evaluator, variables, evaluation_input, criteria)
             channel.sendall(encode_answer(time.process_time(), outcome))
-
-
-def _read(encoded: bytes) -> EvaluationInput | None:
-    """The input; None where it cannot be read, as when it is nested deeper than JSON may be."""
-    try:
-        return EvaluationInput.model_validate_json(encoded)
-    except Exception:
-        return None
 
 
 def _evaluated(
@@ -167,7 +159,7 @@ def _evaluated(
     evaluation_input: EvaluationInput | None,
     criteria: Sequence[EvaluationCriteria] | None,
 ) -> Any:
-    if evaluation_input is None:
+    if evaluation_input is None:  # nested deeper than JSON may be, say
         return EvaluationError("the worker process cannot read its input", error_type="invalid_input")
     if criteria is None:
         criteria = evaluation_input.criteria
@@ -192,14 +184,3 @@ def _take_signals() -> None:
     for number in _SIGNALS:
         with contextlib.suppress(ValueError):  # forked from a thread of a sub-interpreter
             signal.signal(number, signal.SIG_DFL)
-
-
-def _die_with_parent() -> Any:
-    if sys.platform != "linux":
-        return None
-    try:
-        import ctypes
-
-        return ctypes.CDLL(None).prctl
-    except Exception:
-        return None

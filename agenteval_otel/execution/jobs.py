@@ -7,7 +7,6 @@ import contextlib
 import contextvars
 import itertools
 import json
-from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -38,13 +37,10 @@ class Awaits(Exception):
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """One evaluation. `done` takes the outcome, once, on the thread of `loop`; None after that, and once it was
-    cancelled.
+    """One evaluation. `done` takes the outcome, once, on the thread of `loop`; None after that, or when cancelled.
 
-    Attributes:
-        mode: Where it waits or runs; None before and after.
-        expected_s: How long evaluations of this evaluator usually take; `seconds` and `cpu_s` are this one's.
-        losses: How often the fork server ended while this evaluation was under way.
+    `mode` is where it waits or runs, None before and after. `expected_s` is what evaluations of this evaluator usually
+    take; `seconds` and `cpu_s` are this one's.
     """
 
     evaluator: Evaluator
@@ -53,15 +49,14 @@ class Job:
     criteria: Sequence[EvaluationCriteria]
     done: Callable[[Outcome], None] | None
     loop: asyncio.AbstractEventLoop
+    complete: Callable[[Job, Outcome], None]
     mode: Execution | None = None
     limit_s: float = 0.0
     expected_s: float = 0.0
     seconds: float = 0.0
     cpu_s: float = 0.0
-    losses: int = 0
     task: asyncio.Task[Any] | None = None
     context: contextvars.Context | None = None
-    deliveries: Deliveries | None = None
 
     def finish(self, outcome: Outcome) -> None:
         done, self.done = self.done, None
@@ -70,41 +65,14 @@ class Job:
 
     def deliver(self, outcome: Outcome) -> None:
         """Bring the outcome to the job's loop, from any thread."""
-        assert self.deliveries is not None
-        self.deliveries.put(self, outcome)
+        with contextlib.suppress(RuntimeError):  # the loop is closed, as that of a thread that was replaced
+            self.loop.call_soon_threadsafe(self.complete, self, outcome, context=contextvars.Context())
 
     def work(self) -> Coroutine[Any, Any, Any]:
         return self.evaluator.evaluate(self.evaluation_input, self.criteria)
 
     def timeout(self) -> EvaluationError:
         return EvaluationError(f"no result within {self.limit_s:g} s", error_type="timeout")
-
-
-class Deliveries:
-    """Brings outcomes from other threads to one loop, as many at a time as there are."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, complete: Callable[[Job, Outcome], None]) -> None:
-        self._loop, self._complete = loop, complete
-        self._finished: deque[tuple[Job, Outcome]] = deque()
-        self._scheduled = False
-
-    def put(self, job: Job, outcome: Outcome) -> None:
-        self._finished.append((job, outcome))
-        if not self._scheduled:
-            self._scheduled = True
-            with contextlib.suppress(RuntimeError):  # the loop is closed
-                self._loop.call_soon_threadsafe(self._deliver, context=contextvars.Context())
-        if self._loop.is_closed():  # of a thread that was replaced: they are not taken
-            self._finished.clear()
-
-    def _deliver(self) -> None:
-        self._scheduled = False  # first: a `put` from here on schedules the next delivery
-        try:
-            while self._finished:
-                self._complete(*self._finished.popleft())
-        finally:
-            if self._finished:  # a callback raised, which its loop reports; the others are still called
-                self._loop.call_soon(self._deliver)
 
 
 def result_of_plain(work: Coroutine[Any, Any, Any]) -> Any:
@@ -137,7 +105,7 @@ class EvaluatorState:
         self.in_own_loop = evaluator.calls_model and self.mode == "thread"  # it awaits, on a thread
         self.strikes = self.failed_loads = 0
         self.usual_s = 0.0  # of an evaluation; 0 while unknown
-        self._chosen = evaluator.execution is not None
+        self._chosen, self._live = evaluator.execution is not None, live
         self._may_become_inline = live and not self._chosen and evaluator.preferred_execution() in (None, "inline")
         self._calls = self._expensive = 0
         self._points = 0.0
@@ -187,11 +155,11 @@ class EvaluatorState:
             self._calls = self._expensive = 0
 
     def ran_inline(self, cpu_s: float) -> None:
-        """An inline evaluator that stops being cheap goes to a thread for good.
+        """An inline evaluator that stops being cheap goes to a thread for good (see `INLINE_SAMPLE`).
 
         A single long call does not move it: a collection of the host's garbage may run in any call.
         """
-        if self._chosen or self.mode != "inline":
+        if self._chosen or not self._live or self.mode != "inline":
             return
         if cpu_s < CHEAP_S:
             self._points = max(0.0, self._points - INLINE_SAMPLE / 100)

@@ -20,7 +20,8 @@ from typing import Any
 
 from agenteval_otel.errors import EvaluationError
 from agenteval_otel.execution.jobs import Job
-from agenteval_otel.execution.wire import Gone, Lines, NotPortable, RunsHere, answer_of, encode_input, line
+from agenteval_otel.execution.wire import Gone, Lines, NotPortable, RunsHere, answer_of, line
+from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.runtime.masking import is_secret
 from agenteval_otel.runtime.reentrancy import EvaluationThread
 
@@ -28,7 +29,6 @@ _MAX_BATCH, _MAX_BATCH_BYTES = 256, 1 << 20
 _GATHER_S = 0.002
 _STARVED_AT_MOST = 4
 _MAX_FAILED_LOADS = 3
-_MAX_LOSSES = 2
 _NO_SIGNAL = getattr(socket, "MSG_NOSIGNAL", 0)  # the host may have the default action of SIGPIPE, which ends it
 _MAX_PAUSE_S = 30.0
 _END_S = 1.0
@@ -37,8 +37,8 @@ _ALLOWED = frozenset({
     "CONDA_PREFIX", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMROOT",
 })  # fmt: skip
 _ALLOWED_PREFIXES = ("LC_", "PYTHON")
+# Not while it boots: a `sitecustomize`, such as that of `opentelemetry-instrument`, would start threads in it.
 _LATER = frozenset({"PYTHONPATH", "PYTHONSTARTUP"})
-"""Not while it boots: a `sitecustomize`, such as that of `opentelemetry-instrument`, would start threads in it."""
 _OWN = {"AGENTEVAL_ENABLED": "false", "OTEL_SDK_DISABLED": "true"}
 _BOOT = (
     "import json, os, sys; os.closerange(3, 65536); os.nice(10); sys.path[:], later = json.loads(sys.argv.pop()); "
@@ -58,6 +58,7 @@ class Supervisor:
 
     def __init__(self) -> None:
         self._reset()
+        reset_in_child(self._forget)
 
     def _reset(self) -> None:
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
@@ -66,9 +67,7 @@ class Supervisor:
         self._closing = False
         self.server: ForkServer | None = None
         self._worker: Worker | None = None
-        self._failures, self._not_before = 0, 0.0
-        self._lost_in_evaluation = False
-        self._under_way: Job | None = None
+        self._failures, self._not_before = 0, 0.0  # of the fork server
 
     def __repr__(self) -> str:
         return f"<Supervisor {'not started' if self.server is None else 'running'}>"
@@ -86,12 +85,11 @@ class Supervisor:
         self._closing = True
         self._jobs.put(None)
 
-    def forget(self) -> None:
+    def _forget(self) -> None:
         """In a forked child of the host: let go of what belongs to the parent."""
         for part in (self.server, self._worker):
             if part is not None:
-                with contextlib.suppress(OSError):
-                    os.close(part.channel.detach())
+                part.channel.close()
         self._reset()
 
     def leave(self) -> None:
@@ -126,42 +124,21 @@ class Supervisor:
                 self._load(server, jobs)
                 if jobs:
                     self._exchange(server, self._worker_for(server, jobs), jobs)
-            except (Unavailable, EvaluationError) as error:
+            except Unavailable as error:
                 while jobs:
                     jobs.popleft().deliver(error)
-            except Exception:  # mostly `Gone`
+            except Exception:  # mostly `Gone`: the fork server has ended
                 self._end(patience_s=0.0)
                 self._pause()
-                self._blame(jobs)
-
-    def _blame(self, jobs: deque[Job]) -> None:
-        """The fork server ended while a job was under way: for the second time, that evaluation has failed."""
-        job, self._under_way = self._under_way, None
-        self._lost_in_evaluation = job is not None
-        if job is None or job not in jobs:
-            return
-        job.losses += 1
-        if job.losses >= _MAX_LOSSES:
-            jobs.remove(job)
-            job.state.strike("the fork server ended while it was evaluating")
-            job.deliver(_crashed("the fork server ended while it was evaluating"))
 
     def _running_server(self) -> ForkServer:
-        """The fork server, started if there is none.
-
-        Raises `Unavailable` where evaluations may run in a thread, and an `EvaluationError` where they must not: it
-        ended during one.
-        """
         if self.server is None:
             if time.monotonic() < self._not_before:
-                if self._lost_in_evaluation:
-                    raise _crashed("the fork server ended again and again; it is tried again later")
                 raise Unavailable("no worker process could be started; it is tried again later")
             try:
                 self.server = ForkServer()
             except OSError as error:  # the machine is short of something, which passes
                 self._pause()
-                self._lost_in_evaluation = False
                 raise Unavailable(f"no process can be started at present ({type(error).__name__})") from None
             self.server.wait_until_up()
         return self.server
@@ -195,23 +172,20 @@ class Supervisor:
     def _exchange(self, server: ForkServer, worker: Worker, jobs: deque[Job]) -> None:
         """Send jobs and deliver their answers, until all are answered or the worker is lost."""
         for left in range(self._send(worker, jobs), 0, -1):
-            job, began = jobs[0], time.monotonic()
-            self._under_way = job
+            job, began, is_lost = jobs.popleft(), time.monotonic(), False
             try:
                 worker.cpu_s, kind, body = self._answer(worker, job, has_more=left > 1)
                 outcome = answer_of(kind, body)
+                self._failures = 0
             except (Gone, EvaluationError) as error:
-                outcome = error
-                self._end_worker(server)  # raises where the fork server has ended too: see `_blame`
-            self._under_way = None
+                outcome, is_lost = error, True
             if isinstance(outcome, Gone):
                 job.state.strike("its process ended")
-                outcome = _crashed("its process ended while it was evaluating")
+                outcome = EvaluationError("its process ended while it was evaluating", error_type="crashed")
             job.seconds = time.monotonic() - began
-            jobs.popleft()
-            self._failures = 0
             job.deliver(outcome)
-            if self._worker is None:
+            if is_lost:
+                self._end_worker(server)
                 return
 
     def _send(self, worker: Worker, jobs: deque[Job]) -> int:
@@ -237,10 +211,8 @@ class Supervisor:
             messages.append(message)
             size += len(message)
             before = job
-        try:
+        with contextlib.suppress(OSError):  # it has ended, which shows when its answer is read
             worker.channel.sendall(b"%d\n%b" % (len(messages), b"".join(messages)), _NO_SIGNAL)
-        except OSError:
-            pass  # it has ended, which shows when its answer is read
         return len(messages)
 
     def _answer(self, worker: Worker, job: Job, *, has_more: bool) -> Any:
@@ -293,16 +265,12 @@ def _message(job: Job, before: Job | None) -> bytes:
     """A job as three lines (see `wire`); raises where its input has no JSON form."""
     criteria, encoded = b"", b""
     if before is None or job.evaluation_input is not before.evaluation_input:
-        encoded = encode_input(job.evaluation_input)
+        encoded = job.evaluation_input.model_dump_json(exclude_unset=True).encode()
     if job.criteria is job.evaluation_input.criteria:
         criteria = b"null"
     elif before is None or job.criteria is not before.criteria:
         criteria = line([criterion.model_dump(mode="json") for criterion in job.criteria]).rstrip()
     return b"%d\n%b\n%b\n" % (job.state.number, criteria, encoded)
-
-
-def _crashed(message: str) -> EvaluationError:
-    return EvaluationError(message, error_type="crashed")
 
 
 class Worker:
@@ -331,20 +299,18 @@ class ForkServer:
     """The fork server as the host sees it. A request blocks until it is answered, and raises `Gone` where it is not.
 
     `problems` says why evaluators could not be loaded, by the numbers of all that were tried; empty where they were.
-    Making one raises `Unavailable` without a Python or fork, and OSError where no descriptor or process is left.
     """
 
     def __init__(self) -> None:
         python = _python()
         ours, theirs = socket.socketpair()
         try:
-            self.pid = _spawn(python, theirs.fileno())
+            with theirs:
+                self.pid = _spawn(python, theirs.fileno())
         except BaseException:
             ours.close()
             raise
-        finally:
-            theirs.close()
-        ours.settimeout(None)
+        ours.settimeout(None)  # whatever the host's default is
         self.channel = ours
         self.problems: dict[int, str] = {}
         self._lines = Lines(ours)
@@ -364,15 +330,14 @@ class ForkServer:
         if not data or not descriptors:
             raise Gone
         channel = socket.socket(fileno=descriptors[0])
-        channel.settimeout(None)  # whatever the host's default is
+        channel.settimeout(None)
         loaded = {number for number, problem in self.problems.items() if not problem}
         return Worker(json.loads(data)[0], channel, loaded)
 
     def end_worker(self) -> None:
         self._send(line(["end"]))
-        self._answer(_FORKING_S)
 
-    def end(self, patience_s: float = 0.0) -> None:
+    def end(self, patience_s: float) -> None:
         """Close its socket, so that it ends; kill it if it does not; leave no zombie. Blocks until then."""
         self.channel.close()
         if not self._ends_within(patience_s):
@@ -382,7 +347,7 @@ class ForkServer:
 
     def _send(self, message: bytes) -> None:
         try:
-            self.channel.sendall(message, getattr(socket, "MSG_NOSIGNAL", 0))
+            self.channel.sendall(message, _NO_SIGNAL)
         except OSError:
             raise Gone from None
 
@@ -420,8 +385,6 @@ def _python() -> str:
     """A Python of this version: the running program may be none (uWSGI, a program that embeds Python)."""
     if not (hasattr(os, "fork") and hasattr(os, "posix_spawn")):
         raise Unavailable("this platform cannot fork")
-    if getattr(sys, "frozen", False):
-        raise Unavailable("the program is frozen, and its modules are where no other Python finds them")
     own = sys.executable or ""
     if _PYTHON.fullmatch(os.path.basename(own)):
         return own

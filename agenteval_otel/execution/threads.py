@@ -27,8 +27,7 @@ _BACKLOG = 32
 class Threads:
     """The queue and its threads, mostly one. When its evaluation takes long, those behind it go to a fresh one.
 
-    A thread whose evaluation overran its limit is abandoned. With `rests` one uses `CPU_SHARE` of a core at most, as it
-    shares the host's interpreter. `submit` belongs to the thread of an event loop.
+    A thread whose evaluation overran its limit is abandoned. `submit` belongs to the thread of an event loop.
     """
 
     def __init__(self, *, rests: bool) -> None:
@@ -36,7 +35,7 @@ class Threads:
         self.jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self.closing = threading.Event()
         self._lock = threading.RLock()  # a signal handler may close what its own thread submits to
-        self._threads: list[_Thread] = []
+        self._threads: set[_Thread] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._shortest_s = LOOK_AHEAD_S
@@ -48,7 +47,7 @@ class Threads:
         job.context = contextvars.copy_context()
         with self._lock:
             if not any(thread.is_alive() for thread in self._threads):
-                self._threads = []
+                self._threads.clear()
                 self._add_thread()
             self.jobs.put(job)
         self._shortest_s = min(self._shortest_s, job.limit_s)
@@ -68,14 +67,13 @@ class Threads:
             is_needed = not self.jobs.empty() or not (self.closing.is_set() or len(self._threads) > 1)
             if thread in self._threads and is_needed:
                 return False
-            with contextlib.suppress(ValueError):
-                self._threads.remove(thread)
+            self._threads.discard(thread)
             return True
 
     def _add_thread(self) -> None:
         thread = _Thread(self)
         thread.start()
-        self._threads.append(thread)
+        self._threads.add(thread)
 
     def _set_timer(self) -> None:
         assert self._loop is not None
@@ -91,8 +89,8 @@ class Threads:
                 continue
             job, began = running
             if now - began >= job.limit_s:
-                with self._lock, contextlib.suppress(ValueError):
-                    self._threads.remove(thread)
+                with self._lock:
+                    self._threads.discard(thread)
                 job.state.strike("it overran its time limit")
                 job.deliver(job.timeout())
             else:

@@ -11,10 +11,8 @@ import functools
 import json
 import os
 import re
-import runpy
 import socket
 import sys
-import types
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -23,7 +21,7 @@ from pydantic import TypeAdapter
 
 from agenteval_otel.errors import EvaluationError, EvaluationSkipped
 from agenteval_otel.evaluators.base import MAIN, Evaluator, importable, imported
-from agenteval_otel.models import EvaluationInput, EvaluationResult
+from agenteval_otel.models import EvaluationResult
 
 _MAX_ANSWER_BYTES = 4 * 1024 * 1024
 _MAX_MESSAGE = 64 * 1024
@@ -71,20 +69,15 @@ def decoded(message: bytes) -> list[Any]:
     return values
 
 
-def encode_input(evaluation_input: EvaluationInput) -> bytes:
-    return evaluation_input.__pydantic_serializer__.to_json(evaluation_input, exclude_unset=True)
-
-
 def encode_answer(cpu_s: float, outcome: Any) -> bytes:
     """The answer to a job; never raises."""
     try:
         answer = line([cpu_s, *_encoded(outcome)])
+        if len(answer) > _MAX_ANSWER_BYTES:
+            raise EvaluationError("its results are larger than 4 MiB", error_type="invalid_result")
+        return answer
     except Exception as error:
         return line([cpu_s, *_encoded_error(error)])
-    if len(answer) <= _MAX_ANSWER_BYTES:
-        return answer
-    too_large = EvaluationError("its results are larger than 4 MiB", error_type="invalid_result")
-    return line([cpu_s, *_encoded_error(too_large)])
 
 
 def answer_of(kind: Any, body: Any) -> Any:
@@ -107,7 +100,7 @@ def _encoded(outcome: Any) -> tuple[str, Any]:
     if isinstance(outcome, BaseException):
         return _encoded_error(outcome)
     if not isinstance(outcome, list) or not all(isinstance(result, EvaluationResult) for result in outcome):
-        return _encoded_error(EvaluationError("expected a list of EvaluationResult", error_type="invalid_result"))
+        raise EvaluationError("expected a list of EvaluationResult", error_type="invalid_result")
     return _RESULTS, [_values(result) for result in outcome]
 
 
@@ -178,7 +171,9 @@ def serialize_evaluator(evaluator: Evaluator) -> dict[str, Any]:
 def load_evaluator(recipe: Mapping[str, Any]) -> Evaluator:
     """The evaluator of a recipe, in another process; raises whatever its module or its class raises."""
     if recipe["main"] is not None:
-        _load_main(recipe["main"])
+        from multiprocessing.spawn import prepare
+
+        prepare(recipe["main"])  # loads the program's file under another name: what is for the program alone is not run
     evaluator: Evaluator = imported(*recipe["place"]).from_child(recipe["fields"])
     # A function of the program itself has another module's name here; its results are signed as they are there.
     evaluator.__dict__["fingerprint"] = recipe["fingerprint"]
@@ -189,23 +184,17 @@ def load_evaluator(recipe: Mapping[str, Any]) -> Evaluator:
 @contextmanager
 def with_environment(variables: Mapping[str, str]) -> Iterator[None]:
     """Set variables for a while: only this evaluator sees its own, and only while it runs."""
-    if not variables:
-        yield
-        return
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
+    added = {name: value for name, value in variables.items() if name not in os.environ}
+    os.environ.update(added)
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+        for name in added:
+            os.environ.pop(name, None)
 
 
 def _main() -> dict[str, str]:
-    """How the program's own file can be loaded without running it."""
+    """How `multiprocessing` loads the program's own file without running it."""
     main = sys.modules.get(MAIN)
     spec, path = getattr(main, "__spec__", None), getattr(main, "__file__", None)
     if not isinstance(path, str) or not path.endswith(".py"):
@@ -218,18 +207,4 @@ def _main() -> dict[str, str]:
     if not has_guard:
         raise NotPortable('it is defined in a program without `if __name__ == "__main__":`')
     name = getattr(spec, "name", None)
-    return {"module": name} if isinstance(name, str) else {"path": os.path.abspath(path)}
-
-
-def _load_main(main: Mapping[str, str]) -> None:
-    """Load the program's file under another name, so that what is only for the program itself does not run."""
-    if "__mp_main__" in sys.modules:
-        return
-    module = types.ModuleType("__mp_main__")
-    sys.modules[MAIN] = sys.modules["__mp_main__"] = module
-    if "module" in main:
-        names = runpy.run_module(main["module"], run_name="__mp_main__", alter_sys=True)
-    else:
-        names = runpy.run_path(main["path"], run_name="__mp_main__")
-    module.__dict__.update(names)
-    sys.modules[MAIN] = sys.modules["__mp_main__"] = module
+    return {"init_main_from_name": name} if isinstance(name, str) else {"init_main_from_path": os.path.abspath(path)}

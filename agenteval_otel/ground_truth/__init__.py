@@ -1,6 +1,6 @@
 """Ground truth: the reference answers that responses are compared with."""
 
 from agenteval_otel.ground_truth.base import GroundTruth, GroundTruthStore
-from agenteval_otel.ground_truth.file_store import CsvGroundTruthStore, FileGroundTruthStore, JsonlGroundTruthStore
+from agenteval_otel.ground_truth.file_store import FileGroundTruthStore
 
-__all__ = ["CsvGroundTruthStore", "FileGroundTruthStore", "GroundTruth", "GroundTruthStore", "JsonlGroundTruthStore"]
+__all__ = ["FileGroundTruthStore", "GroundTruth", "GroundTruthStore"]

@@ -1,24 +1,23 @@
-"""Stores that keep a file in memory, and read it again when it has changed."""
+"""A store that keeps a file in memory, and reads it again when it has changed."""
 
 from __future__ import annotations
 
 import csv
-import json
+import io
 import os
-import stat
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import islice
 from pathlib import Path
 from typing import Any, Final, Literal, Self
 
 from pydantic import Field, model_validator
+from pydantic_core import from_json
 
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.ground_truth.base import GroundTruth, GroundTruthStore
-from agenteval_otel.ground_truth.index import MAX_ORIGINAL_ROWS, QuestionIndex, Row, SubstringIndex
+from agenteval_otel.ground_truth.index import QuestionIndex, Row, SubstringIndex
 from agenteval_otel.models import EvaluationInput
 from agenteval_otel.runtime.worker import Worker
 
@@ -29,8 +28,13 @@ _FIELDS: Final = {
 }  # fmt: skip
 
 
-class FileGroundTruthStore(GroundTruthStore):
-    """Reference answers from a file, kept in memory.
+class FileGroundTruthStore(GroundTruthStore, type="file"):
+    """Reference answers from a CSV or JSONL file, kept in memory.
+
+    The first line of a CSV file names the columns ``UserPrompt,ExpectedOutput,Category,Module``, in any order; the last
+    two are optional, other columns are ignored. JSONL has an object a line with the same fields, whose expected output
+    may be any JSON value. ``UserPrompt``, ``userPrompt`` and ``user_prompt`` are one name. A row with an empty answer
+    says that its question has no reference.
 
     The same question comes first: equal but for case, Unicode form and whitespace. Otherwise the nearest row that the
     prompt contains as whole words, or that contains the prompt. Candidates are the rows of the input's module
@@ -40,22 +44,18 @@ class FileGroundTruthStore(GroundTruthStore):
     is compared; a changed file is read on a thread of its own, while the old rows answer.
 
     Attributes:
-        path: The file, UTF-8.
+        path: The file, UTF-8; its name ends in ``.csv`` or ``.jsonl``.
         matching: ``words``, or ``original``: as the Partnership Agent does, any substring, ignoring case only, the
-            first row of the file; for at most 5,000 rows.
+            first row of the file; it looks at every row.
         min_words: Words that prompt and row must share for a partial match; a character of a script without spaces
             counts as one.
         min_share: What the shorter of the two must be of the longer, in words, for a partial match.
-        max_rows: A file with more is refused.
-        max_bytes: A larger file is refused.
     """
 
     path: Path
     matching: Literal["words", "original"] = "words"
     min_words: int = Field(default=3, ge=1, le=100)
     min_share: float = Field(default=0.4, ge=0.01, le=1)
-    max_rows: int = Field(default=200_000, ge=1, le=1_000_000)
-    max_bytes: int = Field(default=67_108_864, ge=1, le=1_073_741_824)
 
     @model_validator(mode="after")
     def _is_readable(self) -> Self:
@@ -79,67 +79,20 @@ class FileGroundTruthStore(GroundTruthStore):
         problems = self._file.problems
         return tuple(problems.popleft() for _ in range(len(problems)))
 
-    @classmethod
-    def read_rows(cls, path: Path, lines: Iterable[str]) -> Iterator[Row]:
-        """The rows of the file's lines; a `ConfigurationError` names the file and the line. For other formats."""
-        raise NotImplementedError
-
     @cached_property
     def _file(self) -> IndexedFile:
         return IndexedFile(self.path.absolute(), self._read)  # the process may change its folder later
 
     def _read(self, path: Path) -> QuestionIndex:
-        limit = min(self.max_rows, MAX_ORIGINAL_ROWS) if self.matching == "original" else self.max_rows
-        rows = tuple(islice(self.read_rows(path, _lines(path, self.max_bytes)), limit + 1))
-        if len(rows) > limit:
-            raise ConfigurationError(f"{path}: more than {limit} rows (max_rows)")
+        read_rows = _READERS.get(path.suffix.lower())
+        if read_rows is None:
+            raise ConfigurationError(f"{path}: expected a name that ends in .csv or .jsonl")
+        rows = tuple(read_rows(path))
         if not rows:
             raise ConfigurationError(f"{path}: no rows")
         if self.matching == "original":
             return SubstringIndex(rows)
         return QuestionIndex(rows, min_words=self.min_words, min_share=self.min_share)
-
-
-class CsvGroundTruthStore(FileGroundTruthStore, type="csv"):
-    """Reference answers from a CSV file with the columns ``UserPrompt,ExpectedOutput,Category,Module``.
-
-    The first line names the columns, in any order; ``Category`` and ``Module`` are optional, other columns are ignored.
-    A row with an empty answer says that its question has no reference.
-    """
-
-    @classmethod
-    def read_rows(cls, path: Path, lines: Iterable[str]) -> Iterator[Row]:
-        reader = csv.reader(lines, strict=True)
-        try:
-            header = [_field_name(cell) for cell in next(reader, [])]
-            _expect_fields(path, 1, header)
-            for field, name in _FIELDS.items():
-                if header.count(field) > 1:
-                    raise _wrong(path, 1, f"two columns {name}")
-            for cells in filter(None, reader):
-                if len(cells) < len(header):
-                    raise _wrong(path, reader.line_num, f"expected the columns of line 1, found {len(cells)} of them")
-                if any(map(str.strip, cells[len(header) :])):
-                    raise _wrong(path, reader.line_num, "more cells than line 1 has columns: quote text with commas")
-                yield _row(path, reader.line_num, dict(zip(header, cells, strict=False)))
-        except csv.Error as error:
-            raise _wrong(path, reader.line_num, f"not CSV: {error}") from None
-
-
-class JsonlGroundTruthStore(FileGroundTruthStore, type="jsonl"):
-    """Reference answers from a JSONL file: an object a line with ``user_prompt``, ``expected_output`` and optionally
-    ``category`` and ``module``; ``UserPrompt`` and ``userPrompt`` are the same name.
-
-    An expected output may be any JSON value.
-    """
-
-    @classmethod
-    def read_rows(cls, path: Path, lines: Iterable[str]) -> Iterator[Row]:
-        for number, line in enumerate(lines, 1):
-            if line.strip():
-                fields = {_field_name(key): value for key, value in _object(path, number, line).items()}
-                _expect_fields(path, number, fields)
-                yield _row(path, number, fields)
 
 
 class IndexedFile:
@@ -176,7 +129,7 @@ class IndexedFile:
             self._index = self._read(self._path)
         except Exception as error:
             self.problems.append(error)
-            if isinstance(error, MemoryError) or isinstance(error.__cause__, OSError):
+            if isinstance(error.__cause__, OSError):
                 return  # not the file's content: tried again at the next check
         # Last: a process that was forked during the reading, without this thread, starts over.
         self._signature = signature
@@ -191,6 +144,55 @@ def _signature(path: Path) -> tuple[int, ...] | None:
     return status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_dev, status.st_ino
 
 
+def _csv_rows(path: Path) -> Iterator[Row]:
+    reader = csv.DictReader(_lines(path), strict=True)
+    try:
+        reader.fieldnames = header = [_field_name(cell) for cell in reader.fieldnames or ()]
+        _expect_fields(path, 1, header)
+        for field, name in _FIELDS.items():
+            if header.count(field) > 1:
+                raise _wrong(path, 1, f"two columns {name}")
+        for cells in reader:
+            count = sum(cell is not None for cell in cells.values())
+            if count < len(set(header)):
+                raise _wrong(path, reader.line_num, f"expected the columns of line 1, found {count} of them")
+            if any(map(str.strip, cells.pop(None, ()))):
+                raise _wrong(path, reader.line_num, "more cells than line 1 has columns: quote text with commas")
+            yield _row(path, reader.line_num, cells)
+    except csv.Error as error:
+        raise _wrong(path, reader.line_num, f"not CSV: {error}") from None
+
+
+def _json_rows(path: Path) -> Iterator[Row]:
+    for number, line in enumerate(_lines(path), 1):
+        if not line.strip():
+            continue
+        try:
+            value = from_json(line, allow_inf_nan=False)
+        except ValueError as error:
+            raise _wrong(path, number, f"not JSON: {error}") from None
+        if not isinstance(value, dict):
+            raise _wrong(path, number, f"expected an object, found {type(value).__name__}")
+        fields = {_field_name(name): field for name, field in value.items()}
+        _expect_fields(path, number, fields)
+        yield _row(path, number, fields)
+
+
+_READERS: Final[dict[str, Callable[[Path], Iterator[Row]]]] = {".csv": _csv_rows, ".jsonl": _json_rows}
+
+
+def _lines(path: Path) -> io.StringIO:
+    """The lines of a file, split at line feeds alone: a text may contain what else splits lines."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise ConfigurationError(f"{path}: cannot be read: {error.strerror or type(error).__name__}") from error
+    try:
+        return io.StringIO(content.decode("utf-8-sig"), newline="\n")
+    except UnicodeDecodeError as error:
+        raise _wrong(path, content.count(b"\n", 0, error.start) + 1, "not UTF-8") from None
+
+
 def _field_name(name: str) -> str:
     """``UserPrompt``, ``userPrompt`` and ``user_prompt`` are one name."""
     return name.strip().replace("_", "").casefold()
@@ -198,42 +200,6 @@ def _field_name(name: str) -> str:
 
 def _wrong(path: Path, line: int, problem: str) -> ConfigurationError:
     return ConfigurationError(f"{path}:{line}: {problem}")
-
-
-def _lines(path: Path, max_bytes: int) -> list[str]:
-    """The lines of a file, with their ends."""
-    try:
-        # Before it is opened: opening a pipe waits until something writes.
-        if not stat.S_ISREG(path.stat().st_mode):
-            raise ConfigurationError(f"{path}: not a file")
-        with path.open("rb") as file:
-            content = file.read(max_bytes + 1)
-    except OSError as error:
-        raise ConfigurationError(f"{path}: cannot be read: {error.strerror or type(error).__name__}") from error
-    if len(content) > max_bytes:
-        raise ConfigurationError(f"{path}: larger than {max_bytes} bytes (max_bytes)")
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise _wrong(path, content.count(b"\n", 0, error.start) + 1, "not UTF-8") from None
-    # Not splitlines, which also splits at characters that a text may contain.
-    return [f"{line}\n" for line in text.split("\n")]
-
-
-def _object(path: Path, number: int, line: str) -> Mapping[str, Any]:
-    try:
-        value = json.loads(line, parse_constant=_refuse)
-        if "\\u" in line:
-            json.dumps(value, ensure_ascii=False).encode()  # refuses lone surrogates
-    except (ValueError, RecursionError) as error:
-        raise _wrong(path, number, f"not JSON: {getattr(error, 'msg', type(error).__name__)}") from None
-    if not isinstance(value, Mapping):
-        raise _wrong(path, number, f"expected an object, found {type(value).__name__}")
-    return value
-
-
-def _refuse(constant: str) -> Any:
-    raise ValueError(constant)
 
 
 def _expect_fields(path: Path, line: int, fields: Collection[str]) -> None:

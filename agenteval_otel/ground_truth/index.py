@@ -17,7 +17,6 @@ from agenteval_otel.models.inputs import is_blank
 from agenteval_otel.runtime.text import composed
 
 _MAX_PARTIAL_CHARACTERS = 16_384  # a longer prompt finds only the same question
-MAX_ORIGINAL_ROWS = 5_000  # of ``matching: original``, which looks at every row: milliseconds
 _MAX_CANDIDATES = 5_000  # rows, or stretches of the prompt, that a partial match looks at: about a millisecond
 _MAX_SCANNED = 20_000_000  # rows times characters of the prompt that ``matching: original`` looks at
 # Scripts without spaces between words: each character counts as a word.

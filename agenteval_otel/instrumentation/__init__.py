@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from agenteval_otel.instrumentation.decorator import monitor
 
 if TYPE_CHECKING:
-    from agenteval_otel.instrumentation.annotation import annotate
+    from agenteval_otel.instrumentation.wrappers import annotate
 
 __all__ = ["annotate", "monitor"]
 
@@ -15,6 +15,6 @@ __all__ = ["annotate", "monitor"]
 def __getattr__(name: str) -> Any:
     if name != "annotate":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from agenteval_otel.instrumentation.annotation import annotate  # imports the engine
+    from agenteval_otel.instrumentation.wrappers import annotate  # imports the engine
 
     return annotate

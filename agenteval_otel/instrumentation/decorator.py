@@ -1,7 +1,4 @@
-"""`@monitor`: one line on a handler.
-
-Only the signature is here: the engine is imported by the first decoration, so that importing `monitor` is cheap.
-"""
+"""`@monitor`, its signature only: the first decoration imports the engine, so that importing `monitor` is cheap."""
 
 from __future__ import annotations
 
@@ -69,7 +66,7 @@ def monitor(
     Raises:
         ConfigurationError: At decoration, with the path of the wrong argument and the known choices.
     """
-    from agenteval_otel.instrumentation.decoration import decorated
+    from agenteval_otel.instrumentation.wrappers import decorated
 
     return decorated(
         handler, agent=agent, evaluators=evaluators, sample_rate=sample_rate, sampler=sampler, escalation=escalation,

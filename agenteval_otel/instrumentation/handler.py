@@ -1,8 +1,7 @@
 """A monitored handler: where its calls are sampled and captured, on the caller's thread.
 
-`enter` is asked before the handler runs and gives a captured call or None; `leave` takes what came out. Between them
-stands only the handler. Nothing here raises into the host: what breaks is counted, and the call goes on as if it were
-not monitored. Only what the host itself raises passes through.
+`enter` is asked before the handler runs, `leave` takes what came out. Nothing here raises into the host: what breaks is
+counted, and the call goes on as if it were not monitored.
 
 On a caller that is cold, as in a service, each further call of a Python function costs a microsecond or two. So what
 every sampled call needs is written out here, and what only some need has a method.
@@ -66,10 +65,7 @@ class Handler:
     """One monitored handler.
 
     Args:
-        agent: The agent's name.
-        function: The undecorated handler.
         settings_for: Returns the settings for a pipeline; called again when another pipeline is configured.
-        pipeline: The pipeline to use.
         follows: The pipeline is the process's, and so is the one that replaces it.
         keep_arguments: Hold the arguments for a ``capture=`` function.
     """
@@ -93,11 +89,7 @@ class Handler:
         return f"<Handler {self.agent} {self.config.settings!r}>"
 
     def bind(self, pipeline: Pipeline) -> None:
-        """Use a pipeline from now on.
-
-        Raises:
-            ConfigurationError: The handler's own settings do not fit.
-        """
+        """Use a pipeline from now on; raises `ConfigurationError` where the handler's own settings do not fit."""
         self.config = HandlerConfig(self.agent, self._settings_for(pipeline), pipeline)
         log_problems(self.agent, self.config.settings.runner.evaluators)
 
@@ -186,10 +178,9 @@ class Handler:
 
     def _ends_late(self, call: CapturedCall) -> bool:
         """Whether the call's span may end on the background thread."""
-        pipeline, emitter = self.config.pipeline, call.settings.emitter
-        if not pipeline.late_spans or call.pid != _pid() or not emitter.providers.takes_late_spans():
+        if not self.config.pipeline.late_spans or call.pid != _pid():
             return False
-        if not MEMORY.open_spans.reserve(OPEN_SPAN_BYTES):
+        if not call.settings.emitter.providers.takes_late_spans() or not MEMORY.open_spans.reserve(OPEN_SPAN_BYTES):
             return False
         call.span_bytes = OPEN_SPAN_BYTES
         return True
@@ -293,7 +284,7 @@ class Handler:
             return
         tracer = settings.emitter.tracer_now() if settings.emitter is not None else None
         if tracer is not None:
-            call.span = open_agent_span(tracer, self.agent, settings.agent_attributes, started_ns=call.started_ns)
+            call.span = open_agent_span(tracer, self.agent, started_ns=call.started_ns)
             if surely:
                 call.span_attributes = settings.evaluated_attributes
             call.span_context = call.span.get_span_context()

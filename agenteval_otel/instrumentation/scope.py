@@ -1,9 +1,8 @@
 """The scope: the current call, for `annotate`, and the current span, while a handler runs.
 
 `trace.get_current_span` costs more than half of what an unsampled call may cost, and to make a span current and undo it
-takes ten calls of functions. What they look up is found once, at import, from outside: the context variable by putting
-a context of ours into it, the span's key by putting a span into a context, the places of a span context's fields by
-making a span context. Whatever does not look as expected is left to the public functions.
+takes ten calls of functions. What they look up is found once, at import, by probing. Whatever does not look as expected
+is left to the public functions.
 """
 
 from __future__ import annotations
@@ -42,9 +41,7 @@ def _has_places() -> bool:
     state = TraceState([("agenteval", "1")])
     probe: Any = SpanContext(3, 5, False, TraceFlags(1), state)
     is_tuple = isinstance(probe, tuple) and len(probe) == 6
-    return (
-        is_tuple and probe[0] == 3 and probe[4] is state and probe[5] is True and SpanContext(0, 0, False)[5] is False
-    )
+    return is_tuple and probe[::4] == (3, state) and probe[5] is True and SpanContext(0, 0, False)[5] is False
 
 
 current_context, attach_context, detach_context = contextvars.copy_context().run(_context_functions)
@@ -53,11 +50,7 @@ PLAIN: Final[type[Any] | None] = SpanContext if _has_places() else None
 
 
 class Scope:
-    """Opens and closes scopes; raises nothing.
-
-    Args:
-        broken: Called with the part ``scope`` and the error where something broke.
-    """
+    """Opens and closes scopes; raises nothing: `broken` gets the part ``scope`` and the error."""
 
     def __init__(self, broken: Callable[[str, BaseException], None]) -> None:
         self._broken = broken

@@ -1,4 +1,5 @@
-"""Wrappers: a handler's four shapes (function, coroutine function, generator, async generator), unchanged outside.
+"""Wrappers: a handler's four shapes (function, coroutine function, generator, async generator), unchanged outside; and
+`annotate`, which adds to the call that they run.
 
 Each wrapper is a real function of the same kind as what it wraps, and one piece: each function called within it would
 double what a chunk, or an unsampled call, costs. The local variable ``call`` in these frames is how `annotate` finds
@@ -13,13 +14,63 @@ import functools
 import inspect
 import sys
 from collections.abc import AsyncGenerator, Callable, Generator
+from itertools import islice
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
-from typing import Any
+from typing import Any, Unpack
 
+from agenteval_otel.capture import Facts
 from agenteval_otel.capture.calls import CURRENT, STREAM_CHARS, CapturedCall
+from agenteval_otel.capture.detached import take
+from agenteval_otel.capture.fields import MAX_ITEMS
+from agenteval_otel.capture.text import clean
+from agenteval_otel.compat import load_evaluators
+from agenteval_otel.config.process import default_pipeline
+from agenteval_otel.config.settings import load_sampler, load_storage
+from agenteval_otel.engine.handler import HandlerOptions, check_escalation
+from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.instrumentation.handler import Handler
 from agenteval_otel.models import StreamEnd
+from agenteval_otel.pipeline import Pipeline
+from agenteval_otel.sampling import Escalation
+from agenteval_otel.sampling.escalation import load_escalation
 from agenteval_otel.semconv import PIPELINE_FAILED
+
+_MAX_FACTS = 64
+_MAX_CALLS = MAX_ITEMS + 1  # one more than is read: it tells that there were more
+
+
+def decorated(
+    handler: Any, *, agent: Any, evaluators: Any, sample_rate: Any, sampler: Any, escalation: Any, capture: Any,
+    storage: Any, pipeline: Pipeline | None,
+) -> Any:  # fmt: skip
+    """What `monitor` returns for these arguments: the wrapped handler, or a decorator where there is none yet."""
+    if handler is not None and not callable(handler) and not isinstance(handler, classmethod | staticmethod):
+        hint = f"; did you mean agent={handler!r}?" if isinstance(handler, str) else ""
+        raise ConfigurationError(f"expected a callable, found {type(handler).__name__}{hint}", path="handler")
+    chosen = None if evaluators is None else load_evaluators(evaluators)
+    options = HandlerOptions(
+        evaluators=chosen, sampler=load_sampler(sample_rate, sampler), escalation=load_escalation(escalation),
+        storage=None if storage is None else load_storage(storage),
+    )  # fmt: skip
+    if isinstance(options.escalation, Escalation) and chosen is not None:
+        check_escalation(options.escalation, chosen)
+    if agent is not None and (not isinstance(agent, str) or not agent.strip()):
+        raise ConfigurationError(f"expected a name, found {agent!r}", path="agent")
+    if capture is not None and not callable(capture):
+        raise ConfigurationError(f"expected a function, found {type(capture).__name__}", path="capture")
+
+    def decorate(function: Any) -> Any:
+        if isinstance(function, classmethod | staticmethod):
+            return type(function)(decorate(function.__func__))
+        if inspect.isclass(function):
+            raise ConfigurationError(f"{function.__name__} is a class: decorate its method", path="handler")
+        name = clean(agent or getattr(function, "__qualname__", None) or type(function).__qualname__, 256)
+        return wrap(function, Handler(
+            name, function, lambda used: used.handler(name, options, capture=capture, function=function),
+            pipeline or default_pipeline(), follows=pipeline is None, keep_arguments=capture is not None,
+        ))  # fmt: skip
+
+    return decorate if handler is None else decorate(handler)
 
 
 def wrap(function: Callable[..., Any], handler: Handler) -> Callable[..., Any]:
@@ -250,3 +301,42 @@ _FOLLOW: dict[type, Callable[[Callable[..., Any], Handler, CapturedCall], Callab
     AsyncGeneratorType: _async_generator,
     CoroutineType: _coroutine,
 }
+
+
+def annotate(**facts: Unpack[Facts]) -> None:
+    """Add facts to the monitored call that is running; never raises, does nothing outside of a sampled call.
+
+    Facts are detached from the host when the handler ends, and read on the background thread. Type checkers refuse an
+    unknown fact; at run time it is counted as ``annotate:<name>`` and left out, like a value of the wrong type.
+
+    Args:
+        facts: Any of the keywords of `agenteval_otel.capture.Facts`. ``context`` is a mapping or a list of documents,
+            ``cost`` is in USD, ``tool_calls`` are added to those set before; any other fact replaces the earlier one.
+    """
+    try:
+        call = _running_call()
+        if call is None or call.settings is None:
+            return
+        known = call.facts = call.facts or {}
+        for name, value in dict[str, Any](facts).items():
+            before = known.get(name)
+            if name == "tool_calls" and isinstance(value, list | tuple) and isinstance(before, list | tuple):
+                value = [*before, *islice(value, max(0, _MAX_CALLS - len(before)))]
+            if name in known or len(known) < _MAX_FACTS:
+                # Where the call waits already, nothing of the host's joins it.
+                known[name] = take(value).value if call.ended_ns else value
+    except Exception:
+        return
+
+
+def _running_call() -> CapturedCall | None:
+    """The innermost monitored call on this stack; in a task or thread that a handler started, the inherited one. (A
+    stream's context is its consumer's, where a context variable would leak: its frame is looked for instead.)"""
+    frame: Any = sys._getframe(2)
+    while frame is not None:
+        # Where a wrapper's inner function uses it, the variable is a cell.
+        if frame.f_globals is globals() and "call" in (*frame.f_code.co_varnames, *frame.f_code.co_cellvars):
+            call: CapturedCall | None = frame.f_locals.get("call")
+            return call
+        frame = frame.f_back
+    return CURRENT.get()

@@ -6,7 +6,6 @@ never shows its key. Importing this package loads no vendor; the first call does
 
 from __future__ import annotations
 
-from agenteval_otel.judges.adapter import CallableJudge, as_judge
 from agenteval_otel.judges.answers import JudgeRequest, Verdict, parse_answer
 from agenteval_otel.judges.anthropic import AnthropicJudge
 from agenteval_otel.judges.base import Judge
@@ -20,13 +19,11 @@ __all__ = [
     "AnthropicJudge",
     "BreakerSettings",
     "CacheSettings",
-    "CallableJudge",
     "Judge",
     "JudgeRequest",
     "JudgeUsage",
     "OpenAICompatibleJudge",
     "SpendLimits",
     "Verdict",
-    "as_judge",
     "parse_answer",
 ]

@@ -19,14 +19,11 @@ from agenteval_otel.errors import ConfigurationError, JudgeError
 from agenteval_otel.judges.answers import JudgeRequest, Verdict, parse_answer
 from agenteval_otel.judges.base import Judge
 
-_METHODS: Final = (
-    "generate", "generate_text", "generateText", "complete", "ainvoke", "invoke", "do_generate", "doGenerate", "ask",
-    "judge",
-)  # fmt: skip
+_METHODS: Final = ("generate", "generate_text", "complete", "ainvoke", "invoke", "ask", "judge")
 _MAX_CHARS: Final = 262_144
 _MAX_HUNG: Final = 16
 _MALFORMED: Final = "malformed_answer"
-_SYSTEM_NAMES: Final = ("system", "system_prompt", "systemPrompt")
+_SYSTEM_NAMES: Final = ("system", "system_prompt")
 _TEXT_NAMES: Final = ("text", "content", "output", "message")
 
 
@@ -39,9 +36,9 @@ class CallableJudge(Judge):
     Attributes:
         name: Names the object in the fingerprint of the evaluator that uses it.
         target: A function of the prompt, or an object with one of ``generate``, ``generate_text``, ``complete``,
-            ``invoke``, ``ask``, ``judge`` and the like. It gets ``prompt`` (and ``system``, or both as ``messages``)
-            by name where it has such parameters, else one text of both; it returns a text, or something with ``text``
-            or ``content``. Left out of dumps.
+            ``ainvoke``, ``invoke``, ``ask``, ``judge``. It gets the prompt, with the instruction before it or in its
+            parameter ``system``, or both as ``messages``; it returns a text, or something with ``text`` or ``content``.
+            Left out of dumps.
         deadline_s: Seconds until a call is given up; the thread of a plain function goes on.
     """
 
@@ -151,8 +148,7 @@ def _failure_of(error: BaseException) -> JudgeError:
     """What the object raised, without its message."""
     if isinstance(error, JudgeError):
         return error
-    kinds = {TimeoutError: "timeout", ConnectionError: "connection_error"}
-    error_type = next((name for kind, name in kinds.items() if isinstance(error, kind)), "server_error")
+    error_type = "timeout" if isinstance(error, TimeoutError) else "server_error"
     return JudgeError(f"the model raised {type(error).__name__}", error_type=error_type)
 
 
@@ -163,17 +159,12 @@ def _arguments(method: Callable[..., Any], request: JudgeRequest) -> tuple[tuple
         parameters = inspect.signature(method).parameters
     except (TypeError, ValueError):
         return (whole,), {}
-    if "request" in parameters:
-        return (), {"request": request}
     if "messages" in parameters:
         messages = [("system", request.system), ("user", request.prompt)]
         return (), {"messages": [{"role": role, "content": text} for role, text in messages if text]}
-    takes_all = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values())
     named = {name: request.system for name in _SYSTEM_NAMES if name in parameters}
-    if takes_all and not named:
-        named["system"] = request.system
     prompt = request.prompt if named else whole
-    if "prompt" in parameters or (takes_all and len(parameters) == 1):
+    if "prompt" in parameters:
         return (), {"prompt": prompt, **named}
     return (prompt,), named
 

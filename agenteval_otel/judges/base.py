@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import copy
 import hashlib
 import time
 from collections.abc import Callable
@@ -80,10 +79,7 @@ class Judge(Component, contract="judge"):
 
 
 class Guarded:
-    """A judge behind its guards; has the judge's own `judge`. Judges, loops and threads may share guards.
-
-    With a cache, equal requests at the same time are one call: the others wait for its result.
-    """
+    """A judge behind its guards; has the judge's own `judge`. Judges, loops and threads may share guards."""
 
     def __init__(
         self, judge: Judge, *, budget: BudgetLimiter | None = None, breaker: CircuitBreaker | None = None,
@@ -91,8 +87,6 @@ class Guarded:
     ) -> None:  # fmt: skip
         self.inner, self.budget, self.breaker, self.cache, self._clock = judge, budget, breaker, cache, clock
         self._version = judge.fingerprint_source()
-        self._calls: dict[tuple[asyncio.AbstractEventLoop, str], asyncio.Future[Verdict]] = {}
-        self.observer_failures = 0  # how often an observer (`models.judge_calls`) has raised
 
     def __repr__(self) -> str:
         return f"<Guarded {self.label} {self.breaker!r} {self.budget!r} {self.cache!r}>"
@@ -115,10 +109,15 @@ class Guarded:
         """
         if self.cache is None or not request.fingerprint:
             return await self._call(request)
-        cached = await self.cache.get(self._key(request))
+        key = self._key(request)
+        cached = await self.cache.get(key)
         if cached is not None:
-            return self._cached(request, cached, probability=1.0)
-        return await self._call_once(request, self.cache)
+            self._notify(JudgeCall(self, request.purpose, CACHED, was_sent=False))
+            changes = {"usage": JudgeUsage(calls=0), "cost_usd": 0.0, "duration_s": 0.0, "probability": 1.0}
+            return copy_with(cached, {**changes, "from_cache": True})
+        verdict = await self._call(request)
+        self.cache.put(key, verdict)
+        return verdict
 
     def forget(self, request: JudgeRequest) -> None:
         """Drop the cached verdict on a request, because its answer is of no use."""
@@ -130,29 +129,6 @@ class Guarded:
 
     def _key(self, request: JudgeRequest) -> str:
         return hashlib.sha256(f"{request.fingerprint}\0{self._version}".encode("utf-8", "replace")).hexdigest()
-
-    async def _call_once(self, request: JudgeRequest, cache: VerdictCache) -> Verdict:
-        """The result of an equal call that is under way on this loop, else of a new one."""
-        place = asyncio.get_running_loop(), self._key(request)
-        while (other := self._calls.get(place)) is not None:
-            await asyncio.wait([other])
-            if not other.cancelled():  # else one of those who wait makes the call
-                verdict = _result_of(other)
-                cache.hits += 1
-                return self._cached(request, verdict, probability=verdict.probability)
-        call = self._calls[place] = place[0].create_future()
-        try:
-            verdict = await self._call(request)
-            cache.put(place[1], verdict)
-            call.set_result(verdict)
-            return verdict
-        except Exception as error:
-            call.set_exception(error)
-            call.exception()  # asyncio logs an error that is never retrieved
-            raise
-        finally:
-            del self._calls[place]
-            call.cancel()  # without effect where it has a result
 
     async def _call(self, request: JudgeRequest) -> Verdict:
         reservation = Reservation()
@@ -195,28 +171,8 @@ class Guarded:
             self._notify(JudgeCall(self, request.purpose, outcome, True, usage, cost_usd, duration_s))
         return cost_usd
 
-    def _cached(self, request: JudgeRequest, verdict: Verdict, *, probability: float) -> Verdict:
-        self._notify(JudgeCall(self, request.purpose, CACHED, was_sent=False))
-        return copy_with(verdict, {
-            "usage": JudgeUsage(calls=0), "cost_usd": 0.0, "duration_s": 0.0, "from_cache": True,
-            "probability": probability,
-        })  # fmt: skip
-
     def _notify(self, call: JudgeCall) -> None:
         observer = OBSERVER.get()
-        try:
-            if observer is not None:
+        if observer is not None:
+            with contextlib.suppress(Exception):
                 observer.on_call(call)
-        except Exception:
-            self.observer_failures += 1
-
-
-def _result_of(call: asyncio.Future[Verdict]) -> Verdict:
-    """The verdict, or an error of the caller's own: raised in two tasks, one error would grow both tracebacks."""
-    error = call.exception()
-    if error is None:
-        return call.result()
-    if isinstance(error, JudgeError):
-        error = copy.copy(error)
-        error.usage = None  # counted once
-    raise error

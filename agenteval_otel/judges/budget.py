@@ -15,7 +15,17 @@ from pydantic import BaseModel, ConfigDict, Field
 from agenteval_otel.components.explained import FriendlyErrors
 from agenteval_otel.errors import EvaluationSkipped
 from agenteval_otel.judges.answers import JudgeRequest
-from agenteval_otel.judges.ledger import SCHEMA, Amount, Entry, Key, Ledger, MemoryLedger, SqliteLedger, Totals
+from agenteval_otel.judges.ledger import (
+    EXPIRES_S,
+    SCHEMA,
+    Amount,
+    Entry,
+    Key,
+    Ledger,
+    MemoryLedger,
+    SqliteLedger,
+    Totals,
+)
 from agenteval_otel.judges.sqlite_store import IS_FILE, SqliteStore
 from agenteval_otel.models.judge_calls import JudgeUsage
 from agenteval_otel.runtime.fork import RANDOM
@@ -138,34 +148,27 @@ class SpendLimits(PurposeLimits):
 
     Attributes:
         prices: US dollars per million tokens, by the model's name; a name that ends in ``*`` stands for all that begin
-            so, the longest wins. A model without a price is held to `unpriced_tokens_per_minute` and
-            `unpriced_tokens_per_day` where dollars are limited.
+            so, the longest wins. A model without a price is held to `unpriced_tokens_per_day` where dollars are
+            limited.
         purposes: Limits of single purposes, by name (the criteria of an evaluator, joined).
         each_purpose: Limits of every purpose that `purposes` does not name.
-        unpriced_tokens_per_minute: Most tokens of models without a price, together, within a minute.
-        unpriced_tokens_per_day: The same within a day.
+        unpriced_tokens_per_day: Most tokens of models without a price, together, within a day.
         soft_limit: Share of a limit, 0 to 1, above which calls are sampled: the probability of a call falls from 1
             there to 0 at the limit.
         account: Judges of one account share the limits: in this process, or in the file of `path`.
         path: SQLite file with the ledger, shared by processes and kept between their runs; None keeps it in this
             process.
         patience_s: How long a call waits for the file while others use it, in seconds.
-        share_without_file: Share of each limit, 0 to 1, that this process may spend while the file cannot be used.
-        expires_s: After how many seconds the reservation of a process that was killed in the middle of a call is
-            released; longer than any call takes.
     """
 
     prices: dict[str, Price] = {}
     purposes: dict[str, PurposeLimits] = {}
     each_purpose: PurposeLimits | None = None
-    unpriced_tokens_per_minute: int | None = Field(default=None, gt=0)
     unpriced_tokens_per_day: int | None = Field(default=1_000_000, gt=0)
     soft_limit: float = Field(default=0.8, ge=0, lt=1)
     account: str = Field(default="judges", min_length=1, max_length=64)
     path: Annotated[Path | None, IS_FILE] = None
     patience_s: float = Field(default=1.0, gt=0, le=10)
-    share_without_file: float = Field(default=0.1, ge=0, le=1)
-    expires_s: float = Field(default=900.0, gt=0, le=86_400)
 
     def of_call(self, purpose: str, *, priced: bool) -> list[Limit]:
         """The limits that a call has to fit into."""
@@ -173,11 +176,9 @@ class SpendLimits(PurposeLimits):
         own = self.purposes.get(purpose, self.each_purpose)
         if own is not None:
             limits += own.limits(f"purpose:{purpose}")
-        if not priced and any(limit.unit == "nano_usd" for limit in limits):
-            unpriced = PurposeLimits(
-                tokens_per_minute=self.unpriced_tokens_per_minute, tokens_per_day=self.unpriced_tokens_per_day
-            )
-            limits += unpriced.limits("unpriced")
+        unpriced = self.unpriced_tokens_per_day
+        if not priced and unpriced is not None and any(limit.unit == "nano_usd" for limit in limits):
+            limits.append(Limit("unpriced", "day", "tokens", unpriced))
         return limits
 
 
@@ -210,13 +211,13 @@ class BudgetLimiter:
         price = price_of(self.limits.prices, model)
         limits = self.limits.of_call(request.purpose, priced=price is not None)
         if price is None and any(limit.scope == "unpriced" for limit in limits):
-            log.warning("judge_model_has_no_price", part=model, limited_by="unpriced_tokens_*")
+            log.warning("judge_model_has_no_price", part=model, limited_by="unpriced_tokens_per_day")
         if not limits:
             return Reservation(price=price)
         now, draw, probability = self._clock(), self._draw(), 0.0
         keys = {limit: limit.key(now) for limit in limits}
         windows = tuple(dict.fromkeys(keys.values()))
-        entry = Entry(uuid.uuid4().hex, windows, most_of(request, price), now + self.limits.expires_s)
+        entry = Entry(uuid.uuid4().hex, windows, most_of(request, price), now + EXPIRES_S)
 
         def allows(totals: Totals, share: float) -> bool:
             nonlocal probability
@@ -287,6 +288,6 @@ def ledger_of(limits: SpendLimits) -> Ledger:
             ledger = MemoryLedger()
         else:
             store = SqliteStore(path, SCHEMA, event="judge_spend_file_unusable", patience_s=limits.patience_s)
-            ledger = SqliteLedger(store, limits.account, share_without_file=limits.share_without_file)
+            ledger = SqliteLedger(store, limits.account)
         ledger = _LEDGERS.setdefault((limits.account, path), ledger)  # of two threads at once the first one's
     return ledger

@@ -15,8 +15,10 @@ from agenteval_otel.runtime.fork import ForkSafeLock
 if TYPE_CHECKING:
     import sqlite3
 
+EXPIRES_S: Final = 900.0
+"""After how long the reservation of a process that was killed counts as spent: longer than any call takes."""
 _MAX_WINDOWS: Final = 20_000
-_LONGEST_S: Final = 2 * 86_400
+_SHARE_WITHOUT_FILE: Final = 0.1
 
 
 class Amount(NamedTuple):
@@ -119,25 +121,27 @@ class MemoryLedger:
 
 
 SCHEMA: Final = (
-    "CREATE TABLE IF NOT EXISTS spent (account TEXT, scope TEXT, period TEXT, number INTEGER, nano_usd INTEGER,"
-    " tokens INTEGER, UNIQUE (account, scope, period, number))",
-    "CREATE TABLE IF NOT EXISTS reserved (entry_id TEXT, account TEXT, scope TEXT, period TEXT, number INTEGER,"
-    " nano_usd INTEGER, tokens INTEGER, expires REAL)",
-    "CREATE INDEX IF NOT EXISTS reserved_by_account ON reserved (account, scope, period, number)",
-    "CREATE INDEX IF NOT EXISTS reserved_by_entry ON reserved (entry_id)",
+    # What is spent has no entry; a reservation has that of its call, and when it expires.
+    "CREATE TABLE IF NOT EXISTS amounts (account TEXT, scope TEXT, period TEXT, number INTEGER, entry_id TEXT,"
+    " nano_usd INTEGER, tokens INTEGER, expires REAL, UNIQUE (account, scope, period, number, entry_id))",
+    "CREATE INDEX IF NOT EXISTS amounts_by_entry ON amounts (entry_id)",
+)
+_ADD: Final = (
+    " ON CONFLICT (account, scope, period, number, entry_id)"
+    " DO UPDATE SET nano_usd = nano_usd + excluded.nano_usd, tokens = tokens + excluded.tokens"
 )
 
 
 class SqliteLedger:
     """The ledger of all processes that name one SQLite file.
 
-    While the file cannot be used this process goes on with a ledger of its own, up to `share_without_file` of each
-    limit. What it spends meanwhile is written when the file is back.
+    While the file cannot be used this process goes on with a ledger of its own, up to a tenth of each limit. What it
+    spends meanwhile is written when the file is back.
     """
 
-    def __init__(self, store: SqliteStore, account: str, *, share_without_file: float = 0.1) -> None:
+    def __init__(self, store: SqliteStore, account: str) -> None:
         self.store, self._account = store, account
-        self._own = MemoryLedger(share=share_without_file)
+        self._own = MemoryLedger(share=_SHARE_WITHOUT_FILE)
         self._last_totals: Totals = {}
 
     def __repr__(self) -> str:
@@ -155,10 +159,11 @@ class SqliteLedger:
         return await self._own.reserve(entry, allows, now)
 
     def settle(self, entry: Entry, amount: Amount) -> None:
+        spent = [(self._account, *key, "", *amount, None) for key in entry.keys]
+
         def write(connection: sqlite3.Connection) -> None:
             _release(connection, entry)
-            for key in entry.keys:
-                _charge(connection, self._account, key, amount)
+            connection.executemany(f"INSERT INTO amounts VALUES (?, ?, ?, ?, ?, ?, ?, ?){_ADD}", spent)
 
         if self._own.has_reserved(entry):
             self._own.settle(entry, amount)
@@ -171,48 +176,36 @@ class SqliteLedger:
 
     def _reserve(self, connection: sqlite3.Connection, entry: Entry, allows: Allows, now: float) -> bool:
         # A process that ended before it settled may have spent all of it: what has expired counts as spent.
-        expired = connection.execute(
-            "SELECT account, scope, period, number, nano_usd, tokens FROM reserved WHERE expires <= ?", (now,)
-        ).fetchall()
-        for account, scope, period, number, nano_usd, tokens in expired:
-            _charge(connection, account, Key(scope, period, number), Amount(nano_usd, tokens))
-        # What expires later than any reservation lasts was made by a clock that was wrong.
-        connection.execute("DELETE FROM reserved WHERE expires <= ? OR expires > ?", (now, now + _LONGEST_S))
-        self._last_totals = totals = {key: _total(connection, self._account, key) for key in entry.keys}
+        connection.execute(
+            "INSERT INTO amounts SELECT account, scope, period, number, '', nano_usd, tokens, NULL FROM amounts"
+            f" WHERE expires <= ?{_ADD}",
+            (now,),
+        )
+        # What expires later than a reservation can was made by a clock that was wrong.
+        connection.execute("DELETE FROM amounts WHERE expires <= ? OR expires > ?", (now, now + 2 * EXPIRES_S))
+        # Minutes by the order in which they began, whatever clocks say; days are few.
+        connection.execute(
+            "DELETE FROM amounts WHERE period = 'minute' AND entry_id = ''"
+            " AND rowid < (SELECT max(rowid) FROM amounts) - ?",
+            (_MAX_WINDOWS,),
+        )
+        self._last_totals = totals = {key: self._total(connection, key) for key in entry.keys}
         if not allows(totals, 1.0):
             return False
         connection.executemany(
-            "INSERT INTO reserved VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            [(entry.entry_id, self._account, *key, *entry.amount, entry.expires) for key in entry.keys],
+            "INSERT INTO amounts VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            [(self._account, *key, entry.entry_id, *entry.amount, entry.expires) for key in entry.keys],
         )
         return True
 
+    def _total(self, connection: sqlite3.Connection, key: Key) -> Amount:
+        row = connection.execute(
+            "SELECT coalesce(sum(nano_usd), 0), coalesce(sum(tokens), 0) FROM amounts"
+            " WHERE account = ? AND scope = ? AND period = ? AND number = ?",
+            (self._account, *key),
+        ).fetchone()
+        return Amount(*row)
+
 
 def _release(connection: sqlite3.Connection, entry: Entry) -> None:
-    connection.execute("DELETE FROM reserved WHERE entry_id = ?", (entry.entry_id,))
-
-
-def _total(connection: sqlite3.Connection, account: str, key: Key) -> Amount:
-    row = connection.execute(
-        # A negative amount, which only an edit of the file can give, adds no budget.
-        "SELECT coalesce(sum(max(nano_usd, 0)), 0), coalesce(sum(max(tokens, 0)), 0) FROM ("
-        " SELECT nano_usd, tokens FROM spent WHERE account = :a AND scope = :s AND period = :p AND number = :n"
-        " UNION ALL"
-        " SELECT nano_usd, tokens FROM reserved WHERE account = :a AND scope = :s AND period = :p AND number = :n)",
-        {"a": account, "s": key.scope, "p": key.period, "n": key.number},
-    ).fetchone()
-    return Amount(*row)
-
-
-def _charge(connection: sqlite3.Connection, account: str, key: Key, amount: Amount) -> None:
-    known = connection.execute(
-        "UPDATE spent SET nano_usd = max(nano_usd, 0) + ?, tokens = max(tokens, 0) + ?"
-        " WHERE account = ? AND scope = ? AND period = ? AND number = ?",
-        (*amount, account, *key),
-    ).rowcount
-    if not known:
-        row = connection.execute("INSERT INTO spent VALUES (?, ?, ?, ?, ?, ?)", (account, *key, *amount))
-        # By the order in which windows began, whatever clocks say: a clock set forward and back loses nothing.
-        connection.execute(
-            "DELETE FROM spent WHERE period = ? AND rowid <= ?", (key.period, (row.lastrowid or 0) - _MAX_WINDOWS)
-        )
+    connection.execute("DELETE FROM amounts WHERE entry_id = ?", (entry.entry_id,))

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, Literal
 
-from pydantic import ConfigDict, FiniteFloat, field_validator, model_validator
+from pydantic import AliasChoices, ConfigDict, Field, FiniteFloat, model_validator
 
 from agenteval_otel.models.value import Value
 
@@ -37,12 +37,6 @@ class EvaluationCriteria(Value):
     maximum: FiniteFloat | None = None
 
 
-_CALL_FIELDS = {
-    "name": ("name", "toolName"), "arguments": ("arguments", "args", "input"), "id": ("id", "toolCallId", "call_id"),
-}  # fmt: skip
-"""How a call's fields are called, the first that is there first."""
-
-
 class ToolCall(Value):
     """One tool call of the agent: name, arguments as they were passed, and the result where it is known.
 
@@ -50,22 +44,20 @@ class ToolCall(Value):
     (``{id, name, input}``) and LangChain's (``{id, name, args}``) too.
     """
 
-    name: str
-    arguments: Any = None
+    name: str = Field(validation_alias=AliasChoices("name", "toolName"))
+    arguments: Any = Field(default=None, validation_alias=AliasChoices("arguments", "args", "input"))
     result: Any = None
-    id: str | None = None
+    id: str | None = Field(default=None, validation_alias=AliasChoices("id", "toolCallId", "call_id"))
 
     @model_validator(mode="before")
     @classmethod
     def _other_forms(cls, data: Any) -> Any:
-        if not isinstance(data, Mapping) or ("name" in data and "arguments" in data):
+        if not isinstance(data, Mapping) or "name" in data:
             return data
         function = data.get("function", data.get("custom"))
-        source = function if isinstance(function, Mapping) and "name" not in data else data
-        fields = {"name": function} if isinstance(function, str) else {}
-        for field, names in _CALL_FIELDS.items():
-            fields |= next(({field: source[name]} for name in names if name in source), {})
-        return {**data, **fields}
+        if isinstance(function, str):
+            return {**data, "name": function}
+        return {**data, **function} if isinstance(function, Mapping) else data
 
 
 class Message(Value):
@@ -148,13 +140,6 @@ class EvaluationInput(Value):
     finish_reason: str | None = None
     error_type: str | None = None
     stream_end: StreamEnd | None = None
-
-    @field_validator("cost", "duration_s", mode="before")
-    @classmethod
-    def _is_a_number(cls, value: Any) -> Any:
-        if isinstance(value, bool):
-            raise ValueError("expected a number")
-        return value
 
     def text_at(self, field: str = "response") -> str | None:
         """Text of a field, by the specification's path rules; None when there is no text.

@@ -14,20 +14,14 @@ CACHED: Final = "cached"
 
 
 class JudgeUsage(Value):
-    """What a judgement has used, retries with it; `input_tokens` are those that were read in full, without the cache's.
-
-    `output_tokens` include the model's thinking; `calls` are the requests that were sent.
-    """
+    """What a judgement has used, retries included; `input_tokens` without the cache's, `output_tokens` with the model's
+    thinking; `calls` are the requests that were sent."""
 
     input_tokens: int = 0
     output_tokens: int = 0
     cache_read_tokens: int = 0
     cache_write_tokens: int = 0
     calls: int = 1
-
-    def plus(self, other: JudgeUsage) -> JudgeUsage:
-        """Both together."""
-        return JudgeUsage(**{name: getattr(self, name) + getattr(other, name) for name in JudgeUsage.model_fields})
 
 
 class JudgeCall(NamedTuple):
@@ -63,10 +57,8 @@ class JudgeCall(NamedTuple):
 
 
 class Judgement(Value):
-    """Which model judged a result (as the provider names it, else the one that was asked), and what that took.
-
-    Tokens and cost stand on the first of the call's criteria only, and are None where they are not known; no content.
-    """
+    """Which model judged a result (as the provider names it, else the one that was asked), and what that took; tokens
+    and cost stand on the first of the call's criteria only, and are None where they are not known."""
 
     model: str = ""
     response_id: str | None = None
@@ -79,7 +71,7 @@ class Judgement(Value):
 
 
 class CallObserver(Protocol):
-    """Observes every judge call, on the event loop, so it must not block; its exceptions are counted and suppressed."""
+    """Observes every judge call, on the event loop, so it must not block; its exceptions are suppressed."""
 
     def on_call(self, call: JudgeCall) -> None:
         """A judge call has ended."""

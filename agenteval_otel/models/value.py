@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from functools import cache, cached_property
 from typing import Any, TypeVar
 
@@ -21,10 +22,7 @@ class Value(BaseModel):
 
 
 def construct(model: type[V], fields: dict[str, Any]) -> V:
-    """A value from fields of the right types, by their Python names; missing fields get their defaults.
-
-    Only for models without extra fields and with immutable defaults.
-    """
+    """A value from fields of the right types; missing ones get their defaults. For models without extra fields only."""
     return _assembled(model, _defaults_of(model) | fields, set(fields), None, None)
 
 
@@ -67,36 +65,11 @@ def _defaults_of(model: type[Value]) -> dict[str, Any]:
 
 
 T = TypeVar("T")
-MAX_DEPTH = 200
-"""Deeper values are shared, not copied."""
 
 
 def snapshot_of(value: T) -> T:
-    """A copy in which every list, mapping, set and value is its own, in plain classes; all else is shared."""
-    copied: T = _copied(value, MAX_DEPTH, {})
-    return copied
-
-
-def _copied(value: Any, depth: int, known: dict[int, Any]) -> Any:
-    if depth == 0 or not (isinstance(value, dict | list | set | Value) or type(value) is tuple):
+    """A deep copy; a value that cannot be copied (a lock or a client in it, or too deep) is shared as it is."""
+    try:
+        return deepcopy(value)
+    except Exception:
         return value
-    if id(value) in known:  # the same thing in two places, or within itself
-        return known[id(value)]
-    copied: Any
-    if isinstance(value, dict):
-        copied = known[id(value)] = {}
-        copied.update({key: _copied(item, depth - 1, known) for key, item in dict.items(value)})
-        return copied
-    if isinstance(value, list):
-        copied = known[id(value)] = []
-        copied.extend([_copied(item, depth - 1, known) for item in list.__iter__(value)])
-        return copied
-    if isinstance(value, set):
-        copied = set(value)  # members of a set are immutable
-    elif isinstance(value, tuple):
-        copied = tuple(_copied(item, depth - 1, known) for item in value)
-    else:
-        fields = {name: getattr(value, name) for name in value.model_fields_set}
-        copied = copy_with(value, {name: _copied(item, depth - 1, known) for name, item in fields.items()})
-    known[id(value)] = copied
-    return copied

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
-import threading
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
@@ -37,15 +36,8 @@ class _Superseded(BaseException):
     """Another thread took over from this one."""
 
 
-class Marker:
-    """Put into the queue by a flush: `reached` when all that stood before it is settled."""
-
-    def __init__(self) -> None:
-        self.reached = threading.Event()
-
-
 class Pool(Protocol):
-    queue: deque[Entry | Marker]
+    queue: deque[Entry]
     thread: BackgroundThread | None
     not_before: float
     process: Process | None
@@ -61,16 +53,13 @@ class Pool(Protocol):
 
 
 class BackgroundThread(EvaluationThread):
-    """Takes calls from the pool's queue and has them processed, a list at a time.
-
-    It survives whatever evaluations do: an exception of one call settles that call, one that reaches the loop restarts
-    the serving task on the same loop.
+    """Takes calls from the pool's queue and has them processed, a list at a time; survives whatever evaluations do.
 
     Attributes:
         beat: Monotonic seconds of the last sign of life.
         superseded: Another thread took over; this one ends when it comes back.
         looking: A timer will have it look at the queue: no call has to wake it.
-        running: What is under evaluation, by the future that is waited for; `markers` wait for it.
+        running: What is under evaluation, by the future that is waited for.
     """
 
     def __init__(self, pool: Pool) -> None:
@@ -79,7 +68,6 @@ class BackgroundThread(EvaluationThread):
         self.running: dict[asyncio.Future[str], Entry] = {}
         self.sleeping = self.superseded = self.failed = False
         self.beat = time.monotonic()
-        self.markers: list[Marker] = []
         self._present: dict[int, Entry] = {}
         self._idle_s = 0.0
         self._evaluation = EvaluationScope()
@@ -88,9 +76,6 @@ class BackgroundThread(EvaluationThread):
         self._work_s = _WORK_S
         self._loop: asyncio.AbstractEventLoop | None = None
         self._awake: asyncio.Event | None = None
-
-    def __repr__(self) -> str:
-        return f"<BackgroundThread running={len(self.running)} {'asleep' if self.sleeping else 'awake'}>"
 
     def wake(self, *, linger: bool) -> None:
         """Wake the loop, from any thread; with `linger` it gathers calls for a moment before it starts on them."""
@@ -120,7 +105,7 @@ class BackgroundThread(EvaluationThread):
         return [*list(self._present.values()), *list(self.running.values())]
 
     def present_task(self) -> Any:
-        """About the task that runs at this moment; from another thread."""
+        """The task that runs at this moment, asked from another thread."""
         return asyncio.current_task(self._loop) if self._loop is not None else None
 
     def _rise(self, after_s: float) -> None:
@@ -186,7 +171,8 @@ class BackgroundThread(EvaluationThread):
             if self._closing and not self._queue and not self.running:
                 return
             if not self._queue:
-                self.looking = self._expects_calls()
+                lately = time.monotonic() - self._last_call < _LOOK_FOR_S
+                self.looking = lately and not self._closing and self._pool.linger_s > 0
                 self.sleeping = not self.looking
                 if self.sleeping and self._queue:  # came between the look and the flag: no call wakes us for it
                     self.sleeping = False
@@ -196,10 +182,6 @@ class BackgroundThread(EvaluationThread):
             await awake.wait()
             if timer is not None:
                 timer.cancel()
-
-    def _expects_calls(self) -> bool:
-        lately = time.monotonic() - self._last_call < _LOOK_FOR_S
-        return lately and not self._closing and self._pool.linger_s > 0
 
     def _look_after_s(self, *, has_room: bool) -> float | None:
         """When to look again without being woken; a loop that turns while calls are under evaluation shows it so."""
@@ -214,13 +196,7 @@ class BackgroundThread(EvaluationThread):
         most = min(MAX_LIST, self._pool.concurrency - len(self.running))
         while queue and len(taken) < most:
             entry = queue.popleft()
-            if isinstance(entry, Marker):
-                if taken:  # it waits for the calls before it: those of this list too
-                    queue.appendleft(entry)
-                    break
-                self._watch(entry)
-            else:
-                taken[id(entry[0])] = entry
+            taken[id(entry[0])] = entry
         if not taken:
             return
         calls = [call for call, _ in taken.values()]
@@ -275,22 +251,6 @@ class BackgroundThread(EvaluationThread):
             self._pool.close(entry, outcome)
         if self._awake is not None:
             self._awake.set()
-
-    def _watch(self, marker: Marker) -> None:
-        waiting = set(self.running)
-        if not waiting:
-            marker.reached.set()
-            return
-        self.markers.append(marker)
-
-        def one_less(future: asyncio.Future[str]) -> None:
-            waiting.discard(future)
-            if not waiting and not self.superseded:
-                self.markers.remove(marker)
-                marker.reached.set()
-
-        for future in list(waiting):
-            future.add_done_callback(one_less)
 
 
 def _end_tasks(loop: asyncio.AbstractEventLoop) -> None:

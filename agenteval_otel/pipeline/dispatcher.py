@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property
 from typing import Any, Protocol
@@ -49,10 +50,7 @@ class Dispatcher(Component, contract="dispatcher"):
     ) -> None:
         """Set what is done with calls; starts no thread yet.
 
-        Args:
-            has_room: Whether the next call may be processed now; asked again a few milliseconds later.
-            on_work: Takes the number of calls that were processed in a row, and the seconds that took.
-            on_stall: Asked when the background thread is held up.
+        `has_room` is asked before each list of calls, `on_work` takes the calls processed in a row and the seconds.
         """
         raise NotImplementedError
 
@@ -91,11 +89,7 @@ class InlineDispatcher(Dispatcher, type="inline"):
         if self._parts["closed"]:
             settle(call, DROPPED_SHUTDOWN)
             return False
-        try:
-            outcome = _run_to_end(_processed(self._parts["process"], call))
-        except Exception:
-            outcome = PIPELINE_FAILED
-        settle(call, outcome)
+        settle(call, _outcome_of(self._parts["process"], call))
         return True
 
     def flush(self, timeout_s: float) -> bool:
@@ -106,14 +100,35 @@ class InlineDispatcher(Dispatcher, type="inline"):
         return True
 
 
-async def _processed(process: Process, call: Any) -> str:
-    # Inside of the task: an exception that cannot even be shown would keep `asyncio.run` from cleaning up.
-    outcomes: list[str | Awaitable[str]] = []
+def _outcome_of(process: Process, call: Any) -> str:
+    """Process a call in an empty context; in a thread of its own where this one already runs an event loop."""
+    outcome = PIPELINE_FAILED
+
+    async def processed() -> str:
+        # Inside of the task: an exception that cannot even be shown would keep the runner from cleaning up.
+        outcomes: list[str | Awaitable[str]] = []
+        try:
+            process([call], lambda _, outcome: outcomes.append(outcome), lambda: None)
+            return outcomes[0] if isinstance(outcomes[0], str) else await outcomes[0]
+        except Exception:
+            return PIPELINE_FAILED
+
+    def run() -> None:
+        nonlocal outcome
+        # With a factory the runner leaves the thread's current event loop as it is: it may be the host's.
+        with contextlib.suppress(Exception), asyncio.Runner(loop_factory=asyncio.new_event_loop, debug=False) as runner:
+            runner.get_loop().set_default_executor(DaemonExecutor())  # whose threads are known to be an evaluator's
+            outcome = runner.run(processed())
+
     try:
-        process([call], lambda _, outcome: outcomes.append(outcome), lambda: None)
-        return outcomes[0] if isinstance(outcomes[0], str) else await outcomes[0]
-    except Exception:
-        return PIPELINE_FAILED
+        asyncio.get_running_loop()
+    except RuntimeError:
+        contextvars.Context().run(run)
+        return outcome
+    thread = EvaluationThread(target=contextvars.Context().run, args=(run,))
+    thread.start()
+    thread.join()
+    return outcome
 
 
 def process_each(process: Callable[[Any], str | Awaitable[str]]) -> Process:
@@ -131,32 +146,11 @@ def process_each(process: Callable[[Any], str | Awaitable[str]]) -> Process:
     return processed
 
 
-def _run(work: Coroutine[Any, Any, str]) -> str:
-    # With a factory the runner leaves the thread's current event loop as it is: it may be the host's.
-    with asyncio.Runner(debug=False, loop_factory=asyncio.new_event_loop) as runner:
-        runner.get_loop().set_default_executor(DaemonExecutor())  # whose threads are known to be an evaluator's
-        return runner.run(work)
-
-
-def _run_to_end(work: Coroutine[Any, Any, str]) -> str:
-    """Run a coroutine in an empty context; in a thread of its own where this one already runs an event loop."""
-    empty = contextvars.Context()
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return empty.run(_run, work)
-    outcome: list[str] = []
-    thread = EvaluationThread(target=lambda: outcome.append(empty.run(_run, work)))
-    thread.start()
-    thread.join()
-    return outcome[0] if outcome else PIPELINE_FAILED
-
-
 class DaemonExecutor(ThreadPoolExecutor):
     """At most eight daemon threads of an event loop: for name look-ups, and `asyncio.to_thread` in evaluators.
 
-    The standard library's executor refuses work while the interpreter ends, when the last evaluations are delivered,
-    and the exit waits for its threads. It is one by its type only, as asyncio takes no other kind for a loop's own.
+    The standard library's own, which asyncio demands by type, refuses work while the interpreter ends, when the last
+    evaluations are delivered, and the exit waits for its threads.
     """
 
     def __init__(self) -> None:

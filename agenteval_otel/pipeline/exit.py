@@ -11,42 +11,27 @@ import time
 import weakref
 from typing import Any
 
-from agenteval_otel.execution import forget_processes
 from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.runtime.log import log
 
 EXIT_TIMEOUT_S = 2.0
 
-
-LIVE: weakref.WeakSet[Any] = weakref.WeakSet()
-"""The pipelines of this process."""
+LIVE: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+"""The pipelines of this process, by their ids."""
 
 
 def living() -> list[Any]:
     """Everything in `LIVE`, also while another thread adds to it."""
-    for _ in range(8):
-        try:
-            return list(LIVE)
-        except RuntimeError:  # one was made meanwhile
-            continue
-    return []
+    return [pipeline for reference in LIVE.valuerefs() if (pipeline := reference()) is not None]
 
 
-WATCHED: set[int] = set()
-"""This process's id, once its exit is watched; to ask for the id with every call would be a system call."""
+WATCHED: list[bool] = []
+"""Not empty once the exit is watched: from the first answer on, when the application's providers are set up."""
 reset_in_child(WATCHED.clear)
 
 
 def watch_exit() -> None:
-    """Register for the process's exit, with its first answer: the application's providers are set up by then."""
-    if WATCHED:
-        return
-    WATCHED.add(os.getpid())
-    watch_exit_again()
-
-
-def watch_exit_again() -> None:
-    """Register anew: exit handlers run last in, first out, and ours has to run before those of the application."""
+    """Register, or do so anew: exit handlers run last in, first out, and ours runs before those of the application."""
     if _ENDING:
         return  # they are running: a list that is walked is not changed
     atexit.unregister(_at_exit)
@@ -69,7 +54,8 @@ def _at_exit() -> None:
     """Give what is pending its last moment: together at most `EXIT_TIMEOUT_S`, whatever hangs."""
     _ENDING.append(True)
     _deliver(last=True)
-    forget_processes()
+    for pipeline in living():
+        pipeline.executor.leave()
 
 
 def _deliver(*, last: bool) -> None:
@@ -92,8 +78,7 @@ def handle_sigterm(wanted: bool) -> None:
     """Handle SIGTERM from now on, or no longer: deliver or count what is pending, for at most `EXIT_TIMEOUT_S`.
 
     A handler that the host has is called as well and decides what becomes of the process; without one the process then
-    ends of the signal. A signal that the host ignores stays ignored. Call it on the main thread, before servers that
-    put their own handlers in place and later give the signal on, as uvicorn does. On another thread, or in a
+    ends of the signal. A signal that the host ignores stays ignored. On another thread than the main one, or in a
     sub-interpreter, it changes nothing and logs that once a minute.
     """
     try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import contextvars
 import math
 import time
@@ -71,13 +70,9 @@ class _Overload(NamedTuple):
 class LoadShedder:
     """Load shedding of one pipeline. `look` runs on the background thread, `thin` and `keep` are for callers' threads.
 
-    The rate is halved until work drains in time again and doubled once there is room. Responses that go on carry the
-    lowered probability, so weighted rates stay unbiased.
-
     Attributes:
         keep: None at full sampling; else the share in [0, 1) of the sampled responses that goes on.
         level: 0 full, 1 reduced, 2 no model calls (`skip_models`), 3 off.
-        note_loop: Measures a host's event loop for a few seconds, on the loop's thread. Cheap, never raises.
     """
 
     def __init__(
@@ -86,12 +81,11 @@ class LoadShedder:
         *,
         work: Callable[[], Work],
         clock: Callable[[], float] = time.monotonic,
-        fail: Callable[[str], object] = lambda part: None,
     ) -> None:
         self.settings = settings or LoadSheddingSettings()
-        self._work, self._clock, self.fail = work, clock, fail
+        self._work, self._clock = work, clock
         self._loop_lag = LoopLag(clock)
-        self.note_loop: Callable[[asyncio.AbstractEventLoop], None] = self._loop_lag.note
+        self.note_loop = self._loop_lag.note
         self.reset()
         reset_in_child(self.reset)
 
@@ -121,24 +115,15 @@ class LoadShedder:
 
     def look(self) -> bool:
         """Measure, and reduce or recover where it is time to; whether to be called again although nothing is queued."""
-        try:
-            now, work = self._clock(), self._work()
-            overload = self._measure(now, work)
-            if self.settings.enabled:
-                self._move(now, work, overload)
-        except Exception as error:
-            # Without measurements sampling must not stay reduced.
-            self.reset()
-            self.fail("load_shedding")
-            log.warning("part_failed", part="load_shedding", error_type=type(error).__name__)
-            return False
+        now, work = self._clock(), self._work()
+        overload = self._measure(now, work)
+        if self.settings.enabled:
+            self._move(now, work, overload)
         return work.queued > 0 or self.level != FULL
 
     def gauges(self) -> dict[str, float]:
         """``level``, ``drain_time`` and, where a loop is known, ``loop_lag`` of the last minute; from any thread."""
-        gauges = {"level": float(self.level)}
-        with contextlib.suppress(Exception):  # a dispatcher of an unknown kind
-            gauges["drain_time"] = self._work().drain_s
+        gauges = {"level": float(self.level), "drain_time": self._work().drain_s}
         if late := self._loop_lag.since(self._clock() - _GAUGE_WINDOW_S):
             gauges["loop_lag"] = max(late)
         return gauges
@@ -244,9 +229,9 @@ def thinned(decision: SamplingDecision, randomness: int, share: float) -> Sampli
 class Work(NamedTuple):
     """Answers that wait or are under evaluation, the seconds until none is, and the calls refused so far."""
 
-    queued: int = 0
-    drain_s: float = 0.0
-    dropped: int = 0
+    queued: int
+    drain_s: float
+    dropped: int
 
 
 class CostMeter:
@@ -263,8 +248,6 @@ class CostMeter:
 
         The first answers are left out, others count as four times the mean at most: a first call may import a library.
         """
-        if answers <= 0:
-            return
         is_first, self._answers = self._answers == 0, self._answers + answers
         weight = 1.0 - (1.0 - _WEIGHT) ** answers
         for mode, total_s in elsewhere_s.items():
@@ -283,10 +266,7 @@ class CostMeter:
 
 
 class LoopLag:
-    """How late the host's event loops run, four times a second, for five seconds after a monitored call.
-
-    Loops are kept by weak reference; a timer that is left over keeps neither a loop nor a program alive.
-    """
+    """How late the host's event loops run, four times a second, for five seconds after a monitored call."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -294,18 +274,18 @@ class LoopLag:
 
     def reset(self) -> None:
         self._measured: deque[tuple[float, float]] = deque(maxlen=256)
-        self._timers: dict[int, _Timer] = {}
+        self._until: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, float] = weakref.WeakKeyDictionary()
 
     def note(self, loop: asyncio.AbstractEventLoop) -> None:
         """Measure this loop for the next seconds; on the loop's own thread, never raises."""
         try:
-            timer = self._timers.get(id(loop))
-            if timer is None or timer.loop() is not loop:
-                timer = self._add_timer(loop)
-            if timer is not None:
-                timer.until = self._clock() + _MEASURED_FOR_S
-                if not timer.is_set:
-                    timer.start(loop)
+            if loop not in self._until:
+                for closed in [other for other in self._until if other.is_closed()]:
+                    del self._until[closed]
+                if len(self._until) >= _MAX_LOOPS:
+                    return
+                self._set_timer(loop)
+            self._until[loop] = self._clock() + _MEASURED_FOR_S
         except Exception:  # a loop of an unknown kind: it is not measured
             return
 
@@ -316,38 +296,17 @@ class LoopLag:
     def since(self, moment: float) -> list[float]:
         return [late_s for measured_at, late_s in list(self._measured) if measured_at > moment]
 
-    def _add_timer(self, loop: asyncio.AbstractEventLoop) -> _Timer | None:
-        for key, timer in list(self._timers.items()):
-            known = timer.loop()
-            if known is None or known.is_closed():
-                self._timers.pop(key, None)
-        if len(self._timers) >= _MAX_LOOPS:
-            return None
-        timer = self._timers[id(loop)] = _Timer(loop, self.add, self._clock)
-        return timer
+    def _set_timer(self, loop: asyncio.AbstractEventLoop) -> None:
+        due = self._clock() + _TIMER_S
+        # In a context of its own: the timer would keep the caller's alive.
+        loop.call_later(_TIMER_S, self._fired, weakref.ref(loop), due, context=contextvars.Context())
 
-
-class _Timer:
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, add: Callable[[float], None], clock: Callable[[], float]
-    ) -> None:
-        self.loop = weakref.ref(loop)
-        self._add, self._clock = add, clock
-        self.until = self._due = 0.0
-        self.is_set = False
-
-    def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._due = self._clock() + _TIMER_S
-        try:
-            # In a context of its own: the timer would keep the caller's alive.
-            loop.call_later(_TIMER_S, self._fired, context=contextvars.Context())
-        except TypeError:  # a loop whose `call_later` takes no context
-            loop.call_later(_TIMER_S, self._fired)
-        self.is_set = True
-
-    def _fired(self) -> None:
-        self.is_set = False
-        now, loop = self._clock(), self.loop()
-        self._add(max(0.0, now - self._due))
-        if loop is not None and now < self.until and not loop.is_closed():
-            self.start(loop)
+    def _fired(self, reference: weakref.ref[asyncio.AbstractEventLoop], due: float) -> None:
+        loop, now = reference(), self._clock()
+        self.add(max(0.0, now - due))
+        if loop is None:
+            return
+        if now < self._until.get(loop, 0.0) and not loop.is_closed():
+            self._set_timer(loop)
+        else:
+            self._until.pop(loop, None)

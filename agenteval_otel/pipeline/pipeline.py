@@ -28,7 +28,7 @@ from agenteval_otel.ground_truth import GroundTruthStore
 from agenteval_otel.models import EvaluationCriteria
 from agenteval_otel.objectives import Objectives, ObjectiveSettings
 from agenteval_otel.pipeline.dispatcher import Dispatcher
-from agenteval_otel.pipeline.exit import EXIT_TIMEOUT_S, LIVE, WATCHED, watch_exit, watch_exit_again
+from agenteval_otel.pipeline.exit import EXIT_TIMEOUT_S, LIVE, WATCHED, watch_exit
 from agenteval_otel.pipeline.load_shedding import LOOK_EVERY_S, CostMeter, LoadShedder, LoadSheddingSettings, Work
 from agenteval_otel.pipeline.pool import PoolDispatcher
 from agenteval_otel.redaction import Redactor, default_redactors
@@ -54,15 +54,13 @@ class Pipeline:
     Args:
         telemetry: Emits the results of handlers whose storage names no emitter: anything with an `emitter`.
         agent_span: Which calls outside of any trace get an ``invoke_agent`` span: ``sampled``, ``always`` or ``never``.
-        agent_span_end: ``background`` ends it on the background thread, with its scores, where the host's processors
-            allow it; ``caller`` always ends it when the handler returns.
+        agent_span_end: ``background`` (see `late_spans`), or ``caller`` when the handler returns.
         agents: What differs for single agents, by the agent's name.
         telemetry_off: No signal can leave: handlers whose results are neither stored nor watched count as disabled.
 
     Attributes:
-        enabled: The kill switch, which `disable` and `enable` flip.
         provisional: Not configured yet: handlers' arguments are checked against the pipeline that `configure` builds.
-        late_spans: Agent spans may end on the background thread.
+        late_spans: Agent spans may end on the background thread, with scores, where the host's processors allow it.
     """
 
     def __init__(
@@ -124,7 +122,7 @@ class Pipeline:
         self.dispatcher.start(
             self.engine.process, self._settle, has_room=self.engine.has_room, on_work=self._load.note, on_stall=self,
         )  # fmt: skip
-        LIVE.add(self)
+        LIVE[id(self)] = self
 
     def __repr__(self) -> str:
         return f"<Pipeline {'on' if self.enabled else 'off'} {self.dispatcher!r} {self.accounting!r}>"
@@ -152,7 +150,7 @@ class Pipeline:
         if emitter is not None:
             called_back = settings.objectives and self.objectives.settings.calls_back
             emitter.providers.warns |= settings.storage is None and not called_back
-            emitter.providers.on_host = watch_exit_again
+            emitter.providers.on_host = watch_exit
             self.engine.emitters.add(emitter)
             judges = [judge.guarded() for _, judge in judges_of(settings.runner.evaluators)]
             emitter.observe(
@@ -168,6 +166,7 @@ class Pipeline:
     def submit(self, call: CapturedCall, size_bytes: int) -> bool:
         """Hand a finished call to the dispatcher, on the caller's thread; never blocks. False where it was dropped."""
         if not WATCHED:
+            WATCHED.append(True)
             watch_exit()
         return self.dispatcher.submit(call, size_bytes)
 
@@ -226,7 +225,7 @@ class Pipeline:
         name = evaluator.label if evaluator is not None else part.name if part is not None else "unknown"
         log.warning("background_thread_replaced", part=name, held_s=round(held_s, 2))
         if evaluator is not None:
-            self.executor.blame(evaluator, held_s)
+            self.executor.state(evaluator).blocked(held_s)
         elif part is not None:
             part.blocked(held_s)
         return evaluator
@@ -269,13 +268,8 @@ class Pipeline:
                 return
 
     def _flush_emitters(self, deadline: float) -> bool:
-        complete = True
-        for provider in self.providers:
-            emitter: Emitter | None = getattr(provider, "emitter", None)
-            if emitter is None:
-                continue
-            complete = emitter.providers.flush(max(0.0, deadline - time.monotonic())) and complete
-        return complete
+        emitters: list[Emitter] = [provider.emitter for provider in self.providers if hasattr(provider, "emitter")]
+        return all([emitter.providers.flush(max(0.0, deadline - time.monotonic())) for emitter in emitters])
 
     def _know(self, provider: Any) -> None:
         if provider is not None:
@@ -292,23 +286,22 @@ class _Load:
         self, dispatcher: Dispatcher, accounting: Accounting, executor: Executor, settings: LoadSheddingSettings | None
     ) -> None:
         self._dispatcher, self._accounting, self._executor = dispatcher, accounting, executor
-        modes = executor.waiting()
         # Only so many answers are under evaluation.
         most = dispatcher.concurrency if isinstance(dispatcher, PoolDispatcher) else 1
-        self._meter = CostMeter({mode: min(load.at_once, most) for mode, load in modes.items()})
-        self._submitted_s = {mode: load.submitted_s for mode, load in modes.items()}
+        self._meter = CostMeter({mode: min(load.at_once, most) for mode, load in executor.loads.items()})
+        self._submitted_s: dict[str, float] = dict.fromkeys(executor.loads, 0.0)
         self._looking: Any = None
-        self.shedder = LoadShedder(settings, work=self.work, fail=accounting.fail)
+        self.shedder = LoadShedder(settings, work=self.work)
 
     def work(self) -> Work:
         state, dropped = self._dispatcher.state(), self._accounting.outcomes()[DROPPED_QUEUE_FULL]
-        waiting_s = {mode: load.waiting_s for mode, load in self._executor.waiting().items()}
+        waiting_s = {mode: load.waiting_s for mode, load in self._executor.loads.items()}
         return Work(state["size"], self._meter.drain_s(state.get("waiting", 0), waiting_s), dropped)
 
     def note(self, calls: int, seconds: float) -> None:
         """The background thread took so long for some calls in a row; on its event loop."""
         before = self._submitted_s
-        self._submitted_s = {mode: load.submitted_s for mode, load in self._executor.waiting().items()}
+        self._submitted_s = {mode: load.submitted_s for mode, load in self._executor.loads.items()}
         started_s = {mode: max(0.0, total_s - before[mode]) for mode, total_s in self._submitted_s.items()}
         self._meter.note(calls, seconds, started_s)
         loop = asyncio.get_running_loop()

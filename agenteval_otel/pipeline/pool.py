@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Final
 
@@ -16,7 +16,7 @@ from pydantic import Field
 
 from agenteval_otel.components import Component
 from agenteval_otel.models import EvaluationInput
-from agenteval_otel.pipeline.background_thread import MAX_LIST, BackgroundThread, Entry, Marker
+from agenteval_otel.pipeline.background_thread import MAX_LIST, BackgroundThread, Entry
 from agenteval_otel.pipeline.dispatcher import Dispatcher, Process, Settle, Stall
 from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.runtime.memory import MEMORY
@@ -33,8 +33,8 @@ _IDLE_LOOKS: Final = 5
 class PoolDispatcher(Dispatcher, type="pool"):
     """One daemon thread with its own event loop, started with the first call and again after `fork`.
 
-    The caller's thread takes no lock. When the queue is full the newest call is dropped and counted. A thread that is
-    held up is replaced within a second, and what it had under way goes on elsewhere.
+    When the queue is full the newest call is dropped and counted. A thread that is held up is replaced within a second,
+    and what it had under way goes on elsewhere.
 
     Attributes:
         max_bytes: Estimated bytes that captured calls may hold, waiting or under evaluation.
@@ -55,7 +55,9 @@ class PoolDispatcher(Dispatcher, type="pool"):
         return _Pool(self)
 
     def __repr__(self) -> str:
-        return repr(self._pool)
+        pool = self._pool
+        state = "closed" if pool.closed else "open"
+        return f"<PoolDispatcher {state} items={len(pool.entries)} bytes={pool.bytes}/{self.max_bytes}>"
 
     def start(self, process: Process, settle: Settle, **hooks: Any) -> None:
         vars(self._pool).update(process=process, settle=settle, **hooks)
@@ -74,7 +76,7 @@ class PoolDispatcher(Dispatcher, type="pool"):
 
     def state(self) -> dict[str, int]:
         pool = self._pool
-        return {"size": pool.items, "waiting": len(pool.queue), "bytes": pool.bytes, "max_bytes": self.max_bytes}
+        return {"size": len(pool.entries), "waiting": len(pool.queue), "bytes": pool.bytes, "max_bytes": self.max_bytes}
 
 
 class _Pool:
@@ -88,43 +90,37 @@ class _Pool:
         self.on_stall: Stall | None = None
         self._memory = MEMORY.captured_calls
         self._memory.max_bytes = max(self._memory.max_bytes, settings.max_bytes)
-        self._closed = self._retired = False
+        self.closed = self._retired = False
         self._reset()
         reset_in_child(self._reset)
 
     def _reset(self) -> None:
         # In a forked child too: the thread did not come along, and the parent evaluates what waits.
-        self.queue: deque[Entry | Marker] = deque()
-        self._open: dict[int, Entry] = {}
+        self.queue: deque[Entry] = deque()
+        self.entries: dict[int, Entry] = {}
+        self._flushes: list[_Flush] = []
         self.thread: BackgroundThread | None = None
         self._newest: BackgroundThread | None = None  # known before it runs, `thread` only afterwards
         self._watchdog = _Watchdog(self)
         self._starting = threading.Lock()
         self._blocked: list[threading.Thread] = []  # threads that were replaced and have not come back
         self._replaced_at = 0.0
-        self.not_before = 0.0
-        """When the next thread may be started, where the last one found no file descriptor for its event loop."""
-        self.items = 0
+        self.not_before = 0.0  # no other thread is started: the last one found no file descriptor for its event loop
         self.bytes = 0
 
-    def __repr__(self) -> str:
-        state = "closed" if self._closed else "open"
-        return f"<PoolDispatcher {state} items={self.items} bytes={self.bytes}/{self._max_bytes}>"
-
     def submit(self, call: object, size_bytes: int) -> bool:
-        if self._closed:
+        if self.closed:
             self.settle(call, DROPPED_SHUTDOWN)
             return False
-        full = self.items >= self._max_items or self.bytes + size_bytes > self._max_bytes
+        full = len(self.entries) >= self._max_items or self.bytes + size_bytes > self._max_bytes
         if full or not self._memory.reserve(size_bytes):
             self.settle(call, DROPPED_QUEUE_FULL)
             return False
         entry = (call, size_bytes)
-        self._open[id(entry)] = entry
-        self.items += 1
+        self.entries[id(entry)] = entry
         self.bytes += size_bytes
         self.queue.append(entry)
-        if self._closed:  # a shutdown came between, and may be over
+        if self.closed:  # a shutdown came between, and may be over
             return self._give_up(entry)
         thread = self.thread
         if thread is None:
@@ -136,33 +132,37 @@ class _Pool:
         return True
 
     def flush(self, timeout_s: float) -> bool:
-        if not self._open:
+        if not self.entries:
             return True
         if self._newest is threading.current_thread():
             return False  # an evaluator that waits for itself
-        marker = Marker()
-        deadline = time.monotonic() + timeout_s
-        self.queue.append(marker)
-        if self.thread is None:
+        flush = _Flush(self.entries)
+        self._flushes.append(flush)
+        still_open = {id(call) for call, _ in list(self.entries.values())}
+        flush.settled(*flush.open_calls - still_open)  # before the flush was in the list
+        if self.queue and self.thread is None:
             self.start_thread()
         if (thread := self.thread) is not None:
             thread.wake(linger=False)
-        return marker.reached.wait(max(0.0, deadline - time.monotonic()))
+        try:
+            return flush.done.wait(timeout_s)
+        finally:
+            self._flushes.remove(flush)
 
     def retire(self) -> None:
         self._retired = True
         thread, self.thread = self.thread, None  # the next call, if there is one, starts another
         if thread is not None:
             thread.close()
-        self._watchdog.close()  # it has no thread left to look after
+        self._watchdog.stop.set()  # it has no thread left to look after
 
     def shutdown(self, timeout_s: float) -> bool:
         deadline = time.monotonic() + timeout_s
-        self._closed = True
+        self.closed = True
         self.flush(timeout_s)
         thread = self.thread
-        self._watchdog.close()
-        lost = [entry for entry in list(self._open.values()) if self.close(entry, DROPPED_SHUTDOWN)]
+        self._watchdog.stop.set()
+        lost = [entry for entry in list(self.entries.values()) if self.close(entry, DROPPED_SHUTDOWN)]
         self.queue.clear()
         if thread is not None and thread is not threading.current_thread():
             thread.close(at_once=bool(lost))
@@ -172,17 +172,15 @@ class _Pool:
     def close(self, entry: Entry, outcome: str) -> bool:
         """Settle a call; False where that was done before."""
         # Popping a dictionary is atomic: of two that would settle a call, one does.
-        if self._open.pop(id(entry), None) is None:
+        if self.entries.pop(id(entry), None) is None:
             return False
         call, size_bytes = entry
-        self.items -= 1
         self.bytes -= size_bytes
         self._memory.release(size_bytes)
         self.settle(call, outcome)
+        for flush in list(self._flushes):
+            flush.settled(id(call))
         return True
-
-    def is_idle(self) -> bool:
-        return not self._open
 
     def start_thread(self) -> bool:
         """Start the background thread, unless there is one; False where no thread can be started."""
@@ -198,7 +196,7 @@ class _Pool:
                     self.thread = thread
                     if thread.failed:  # meanwhile, before it could say so here
                         self.thread = None
-                if self._closed or self._retired:  # ends when the queue is empty
+                if self.closed or self._retired:  # ends when the queue is empty
                     thread.close()
                 elif self.queue and thread.sleeping:  # it came before the loop was known
                     thread.wake(linger=False)
@@ -222,7 +220,7 @@ class _Pool:
             self._replaced_at = time.monotonic()
             self._blocked.append(thread)
         task = thread.present_task()
-        under_way = [entry for entry in thread.under_way() if id(entry) in self._open]
+        under_way = [entry for entry in thread.under_way() if id(entry) in self.entries]
         thread_id = thread.ident or 0
         blamed = self.on_stall.blame(task, held_s, thread_id) if self.on_stall is not None else None
         for entry in reversed(under_way):
@@ -230,7 +228,6 @@ class _Pool:
                 self._again(entry)
             else:
                 self.close(entry, PIPELINE_FAILED)
-        self.queue.extendleft(thread.markers)
         thread.wake(linger=False)  # it may only have seemed to be held up, and would sleep on: what it has is void
         self.start_thread()
 
@@ -252,32 +249,44 @@ class _Pool:
 
     def _again(self, entry: Entry) -> None:
         """The call at the head of the queue, as another entry: what the held-up thread still says of it is void."""
-        if self._open.pop(id(entry), None) is not None:
+        if self.entries.pop(id(entry), None) is not None:
             again = (entry[0], entry[1])
-            self._open[id(again)] = again
+            self.entries[id(again)] = again
             self.queue.appendleft(again)
 
     def _give_up(self, entry: Entry) -> bool:
         with contextlib.suppress(ValueError, IndexError):  # IndexError: another thread appends meanwhile
             self.queue.remove(entry)
-        self.close(entry, DROPPED_SHUTDOWN if self._closed else PIPELINE_FAILED)
+        self.close(entry, DROPPED_SHUTDOWN if self.closed else PIPELINE_FAILED)
         return False
+
+
+class _Flush:
+    """Waits for the calls that are open when it begins, each of which is another object."""
+
+    def __init__(self, entries: Mapping[int, Entry]) -> None:
+        self.open_calls = {id(call) for call, _ in list(entries.values())}
+        self.done = threading.Event()
+
+    def settled(self, *calls: int) -> None:
+        self.open_calls.difference_update(calls)
+        if not self.open_calls:
+            self.done.set()
 
 
 class _Watchdog:
     """Sees when the background thread is held up, or has died, and has it replaced.
 
-    Held up: its heartbeat stood still for the limit, in looks that came in time themselves. A process that was stopped,
-    or starved, is no fault of an evaluator.
+    Only looks that came in time count: a process that was stopped, or starved, is no fault of an evaluator.
     """
 
     def __init__(self, pool: _Pool) -> None:
         self._pool = pool
         self.thread: threading.Thread | None = None
-        self._stop = threading.Event()
+        self.stop = threading.Event()
 
     def watch(self) -> None:
-        if self.thread is not None or self._stop.is_set():
+        if self.thread is not None or self.stop.is_set():
             return
         thread = threading.Thread(
             target=contextvars.Context().run, args=(self._run,), name="agenteval-watchdog", daemon=True
@@ -288,21 +297,18 @@ class _Watchdog:
         except RuntimeError:  # no thread is to be had: nothing is looked after, until the next call
             self.thread = None
 
-    def close(self) -> None:
-        self._stop.set()
-
     def _run(self) -> None:
         wait_s = min(_LOOK_EVERY_S, self._pool.stall_s / 3)
         beat, still_s, idle_looks = 0.0, 0.0, 0
         while True:
             began = time.monotonic()
-            if self._stop.wait(wait_s):
+            if self.stop.wait(wait_s):
                 return
             looked_s = time.monotonic() - began
-            idle_looks = idle_looks + 1 if self._pool.is_idle() else 0
+            idle_looks = 0 if self._pool.entries else idle_looks + 1
             if idle_looks >= _IDLE_LOOKS:
                 self.thread = None
-                if self._pool.is_idle() or self.thread is not None:
+                if not self._pool.entries or self.thread is not None:
                     return
                 self.thread, idle_looks = threading.current_thread(), 0  # a call came in the moment between
             thread = self._pool.thread
@@ -313,7 +319,7 @@ class _Watchdog:
             elif looked_s < wait_s * _LATE:
                 still_s += looked_s
             # One that ended because the pool was closed is not replaced: `shutdown` stops this watchdog first.
-            has_died = not thread.is_alive() and not self._stop.is_set()
+            has_died = not thread.is_alive() and not self.stop.is_set()
             if has_died or still_s >= self._pool.stall_s:
                 self._pool.replace(thread, still_s)
                 still_s = 0.0
@@ -326,16 +332,12 @@ def _free_lazy_parts() -> None:
     """
     if sys.version_info >= (3, 12):
         return
-    for kind in _kinds(Component, EvaluationInput):
+    kinds: list[type[Any]] = [Component, EvaluationInput]
+    for kind in kinds:
+        kinds += kind.__subclasses__()
         for part in vars(kind).values():
             if isinstance(part, cached_property):
                 part.lock = threading.RLock()  # type: ignore[attr-defined]
-
-
-def _kinds(*roots: type[Any]) -> Iterator[type[Any]]:
-    for root in roots:
-        yield root
-        yield from _kinds(*root.__subclasses__())
 
 
 reset_in_child(_free_lazy_parts)

@@ -1,7 +1,7 @@
 """Personal data: e-mail and IP addresses, payment cards, bank accounts and telephone numbers.
 
-Check digits decide where they exist. A telephone number is recognised by an international or common national form, or
-by a word before it such as ``phone:``; a number without ``+``, grouping or such a word stays, as ids and dates do.
+Check digits decide where they exist. A telephone number needs an international or common national form, or a word
+before it such as ``phone:``; other numbers stay, as ids and dates do.
 """
 
 from __future__ import annotations
@@ -97,7 +97,6 @@ _IBAN_LENGTHS: Final = {
     }.items()
     for country in countries.split()
 }  # fmt: skip
-_DOUBLED: Final = (0, 2, 4, 6, 8, 1, 3, 5, 7, 9)
 
 
 def find_numbers(scan: Scan, kinds: Set[str]) -> Iterator[Finding]:
@@ -155,8 +154,8 @@ def _is_card(text: str, start: int, digits: str, *, grouped: bool) -> bool:
 
 
 def _luhn(digits: str) -> bool:
-    values = [int(digit) for digit in reversed(digits)]
-    return (sum(values[::2]) + sum(_DOUBLED[value] for value in values[1::2])) % 10 == 0
+    values = (int(digit) * (1 + index % 2) for index, digit in enumerate(reversed(digits)))
+    return sum(value // 10 + value % 10 for value in values) % 10 == 0
 
 
 _PHONE_GAP: Final = "[ \u00a0\u2009\u202f.\\-\u2010\u2011/()]"

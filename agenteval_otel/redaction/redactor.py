@@ -33,7 +33,7 @@ class Redactor(Component, contract="redactor"):
     """Takes out of text what must not leave the process. Implement `redact`.
 
     It runs on the background thread, for every text that leaves: keep it linear in the length, without network calls.
-    What it raises costs the field: a marker leaves in its place, never the text as it was.
+    Where it raises, a marker leaves in place of the field.
     """
 
     def redact(self, text: str) -> str:
@@ -76,10 +76,10 @@ class PatternRedactor(Redactor, type="patterns"):
     def redact(self, text: str) -> str:
         """The text with markers in place of what was found; `TimeoutError` where an own pattern took too long."""
         for _ in range(min(_MAX_PASSES, max(1, _SCANNED_CHARS // max(1, len(text))))):
-            findings = self.findings(text)
-            if not findings:
+            redacted = _replaced(text, self.findings(text))
+            if redacted == text:
                 break
-            text = _replaced(text, findings)
+            text = redacted
         return text
 
     def findings(self, text: str) -> list[Finding]:
@@ -87,11 +87,12 @@ class PatternRedactor(Redactor, type="patterns"):
         if len(text) < 6 and not self.patterns:
             return []
         all_findings = list(self._built_in(text))
-        if self.patterns:
-            kept = [match.span() for match in _MARKER.finditer(text)]
+        if (
+            self.patterns
+        ):  # markers that stand in the text already replace themselves, so that no pattern bites into one
+            all_findings += (Finding(*match.span(), match[0]) for match in _MARKER.finditer(text))
             for marker, pattern in self._own:
-                spans = pattern.spans(text, limit_s=self.limit_s)
-                all_findings += (Finding(start, end, marker) for start, end in _apart(spans, kept))
+                all_findings += (Finding(*span, marker) for span in pattern.spans(text, limit_s=self.limit_s))
         return merged(all_findings)
 
     def _built_in(self, text: str) -> Iterator[Finding]:
@@ -105,17 +106,9 @@ class PatternRedactor(Redactor, type="patterns"):
             yield from find_numbers(scan, numbers)
 
 
-def _apart(spans: list[tuple[int, int]], kept: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """The spans that touch none of those kept; both are in order and without overlaps."""
-    at = 0
-    for start, end in spans:
-        while at < len(kept) and kept[at][1] <= start:
-            at += 1
-        if at == len(kept) or kept[at][0] >= end:
-            yield start, end
-
-
 def _replaced(text: str, findings: list[Finding]) -> str:
+    if not findings:
+        return text
     parts: list[str] = []
     done = 0
     for start, end, marker in findings:

@@ -97,21 +97,26 @@ _BY_LITERAL: Final = (
 
 
 def find_secrets(scan: Scan) -> Iterator[Finding]:
-    # In each search: what a match has read is not read again (`done`), so that the time stays linear.
     yield from _tokens(scan, _DASHED, _DASHED_TOKEN)
     yield from _tokens(scan, _SCORED, _SCORED_TOKEN)
     yield from _aws_keys(scan)
     yield from _private_keys(scan)
     for literal, is_folded, pattern in _BY_LITERAL:
-        done = 0
-        for at in scan.places(literal, folded=is_folded):
-            match = pattern.match(scan.text, at) if at >= done else None
-            if match is not None:
-                done = match.end()
-                if match[1] is not None:
-                    yield Finding(*match.span(1), SECRET)
+        for match in _matches(scan.text, scan.places(literal, folded=is_folded), pattern):
+            if match[1] is not None:
+                yield Finding(*match.span(1), SECRET)
     for name, pattern in _ASSIGNMENTS.items():
         yield from _assigned(scan, name, pattern)
+
+
+def _matches(text: str, places: Iterator[int], pattern: re.Pattern[str]) -> Iterator[re.Match[str]]:
+    """The matches at these places; what one has read is not read again (`done`, here and below): linear time."""
+    done = 0
+    for at in places:
+        match = pattern.match(text, at) if at >= done else None
+        if match is not None:
+            done = match.end()
+            yield match
 
 
 def _tokens(scan: Scan, heads: re.Pattern[bytes], pattern: re.Pattern[str]) -> Iterator[Finding]:
@@ -132,14 +137,10 @@ def _tokens(scan: Scan, heads: re.Pattern[bytes], pattern: re.Pattern[str]) -> I
 
 def _aws_keys(scan: Scan) -> Iterator[Finding]:
     """Key ids, and the secret keys near them: forty characters that would say nothing by themselves."""
-    text, done = scan.text, 0
-    for at in scan.matches(_AWS_HEAD):
-        match = _AWS_ID.match(text, at) if at >= done else None
-        if match is not None:
-            done = match.end()
-            yield Finding(at, done, SECRET)
-            for key in _AWS_KEY.finditer(text, max(0, at - 256), min(len(text), done + 256)):
-                yield Finding(*key.span(), SECRET)
+    for match in _matches(scan.text, scan.matches(_AWS_HEAD), _AWS_ID):
+        yield Finding(*match.span(), SECRET)
+        for key in _AWS_KEY.finditer(scan.text, max(0, match.start() - 256), match.end() + 256):
+            yield Finding(*key.span(), SECRET)
 
 
 def _private_keys(scan: Scan) -> Iterator[Finding]:
@@ -163,8 +164,7 @@ def _assigned(scan: Scan, name: bytes, pattern: re.Pattern[str]) -> Iterator[Fin
         match = pattern.match(text, at)
         if match is None:
             continue
-        groups = match.groupdict()
-        group = next(kind for kind in ("said", "double", "single", "word") if groups.get(kind) is not None)
+        group = str(match.lastgroup)  # of the value, which stands after the sign
         value = match[group]
         if _NO_VALUE.match(value) or (name != b"pass" and _PLAIN_NUMBER.match(value)):
             continue

@@ -17,10 +17,7 @@ _NAME = "agenteval_otel"
 
 
 class _Cause:
-    """One event of one part: written at most once a minute, as a log handler that exports could feed itself.
-
-    Of several threads that meet, or of a handler that warns again on the same thread, one writes; none waits.
-    """
+    """One event of one part, written once a minute: of threads that meet, or handlers that warn again, one writes."""
 
     def __init__(self) -> None:
         self.due, self.left_out = 0.0, 0
@@ -50,13 +47,7 @@ class _Log:
             now = time.monotonic()
             left_out = self._cause(f"{event}:{facts.get('part', '')}"[:200], now).turn(now)
             if left_out is not None:
-                fields = {**facts, **({"left_out": left_out} if left_out else {})}
-                logger = self.load()
-                if logger is None:
-                    text = " ".join(f"{name}={value!r}" for name, value in {"event": event, **fields}.items())
-                    logging.getLogger(_NAME).warning(text)
-                else:
-                    logger.warning(event, **fields)
+                self.load().warning(event, **facts, **({"left_out": left_out} if left_out else {}))
         except Exception:
             return
 
@@ -65,22 +56,15 @@ class _Log:
 
     def _cause(self, key: str, now: float) -> _Cause:
         causes = self._last
-        known = causes.get(key)
-        if known is not None:
-            return known
-        if len(causes) >= _MAX_CAUSES:
-            # More causes than anybody reads: from here on they share one line a minute, and then old ones make room.
-            others = causes.setdefault(_OTHERS, _Cause())
-            if now < others.due:
-                return others
-            for old in [name for name, cause in list(causes.items()) if cause.due <= now and cause is not others]:
+        if key not in causes and len(causes) >= _MAX_CAUSES:  # more than anybody reads
+            for old in [name for name, cause in list(causes.items()) if cause.due <= now]:
                 causes.pop(old, None)
             if len(causes) >= _MAX_CAUSES:
-                return others
+                key = _OTHERS  # they share one line a minute
         return causes.setdefault(key, _Cause())
 
     def load(self) -> Any:
-        """Import structlog, which takes up to a tenth of a second; None where it cannot be read.
+        """Import structlog, which takes up to a tenth of a second.
 
         It imports rich where that is installed, which draws from `random`: the application's state is restored.
         """
@@ -88,8 +72,6 @@ class _Log:
             state = random.getstate()
             try:
                 import structlog
-            except Exception:
-                return None
             finally:
                 random.setstate(state)
             self._logger = structlog.wrap_logger(

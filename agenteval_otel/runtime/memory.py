@@ -15,10 +15,9 @@ class MemoryPart:
         self.used_bytes = 0
 
     def reserve(self, size_bytes: int) -> bool:
-        """Reserve bytes; False, and nothing reserved, where the ceiling or the budget has no room. Never blocks.
+        """Reserve bytes; False, and nothing reserved, where the ceiling or the budget has no room.
 
-        No lock: with a global interpreter lock ``self.used_bytes += n`` cannot lose an update, as threads switch at
-        calls and jumps only.
+        No lock: ``self.used_bytes += n`` cannot lose an update, as threads switch at calls and jumps only.
         """
         budget = self._budget
         self.used_bytes += size_bytes
@@ -43,8 +42,8 @@ class MemoryBudget:
         self.encoded_batches = MemoryPart(self, 32 * _MIB)
 
     def reset(self) -> None:
-        self.used_bytes = 0  # in a forked child: what its parent keeps is the parent's
-        for part in (self.captured_calls, self.open_spans, self.results, self.encoded_batches):
+        # In a forked child: what its parent keeps is the parent's.
+        for part in (self, self.captured_calls, self.open_spans, self.results, self.encoded_batches):
             part.used_bytes = 0
 
 

@@ -44,9 +44,7 @@ _FOR_RE2_SETS = {r"\s": r"\s\x0b", r"\S": r"\x00-\x08\x0e-\x1f!-\x{10FFFF}"}
 class Pattern(NamedTuple):
     """A compiled pattern: the `source` for RE2, and the `backtracking` one of `regex`.
 
-    Attributes:
-        obstacle: Why RE2 cannot search it; None where it can.
-        never_linear: Whether the obstacle is a construct that no linear engine has.
+    `obstacle` says why RE2 cannot search it, `never_linear` whether no linear engine could.
     """
 
     source: str
@@ -74,12 +72,7 @@ class Pattern(NamedTuple):
 
 @lru_cache(maxsize=512)
 def compile_pattern(pattern: str, flags: str = "") -> Pattern:
-    """Compile a pattern. The flags: ``i`` ignores case, ``m`` lets ``^ $`` match at lines, ``s`` lets ``.`` match their
-    ends.
-
-    Raises:
-        ValueError: Not a pattern, or unknown flags.
-    """
+    """Compile a pattern; raises ValueError for text that is no pattern, or flags other than ``i``, ``m``, ``s``."""
     check_flags(flags)
     import regex
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import importlib
-import os
+import sys
 import threading
 from contextvars import ContextVar
 from typing import Final
@@ -39,9 +39,6 @@ class EvaluationScope(int):
         self._open -= 1
         self.over = self._open <= 0
 
-    def __repr__(self) -> str:
-        return "True"
-
 
 EVALUATION: Final[ContextVar[EvaluationScope | None]] = ContextVar("agenteval_evaluation", default=None)
 
@@ -63,24 +60,18 @@ class EvaluationThread(threading.Thread):
         raise RuntimeError("it is a daemon for good")
 
 
-_own_processes: set[int] = set()
+class _OfProcess:
+    is_ours = False
 
 
-def mark_process() -> None:
-    """This process does nothing but evaluate: every thread of it is ours."""
-    THREAD.is_host = False
-    _own_processes.add(os.getpid())
-
-
-def in_own_process() -> bool:
-    """Whether this process does nothing but evaluate: a fork server or a worker process."""
-    return os.getpid() in _own_processes
+PROCESS: Final = _OfProcess()
+"""Its `is_ours` is True in a fork server and what it forks: these processes do nothing but evaluate."""
 
 
 def under_evaluation() -> bool:
     """Whether this thread is ours, or was started by an evaluator whose evaluation goes on."""
     thread = threading.current_thread()
-    if isinstance(thread, EvaluationThread) or in_own_process():
+    if isinstance(thread, EvaluationThread) or PROCESS.is_ours:
         return True
     evaluation: object = thread.daemon
     if isinstance(evaluation, EvaluationScope):
@@ -91,13 +82,8 @@ def under_evaluation() -> bool:
 
 @functools.cache
 def in_sub_interpreter() -> bool:
-    for name in ("_interpreters", "_xxsubinterpreters"):  # Python 3.13, and before
-        try:
-            interpreters = importlib.import_module(name)
-        except ImportError:
-            continue
-        current, main = interpreters.get_current(), interpreters.get_main()
-        # Since 3.13 a pair: the number, and who made it.
-        numbers = [interpreter[0] if isinstance(interpreter, tuple) else interpreter for interpreter in (current, main)]
-        return bool(numbers[0] != numbers[1])
-    return False
+    try:
+        interpreters = importlib.import_module("_interpreters" if sys.version_info >= (3, 13) else "_xxsubinterpreters")
+    except ImportError:
+        return False
+    return bool(interpreters.get_current() != interpreters.get_main())

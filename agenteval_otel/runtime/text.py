@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from functools import lru_cache
-from typing import Any, Literal, overload
+from typing import Any, AnyStr, Literal, cast
 
 
 def composed(text: str, form: Literal["NFC", "NFKC"] = "NFC") -> str:
@@ -23,21 +23,14 @@ def _long_mark_runs() -> Any:
     return regex.compile(r"(\p{M}{30})\p{M}+")
 
 
-@overload
-def lazily(source: str, flags: int = 0) -> re.Pattern[str]: ...
-@overload
-def lazily(source: bytes, flags: int = 0) -> re.Pattern[bytes]: ...
-def lazily(source: Any, flags: int = 0) -> Any:
+def lazily(source: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
     """A pattern that is compiled with its first search, so that import does not pay for it."""
-    return _LazyPattern(source, flags)
+    return cast("re.Pattern[AnyStr]", _LazyPattern(source, flags))
 
 
 class _LazyPattern:
     def __init__(self, source: str | bytes, flags: int) -> None:
         self._source, self._flags = source, flags
-
-    def __repr__(self) -> str:
-        return f"lazily({self._source!r})"
 
     def __getattr__(self, name: str) -> Any:
         # Each attribute is looked up once and then kept. Two threads that race compile the same pattern.

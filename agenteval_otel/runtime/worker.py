@@ -27,9 +27,7 @@ _END: Final = False
 class Worker:
     """Runs jobs, one at a time, on a daemon thread that the first job starts and that ends when it has been idle.
 
-    Any thread may call; only `close` waits. At most `max_waiting` jobs wait: a further one is refused and logged.
-    Whatever a job raises, `SystemExit` included, is logged by its type. A forked child begins without a thread and
-    without jobs.
+    At most `max_waiting` jobs wait: a further one is refused and logged. Whatever a job raises is logged by its type.
 
     Args:
         on_idle: Called on the thread when no job came for `idle_s`, and before it ends.
@@ -154,10 +152,7 @@ def settle(future: Future[T], work: Callable[[], T]) -> None:
 
 
 def new_loop() -> asyncio.AbstractEventLoop:
-    """An event loop, or an `OSError` where no descriptor is left.
-
-    Its descriptors are tried first: a half-built loop writes to the host's stderr when it is collected.
-    """
+    """An event loop, or an `OSError` where no descriptor is left: a half-built loop would write to stderr."""
     with selectors.DefaultSelector():
         for end in socket.socketpair():
             end.close()

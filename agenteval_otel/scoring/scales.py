@@ -14,10 +14,10 @@ from agenteval_otel.semconv import LABEL_FAIL, LABEL_PASS
 BOOLEAN_SCALES = ("binary", "pass/fail")
 _ENDS = {"binary": (0.0, 1.0), "pass/fail": (0.0, 1.0), "numeric": (0.0, 1.0), "likert5": (1.0, 5.0)}
 _RANGE = re.compile(r"(-?\d+)\s*(?:-|to|\u2013)\s*(-?\d+)")
-_BOOLEAN_WORDS = {"true": 1.0, "pass": 1.0, "yes": 1.0, "1": 1.0, "false": 0.0, "fail": 0.0, "no": 0.0, "0": 0.0}
+BOOLEAN_WORDS = {"true": 1.0, "pass": 1.0, "yes": 1.0, "1": 1.0, "false": 0.0, "fail": 0.0, "no": 0.0, "0": 0.0}
 # The specification's custom scale literally named "string" takes these four words and nothing else.
 _STRING_SCALE = {"true": 1.0, "pass": 1.0, "false": 0.0, "fail": 0.0}
-_WORDS = {"binary": _BOOLEAN_WORDS, "pass/fail": _BOOLEAN_WORDS, "string": _STRING_SCALE}
+_WORDS = {"binary": BOOLEAN_WORDS, "pass/fail": BOOLEAN_WORDS, "string": _STRING_SCALE}
 _OF_SO_MANY = re.compile(r"\s*/\s*\d", re.ASCII)  # ``8/10`` is a number on another scale
 _LEADING_NUMBER = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)", re.ASCII)
 
@@ -56,7 +56,9 @@ def off_scale(score: ScoreValue | None, criterion: EvaluationCriteria) -> str | 
     two_valued = criterion.scale in BOOLEAN_SCALES and not declared
     takes = "true, false, 1 and 0" if two_valued else f"{ends[0]:g} to {ends[1]:g}"
     hint = "" if declared else "; another range is declared as a scale such as '0-100', or with minimum and maximum"
-    return f"the score {_shown(score)} lies outside of the scale {criterion.scale!r}, which takes {takes}{hint}"
+    number = _finite(score)
+    shown = "beyond every float" if number is None else f"{number:g}"
+    return f"the score {shown} lies outside of the scale {criterion.scale!r}, which takes {takes}{hint}"
 
 
 def _ends_of(criterion: EvaluationCriteria) -> tuple[float, float] | None:
@@ -65,13 +67,6 @@ def _ends_of(criterion: EvaluationCriteria) -> tuple[float, float] | None:
     if criterion.scale in _ENDS or isinstance(criterion, AgentDockCriteria):  # AgentDock takes ``0-100`` for any word
         return _ENDS.get(criterion.scale)
     return bounds_of(criterion.scale)
-
-
-def _shown(number: int | float) -> str:
-    try:
-        return f"{number:g}"
-    except OverflowError:
-        return "beyond every float"
 
 
 def normalize(score: ScoreValue | None, criterion: EvaluationCriteria) -> float | None:

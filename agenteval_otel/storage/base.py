@@ -26,10 +26,7 @@ class EvaluationStorageProvider(Component, contract="storage"):
 
 
 class FanOutStorage:
-    """Saves to every provider (anything with ``async save_result(aggregated)``), in order, each within `timeout_s`.
-
-    One that raises or hangs is reported with its name, and the others still save.
-    """
+    """Saves to every provider, each within `timeout_s`; one that raises or hangs is reported by its name."""
 
     def __init__(
         self, providers: Sequence[Any], on_failure: Callable[[str, BaseException], None], *, timeout_s: float = 10.0
@@ -55,33 +52,31 @@ class FanOutStorage:
         return saved
 
     def interrupted(self, error: BaseException) -> None:
-        """A save was interrupted: reported for every provider."""
         for provider in self.providers:
             self._on_failure(_name(provider), error)
 
     async def close(self) -> None:
-        """Close every provider that can be closed."""
-        for provider in self.providers:
-            if hasattr(provider, "close"):
-                try:
-                    async with asyncio.timeout(self._timeout_s):
-                        await provider.close()
-                except Exception as error:
-                    self._on_failure(_name(provider), error)
+        for provider in (provider for provider in self.providers if hasattr(provider, "close")):
+            try:
+                async with asyncio.timeout(self._timeout_s):
+                    await provider.close()
+            except Exception as error:
+                self._on_failure(_name(provider), error)
 
     def close_within(self, timeout_s: float) -> None:
         """`close` on another thread, waiting at most so long: for code without an event loop, or inside one."""
+
+        def close_here() -> None:
+            # Without a free descriptor there is no loop.
+            with contextlib.suppress(OSError), asyncio.Runner(loop_factory=new_loop) as runner:
+                runner.get_loop()  # before there is a coroutine that would never be awaited
+                runner.run(self.close())
+
         kept = EvaluationStorageProvider.close  # does nothing
         if any(getattr(type(provider), "close", kept) is not kept for provider in self.providers):
             worker = Worker("agenteval-close", max_waiting=1)
-            worker.submit(self._close_here)  # refused at the interpreter's exit, which closes everything
+            worker.submit(close_here)  # refused at the interpreter's exit, which closes everything
             worker.close(timeout_s)
-
-    def _close_here(self) -> None:
-        # Without a free descriptor there is no loop.
-        with contextlib.suppress(OSError), asyncio.Runner(loop_factory=new_loop) as runner:
-            runner.get_loop()  # before there is a coroutine that would never be awaited
-            runner.run(self.close())
 
 
 def _name(provider: Any) -> str:

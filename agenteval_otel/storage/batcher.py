@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import threading
 import time
 from collections import deque
@@ -13,6 +12,7 @@ from functools import cached_property
 from typing import Any, Protocol
 
 from agenteval_otel.errors import StorageError
+from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.runtime.memory import MEMORY
 from agenteval_otel.runtime.worker import Worker
 from agenteval_otel.storage.base import EvaluationStorageProvider
@@ -29,8 +29,7 @@ class Sink(Protocol):
         """Save the items, on a thread that may be blocked if `may_wait`; None or the error for each."""
         ...
 
-    def close(self) -> None:
-        """Release what is open; the next write opens it again."""
+    def close(self) -> None: ...  # the next write opens it again
 
 
 class BatchedStorageProvider(EvaluationStorageProvider):
@@ -46,19 +45,12 @@ class BatchedStorageProvider(EvaluationStorageProvider):
         raise NotImplementedError
 
     @cached_property
-    def _batchers(self) -> dict[int, ResultBatcher]:
-        return {}
-
-    @property
     def batcher(self) -> ResultBatcher:
-        """The writer of this process: a forked child has its own."""
-        pid = os.getpid()
-        return self._batchers.get(pid) or self._batchers.setdefault(pid, ResultBatcher(self.place, self.open_sink))
+        """The writer, which the first result starts, also after `close`."""
+        return ResultBatcher(self.place, self.open_sink)
 
     async def close(self) -> None:
-        batcher = self._batchers.pop(os.getpid(), None)
-        self._batchers.clear()  # of the parent process
-        if batcher is not None:
+        if (batcher := self.__dict__.pop("batcher", None)) is not None:
             await batcher.close()
 
 
@@ -67,13 +59,17 @@ class ResultBatcher:
 
     def __init__(self, place: str, open_sink: Callable[[], Sink]) -> None:
         self._place, self._open_sink = place, open_sink
+        self._closed = False
+        self._worker = Worker("agenteval-save", max_waiting=_MAX_JOBS)
+        self._reset()
+        reset_in_child(self._reset)
+
+    def _reset(self) -> None:  # in a forked child: what waits is its parent's
         self._waiting: deque[_Item] = deque()
         self._waiting_bytes = 0
         self._sink: Sink | None = None
         self._write_began: float | None = None
         self._lock = threading.Lock()
-        self._closed = False
-        self._worker = Worker("agenteval-save", max_waiting=_MAX_JOBS)
 
     def __repr__(self) -> str:
         return f"<ResultBatcher {self._place} waiting={self._waiting_bytes} bytes>"

@@ -34,15 +34,13 @@ def lock_of(path: Path) -> Path:
 
 @contextmanager
 def open_locked(path: Path, flags: int = os.O_RDWR, *, wait: bool = True) -> Iterator[int]:
-    """Open the file at the path, alone among all processes and threads that open it so; first come, first served.
+    """Open the file at the path, alone among all processes and threads that open it so.
 
     Missing files and folders are created, for their owner alone. The end of a process releases the lock (`flock`).
-    Where the system or the file system has none (Windows), nothing is locked: one process a file, there. Without `wait`
-    a locked file raises `StorageError`.
+    Where there are no locks (Windows), one process writes a file. Without `wait` a locked file raises `StorageError`.
     """
-    if not path.parent.is_dir():
-        for folder in reversed((path.parent, *path.parent.parents)):
-            folder.mkdir(mode=0o700, exist_ok=True)
+    for folder in () if path.parent.is_dir() else reversed(path.parents):
+        folder.mkdir(mode=0o700, exist_ok=True)
     while True:
         # Without blocking: a pipe without a reader is refused instead of waited for.
         descriptor = os.open(path, flags | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, 0o600)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Sequence
 from itertools import accumulate
 from pathlib import Path
@@ -23,11 +22,10 @@ _LINE_BREAKS = {0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029"}
 class JsonFileStorageProvider(BatchedStorageProvider, type="json_file"):
     """Appends each result as one compact JSON line, readable and writable by its owner only.
 
-    A thread writes the lines, those that wait together in one write; processes that write one file take turns by a lock
-    on it. A saved line survives the end of its process, `SIGKILL` included. Where a full disk or a killed process cut a
-    line off, the next one starts on a new line: readers skip what is not JSON. Missing folders are created with the
-    first result, for their owner only; a file that was removed or moved away is created again. NaN is written as null;
-    line separators are escaped, so one result is one line for every reader.
+    A thread writes the lines; processes that write one file take turns by a lock on it. A saved line survives the end
+    of its process, `SIGKILL` included. Where a full disk or a killed process cut a line off, the next one starts on a
+    new line: readers skip what is not JSON. Missing folders, and a file that was removed, are created. NaN is written
+    as null; line separators are escaped, so one result is one line for every reader.
 
     Attributes:
         path: The file.
@@ -52,12 +50,7 @@ class JsonFileStorageProvider(BatchedStorageProvider, type="json_file"):
         return str(self.path)
 
     async def save_result(self, aggregated: AggregatedEvaluationResult) -> None:
-        """Append the result and wait for the write.
-
-        Raises:
-            StorageError: The line could not be written completely, or the write hangs for more than 5 s.
-            OSError: The file cannot be opened or written.
-        """
+        """Append the result and wait for the write; one that is incomplete or hangs for 5 s raises `StorageError`."""
         try:
             text = aggregated.model_dump_json(by_alias=True, exclude_none=True)
         except ValueError:
@@ -66,22 +59,22 @@ class JsonFileStorageProvider(BatchedStorageProvider, type="json_file"):
         await self.batcher.save(line, len(line))
 
     def open_sink(self) -> LineFile:
-        """The file, opened by each write."""
         return LineFile(self.path, max_bytes=self.max_bytes, keep=self.keep, durable=self.fsync == "batch")
 
 
 class LineFile:
-    """Appends whole lines, as the sink of a `ResultBatcher`. The file is open, and locked, during a write alone."""
+    """Appends whole lines, as the sink of a `ResultBatcher`; open, and locked, during a write alone."""
 
     def __init__(self, path: Path, *, max_bytes: int | None = None, keep: int = 5, durable: bool = False) -> None:
         self.path, self._max_bytes, self._keep, self._durable = path, max_bytes, keep, durable
 
     def write(self, items: Sequence[bytes], *, may_wait: bool = True) -> list[Exception | None]:
         """Append the lines, line ends included; for each None once it is in the file, else the error."""
-        saved = 0
+        # A pipe is opened for writing alone: it would else never miss its reader.
+        flags, saved = os.O_APPEND | (os.O_WRONLY if self.path.is_fifo() else os.O_RDWR), 0
         try:
             while saved < len(items):
-                with open_locked(self.path, self._flags(), wait=may_wait) as descriptor:
+                with open_locked(self.path, flags, wait=may_wait) as descriptor:
                     count = self._append(descriptor, items[saved:])
                     if self._durable and count:
                         os.fsync(descriptor)
@@ -90,16 +83,7 @@ class LineFile:
             return [None] * saved + [error] * (len(items) - saved)
         return [None] * len(items)
 
-    def close(self) -> None:
-        """Nothing is open between writes."""
-
-    def _flags(self) -> int:
-        try:
-            is_regular = stat.S_ISREG(os.stat(self.path).st_mode)  # asked once: others may rename and create it
-        except OSError:
-            is_regular = True
-        # A pipe is opened for writing alone: it would else never miss its reader.
-        return os.O_APPEND | (os.O_RDWR if is_regular else os.O_WRONLY)
+    def close(self) -> None: ...
 
     def _append(self, descriptor: int, lines: Sequence[bytes]) -> int:
         """Append as many of the lines as there is room for; their number, 0 where the file was renamed instead."""

@@ -10,19 +10,17 @@ from pydantic import Field, field_validator
 
 from agenteval_otel.models import AggregatedEvaluationResult
 from agenteval_otel.storage.base import EvaluationStorageProvider
-from agenteval_otel.telemetry.emitter import ContentCapture, Detail, Emitter, Signal, content_capture, score_attributes
+from agenteval_otel.telemetry.emitter import ContentCapture, Detail, Emitter, Signal, score_attributes
 from agenteval_otel.telemetry.providers import Providers
 from agenteval_otel.telemetry.spans import Placement, span_context_of
 from agenteval_otel.telemetry.target import OtlpTarget, is_endpoint
-
-Protocol = Literal["grpc", "http/protobuf"]
 
 
 class OtlpStorageProvider(EvaluationStorageProvider, type="otlp"):
     """Emits results through OpenTelemetry.
 
-    Providers are resolved per signal when the first result comes: the explicit one, else the application's global one,
-    else a private one when an endpoint is known (here or in ``OTEL_EXPORTER_OTLP_*``), else none and one warning.
+    Providers are resolved per signal when the first result comes: the explicit one, else the application's, else a
+    private one when an endpoint is known (here or in ``OTEL_EXPORTER_OTLP_*``), else none and one warning.
 
     Attributes:
         endpoint: OTLP endpoint, such as ``http://localhost:4317``.
@@ -37,7 +35,7 @@ class OtlpStorageProvider(EvaluationStorageProvider, type="otlp"):
     """
 
     endpoint: str | None = None
-    protocol: Protocol | None = None
+    protocol: Literal["grpc", "http/protobuf"] | None = None
     headers: dict[str, str] = Field(default_factory=dict, repr=False, exclude=True)
     detail: Detail = "auto"
     placement: Placement = "child"
@@ -55,25 +53,14 @@ class OtlpStorageProvider(EvaluationStorageProvider, type="otlp"):
         return value or None  # an empty variable says nothing
 
     @cached_property
-    def providers(self) -> Providers:
-        """Where the signals go."""
-        return Providers(
+    def emitter(self) -> Emitter:
+        providers = Providers(
             tracer_provider=self.tracer_provider, logger_provider=self.logger_provider,
             meter_provider=self.meter_provider, target=OtlpTarget(self.endpoint, self.protocol, self.headers),
         )  # fmt: skip
-
-    @cached_property
-    def content_capture(self) -> ContentCapture:
-        """The content setting in force."""
-        return content_capture(self.content)
-
-    @cached_property
-    def emitter(self) -> Emitter:
-        """What emits."""
         return Emitter(
-            self.providers, detail=self.detail, placement=self.placement, signals=self.signals,
-            content=self.content_capture,
-        )  # fmt: skip
+            providers, detail=self.detail, placement=self.placement, signals=self.signals, content=self.content
+        )
 
     async def save_result(self, aggregated: AggregatedEvaluationResult) -> None:
         """Emit the result; exporters send it later, in the background."""

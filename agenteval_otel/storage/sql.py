@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import datetime
-from functools import cached_property
 from pathlib import Path
 from typing import Literal, Self
 
@@ -11,16 +10,15 @@ from pydantic import Field, model_validator
 
 from agenteval_otel.models import AggregatedEvaluationResult
 from agenteval_otel.storage.batcher import BatchedStorageProvider, Sink
-from agenteval_otel.storage.sql_rows import StoredResult, Target, rows_of, target_of
+from agenteval_otel.storage.sql_rows import StoredResult, Target, in_utc, name_of, rows_of, target_of
 
 
 class SqlStorageProvider(BatchedStorageProvider, type="sql"):
     """Inserts each result into a database: a row for the evaluation, and one for each score, skip and failure.
 
-    A thread inserts the rows, those that wait together in one transaction. A saved result is committed: it survives
-    the end of its process, `SIGKILL` included. Tables are created with the first result. An SQLite file belongs to its
-    owner only; processes that write it take turns by a lock, the file ``<name>.lock``. After a restart of the server
-    the connection is made anew. Needs the extra ``sql``, for PostgreSQL ``postgresql``.
+    A thread inserts the rows. A saved result is committed: it survives the end of its process, `SIGKILL` included.
+    Tables are created with the first result. An SQLite file belongs to its owner only; processes that write it take
+    turns by the lock ``<name>.lock``. Needs the extra ``sql``, for PostgreSQL ``postgresql``.
 
     Attributes:
         path: An SQLite file. Either this or `url`.
@@ -37,11 +35,11 @@ class SqlStorageProvider(BatchedStorageProvider, type="sql"):
     fsync: Literal["never", "batch"] = "never"
 
     @model_validator(mode="after")
-    def _can_be_reached(self) -> Self:
-        _ = self._target
+    def _names_a_database(self) -> Self:
+        target_of(self.path, self.url)
         return self
 
-    @cached_property
+    @property
     def _target(self) -> Target:
         return target_of(self.path, self.url)
 
@@ -61,7 +59,7 @@ class SqlStorageProvider(BatchedStorageProvider, type="sql"):
         Blocks, over a separate read-only connection. On an event loop call it by `asyncio.to_thread`.
 
         Args:
-            criterion: Name of the criterion.
+            criterion: Its name.
             agent: Which agent answered.
             since: Evaluated at this moment or later; without a zone in UTC.
             until: Evaluated before this moment.
@@ -70,19 +68,19 @@ class SqlStorageProvider(BatchedStorageProvider, type="sql"):
             status: Scored, skipped or failed.
             passed: The verdict.
             trace_id: Of the evaluated span, 32 hexadecimal digits.
-            limit: How many at most.
-            offset: How many of the newest are skipped.
+            limit: How many at most, from 1.
+            offset: How many of the newest are skipped, from 0.
 
-        Raises:
-            ConfigurationError: A filter is wrong.
-            StorageError: The database is not there, cannot be reached, is of a newer version, or cannot be read.
+        Raises `StorageError` where the database is not there, cannot be reached or read, or is of a newer version.
         """
-        from agenteval_otel.storage.sql_database import ResultQuery
+        from agenteval_otel.storage.sql_database import find_results
 
-        return ResultQuery(
-            criterion=criterion, agent=agent, since=since, until=until, min_score=min_score, max_score=max_score,
-            status=status, passed=passed, trace_id=trace_id, limit=limit, offset=offset,
-        ).run(self._target)  # fmt: skip
+        filters = {
+            "criterion": name_of(criterion), "agent": name_of(agent), "trace_id": name_of(trace_id), "status": status,
+            "passed": passed, "since": in_utc(since), "until": in_utc(until), "min_score": min_score,
+            "max_score": max_score,
+        }  # fmt: skip
+        return find_results(self._target, filters, limit=limit, offset=offset)
 
     def read(self, evaluation_id: str) -> AggregatedEvaluationResult | None:
         """All of one evaluation as it was saved, by its id from `query`; None if there is none. Blocks."""
@@ -95,7 +93,6 @@ class SqlStorageProvider(BatchedStorageProvider, type="sql"):
         return self._target.place
 
     def open_sink(self) -> Sink:
-        """The connection, opened by its first write."""
         from agenteval_otel.storage.sql_database import Database
 
         return Database(self._target, durable=self.fsync == "batch", keep_days=self.keep_days)

@@ -1,8 +1,7 @@
 """The one connection by which a process writes results to a database, and queries. Loads SQLAlchemy.
 
 A batch is one transaction. After a lost connection to a server it is tried once more; rows have their own ids, so none
-is stored twice. A row that the database refuses costs only its own result. Processes that write an SQLite file take
-turns by the lock beside it: one writer and one check-point at a time.
+is stored twice. Processes that write an SQLite file take turns by the lock beside it, for its check-points too.
 """
 
 from __future__ import annotations
@@ -13,22 +12,18 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import sqlalchemy as sa
-from pydantic import Field, field_validator
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DatabaseError, DataError, DBAPIError, IntegrityError, InterfaceError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
-from sqlalchemy.types import TypeDecorator
 
-from agenteval_otel.components.explained import FriendlyErrors
 from agenteval_otel.errors import StorageError
 from agenteval_otel.models import AggregatedEvaluationResult
-from agenteval_otel.models.value import Value
 from agenteval_otel.runtime.fork import after_fork_in_parent, before_fork, reset_in_child
 from agenteval_otel.runtime.log import log
 from agenteval_otel.storage.files import identity, lock_of, open_locked
@@ -37,28 +32,11 @@ from agenteval_otel.storage.sql_rows import Rows, StoredResult, Target, evaluati
 VERSION = 1
 _CREATE_LOCK = 0x6167656E74  # an advisory lock: any number of our own
 _BUSY_S = 0.25
-_STATEMENT_LIMIT_MS = 10_000
-_CONNECT_S = 5
 _SWEEP_EVERY_S = 3600.0
 _SWEEP_ROWS = 500
 _FORK_WAIT_S = 0.05
 _INHERITED: list[sa.Connection | None] = []  # kept alive: closing them would touch what the parent process uses
 _FORKED_DURING_WRITE: set[tuple[int, int] | None] = set()
-
-
-class _Moment(TypeDecorator[datetime]):
-    """A moment in UTC: ``timestamptz`` on PostgreSQL, text on SQLite, which has no time zones."""
-
-    impl = sa.DateTime(timezone=True)
-    cache_ok = True
-
-    def process_bind_param(self, value: datetime | None, dialect: sa.Dialect) -> datetime | None:
-        moment = value and value.astimezone(UTC)
-        return moment.replace(tzinfo=None) if moment and dialect.name == "sqlite" else moment
-
-    def process_result_value(self, value: Any | None, dialect: sa.Dialect) -> datetime | None:
-        moment: datetime | None = value
-        return moment and (moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC))
 
 
 def _columns(kind: Any, names: str) -> list[sa.Column[Any]]:
@@ -70,13 +48,14 @@ def _indices(table: str, columns: dict[str, str]) -> list[sa.Index]:
     return [sa.Index(f"{table}_{name}", *names.split()) for name, names in columns.items()]
 
 
+_MOMENT = sa.DateTime(timezone=True)  # SQLite has no time zones: there its text is in UTC
 _METADATA = sa.MetaData()
 _SCHEMA = sa.Table(
     "agenteval_schema", _METADATA, sa.Column("version", sa.Integer, primary_key=True, autoincrement=False)
 )
 EVALUATIONS = sa.Table(
     "agenteval_evaluations", _METADATA,
-    sa.Column("id", sa.String(32), primary_key=True), *_columns(_Moment, "evaluated_at!"),
+    sa.Column("id", sa.String(32), primary_key=True), *_columns(_MOMENT, "evaluated_at!"),
     *_columns(sa.Text, "agent agent_id session_id conversation_id response_id model trace_id span_id"),
     *_columns(sa.Double, "overall_score sampling_probability"), *_columns(sa.Text, "sampling_reason stream_end"),
     *_columns(sa.Boolean, "has_ground_truth!"), *_columns(sa.BigInteger, "started_ns ended_ns response_ended_ns"),
@@ -86,7 +65,7 @@ EVALUATIONS = sa.Table(
 RESULTS = sa.Table(
     "agenteval_results", _METADATA,
     sa.Column("evaluation_id", sa.String(32), sa.ForeignKey(EVALUATIONS.c.id, ondelete="CASCADE"), primary_key=True),
-    sa.Column("position", sa.Integer, primary_key=True, autoincrement=False), *_columns(_Moment, "evaluated_at!"),
+    sa.Column("position", sa.Integer, primary_key=True, autoincrement=False), *_columns(_MOMENT, "evaluated_at!"),
     *_columns(sa.Text, "agent trace_id span_id criterion! evaluator! evaluator_type! evaluator_version"),
     *_columns(sa.Text, "evaluator_kind! status!"), *_columns(sa.Double, "score normalized"),
     *_columns(sa.Text, "label"), *_columns(sa.Boolean, "passed"), *_columns(sa.Double, "threshold"),
@@ -132,32 +111,31 @@ def _sqlite_writer(path: Path, durable: bool) -> sa.Engine:
     # must not be opened here: closing it would end all locks that this process has on it.
     if not path.exists():
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-    engine = _sqlite(str(path.absolute()))
+    engine = _sqlite(path)
 
     @sa.event.listens_for(engine, "connect")
     def _set_up(connection: Any, _: Any) -> None:
         for pragma in ("journal_mode=WAL", f"synchronous={'FULL' if durable else 'NORMAL'}", "foreign_keys=ON"):
             connection.execute(f"PRAGMA {pragma}")
 
-    @sa.event.listens_for(engine, "begin")
-    def _begin(connection: Any) -> None:
-        connection.exec_driver_sql("BEGIN IMMEDIATE")
-
+    sa.event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
     return engine
 
 
-def _sqlite(address: str, *, uri: bool = False) -> sa.Engine:
-    connect = functools.partial(
-        sqlite3.connect, address, uri=uri, timeout=_BUSY_S, isolation_level=None, check_same_thread=False
-    )
+def _sqlite(path: Path, *, read_only: bool = False) -> sa.Engine:
+    connect = functools.partial(_open_sqlite, path, timeout_s=_BUSY_S, read_only=read_only)
     return sa.create_engine("sqlite://", creator=connect, poolclass=NullPool, hide_parameters=True)
 
 
+def _open_sqlite(path: Path, *, timeout_s: float, read_only: bool) -> sqlite3.Connection:
+    address = f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rwc'}"
+    return sqlite3.connect(address, uri=True, timeout=timeout_s, isolation_level=None, check_same_thread=False)
+
+
 def _server(target: Target, *, read_only: bool = False) -> sa.Engine:
-    options = f"-c statement_timeout={_STATEMENT_LIMIT_MS}"
     arguments = {
-        "connect_timeout": _CONNECT_S, "application_name": "agenteval-otel",
-        "options": f"{options} -c default_transaction_read_only=on" if read_only else options,
+        "connect_timeout": 5, "application_name": "agenteval-otel",
+        "options": "-c statement_timeout=10000" + (" -c default_transaction_read_only=on" if read_only else ""),
         "keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 3, "tcp_user_timeout": 10_000,
         "prepare_threshold": None,  # a pooler may stand between
     }  # fmt: skip
@@ -193,7 +171,6 @@ class Database:
         return errors
 
     def close(self) -> None:
-        """Close the connection; the next write opens it again."""
         with self._working:
             self._drop()
 
@@ -277,85 +254,53 @@ class Database:
 @contextlib.contextmanager
 def _holding_log(path: Path) -> Iterator[None]:
     """A connection that cannot write: while it is open, closing another one does not check-point SQLite's log."""
-    address = f"{path.absolute().as_uri()}?mode=ro"
-    with contextlib.closing(sqlite3.connect(address, uri=True, timeout=0.0, check_same_thread=False)) as connection:
+    with contextlib.closing(_open_sqlite(path, timeout_s=0.0, read_only=True)) as connection:
         connection.execute("SELECT 1 FROM sqlite_master").fetchone()  # reading takes its lock
         yield
 
 
 def _insert(connection: sa.Connection, items: Sequence[Rows]) -> None:
     build = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
-    connection.execute(build(EVALUATIONS).on_conflict_do_nothing(), [item.evaluation for item in items])
     results = [row for item in items for row in item.results]
-    if results:
-        connection.execute(build(RESULTS).on_conflict_do_nothing(), results)
+    for table, rows in ((EVALUATIONS, [item.evaluation for item in items]), (RESULTS, results)):
+        if rows:
+            connection.execute(build(table).on_conflict_do_nothing(), rows)
 
 
-class ResultQuery(Value, metaclass=FriendlyErrors):
-    """A query for results; None does not filter. Times without a zone are in UTC."""
-
-    criterion: str | None = None
-    agent: str | None = None
-    since: datetime | None = None
-    until: datetime | None = None
-    min_score: float | None = None
-    max_score: float | None = None
-    status: Literal["scored", "skipped", "failed"] | None = None
-    passed: bool | None = None
-    trace_id: str | None = None
-    limit: int = Field(default=100, ge=1, lt=2**63)
-    offset: int = Field(default=0, ge=0, lt=2**63)
-
-    @field_validator("criterion", "agent", "trace_id")
-    @classmethod
-    def _as_stored(cls, name: str | None) -> str | None:
-        return name_of(name)
-
-    @field_validator("since", "until")
-    @classmethod
-    def _with_zone(cls, moment: datetime | None) -> datetime | None:
-        return moment.replace(tzinfo=UTC) if moment is not None and moment.tzinfo is None else moment
-
-    def run(self, target: Target) -> list[StoredResult]:
-        """The results, newest first. Values are always bound, never part of the statement's text."""
-        columns = RESULTS.c
-        ranges = {
-            "since": columns.evaluated_at.__ge__, "until": columns.evaluated_at.__lt__,
-            "min_score": columns.score.__ge__, "max_score": columns.score.__le__,
-        }  # fmt: skip
-        filters = [
-            ranges[name](value) if name in ranges else columns[name] == value
-            for name, value in self if value is not None and name not in ("limit", "offset")
-        ]  # fmt: skip
-        newest = (columns.evaluated_at.desc(), columns.evaluation_id.desc(), columns.position)
-        statement = sa.select(RESULTS).where(*filters).order_by(*newest).limit(self.limit).offset(self.offset)
-        with _reading(target) as connection:
-            return [stored_of(row) for row in connection.execute(statement).mappings()]
+def find_results(target: Target, filters: Mapping[str, Any], *, limit: int, offset: int) -> list[StoredResult]:
+    """The results that match, newest first. Values are always bound, never part of the statement's text."""
+    columns = RESULTS.c
+    ranges = {
+        "since": columns.evaluated_at.__ge__, "until": columns.evaluated_at.__lt__,
+        "min_score": columns.score.__ge__, "max_score": columns.score.__le__,
+    }  # fmt: skip
+    conditions = [
+        ranges[name](value) if name in ranges else columns[name] == value
+        for name, value in filters.items() if value is not None
+    ]  # fmt: skip
+    newest = (columns.evaluated_at.desc(), columns.evaluation_id.desc(), columns.position)
+    statement = sa.select(RESULTS).where(*conditions).order_by(*newest).limit(limit).offset(offset)
+    with connect_reader(target) as connection:
+        return [stored_of(row) for row in connection.execute(statement).mappings()]
 
 
 def read_evaluation(target: Target, evaluation_id: str) -> AggregatedEvaluationResult | None:
     """All of one evaluation, as it was saved; None if there is none with this id."""
     key = name_of(evaluation_id)
     results = sa.select(RESULTS).where(RESULTS.c.evaluation_id == key).order_by(RESULTS.c.position)
-    with _reading(target) as connection:
+    with connect_reader(target) as connection:
         row = connection.execute(sa.select(EVALUATIONS).where(EVALUATIONS.c.id == key)).mappings().first()
         return None if row is None else evaluation_of(row, connection.execute(results).mappings().all())
 
 
-def connect_reader(target: Target) -> sa.Connection:
-    """Connect without the right to write."""
-    if target.path is None:
-        return _server(target, read_only=True).connect()
-    path = target.path.absolute()
-    if not path.is_file():
-        raise StorageError(f"{target.place}: there is no such database")
-    return _sqlite(f"{path.as_uri()}?mode=ro", uri=True).connect()
-
-
 @contextlib.contextmanager
-def _reading(target: Target) -> Iterator[sa.Connection]:
+def connect_reader(target: Target) -> Iterator[sa.Connection]:
+    """A connection without the right to write, to tables of a version that this package knows."""
+    if target.path is not None and not target.path.is_file():
+        raise StorageError(f"{target.place}: there is no such database")
+    engine = _server(target, read_only=True) if target.path is None else _sqlite(target.path, read_only=True)
     try:
-        with connect_reader(target) as connection:
+        with engine.connect() as connection:
             _has_version(connection)
             yield connection
     except SQLAlchemyError as error:

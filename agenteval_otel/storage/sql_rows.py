@@ -36,7 +36,6 @@ _RESULT_COLUMNS = frozenset({
 })  # fmt: skip
 _ROW_BYTES = 200
 _LARGEST = 2**63 - 1
-_MAX_DIGITS = 4_000
 
 
 class Target(NamedTuple):
@@ -51,7 +50,6 @@ class Target(NamedTuple):
         return str(self.path) if self.path is not None else mask_text(self.url)
 
     def masked(self, text: str) -> str:
-        """A driver's text without the user's password."""
         password = urlsplit(self.url).password
         return mask_known(text, {password, unquote(password)}) if password else text
 
@@ -85,7 +83,7 @@ def _require(module: str, extra: str) -> None:
 
 
 class Rows(NamedTuple):
-    """A result as rows: one for the evaluation, and one for each score, skip and failure; and their size in bytes."""
+    """A result as rows, and their size in bytes."""
 
     evaluation: dict[str, Any]
     results: list[dict[str, Any]]
@@ -171,8 +169,12 @@ def _real(number: Any) -> float | None:
     return real if math.isfinite(real) else None
 
 
+def in_utc(moment: datetime | None) -> datetime | None:
+    """The moment in UTC, as one without a zone is."""
+    return moment and (moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC))
+
+
 def name_of(text: str | None) -> str | None:
-    """A name as it is stored."""
     return None if text is None else sanitise(text)[:_NAME_CHARS]
 
 
@@ -185,12 +187,11 @@ def _evaluated_at(aggregated: AggregatedEvaluationResult) -> datetime:
 
 
 def stored_of(row: Mapping[Any, Any]) -> StoredResult:
-    """The stored result of a row of `agenteval_results`."""
-    return StoredResult(**row, result=_result_of(row))  # whose other fields it leaves out
+    # The row's other columns are left out.
+    return StoredResult(**{**row, "evaluated_at": in_utc(row["evaluated_at"])}, result=_result_of(row))
 
 
 def evaluation_of(row: Mapping[Any, Any], results: Sequence[Mapping[Any, Any]]) -> AggregatedEvaluationResult:
-    """The result of a row of `agenteval_evaluations` and those that belong to it."""
     return AggregatedEvaluationResult(**_fields_of(row, _EVALUATION_COLUMNS), results=tuple(map(_result_of, results)))
 
 
@@ -199,10 +200,4 @@ def _result_of(row: Mapping[Any, Any]) -> EvaluationResult:
 
 
 def _fields_of(row: Mapping[Any, Any], columns: frozenset[str]) -> dict[str, Any]:
-    details: dict[str, Any] = json.loads(row["details"], parse_int=_integer)
-    return {name: row[name] for name in columns} | details
-
-
-def _integer(digits: str) -> int | float:
-    # Python refuses to read longer integers: one such number must not fail the whole query.
-    return int(digits) if len(digits) <= _MAX_DIGITS else float(digits)
+    return {**{name: row[name] for name in columns}, **json.loads(row["details"])}

@@ -1,8 +1,7 @@
 """Accounting: the outcome of every call, and what broke.
 
-The caller's thread adds to plain dictionaries without a lock, so nothing can deadlock in a signal handler or a
-destructor. On builds with a global interpreter lock ``counts[outcome] += 1`` cannot lose an update: the interpreter
-switches threads and runs signal handlers only at calls and jumps, and the statement has none.
+No lock, which could deadlock in a signal handler: with a global interpreter lock ``counts[outcome] += 1`` cannot lose
+an update, because threads switch and signal handlers run only at calls and jumps.
 """
 
 from __future__ import annotations
@@ -36,8 +35,7 @@ class Accounting:
 
     def outcome_counts(self, agent: str) -> dict[str, int]:
         """The agent's outcomes, for ``counts[outcome] += 1``; the same dictionary every time."""
-        known = self._outcomes.get(agent)
-        return self._outcomes.setdefault(agent, dict.fromkeys(OUTCOMES, 0)) if known is None else known
+        return self._outcomes.get(agent) or self._outcomes.setdefault(agent, dict.fromkeys(OUTCOMES, 0))
 
     def fast_counters(self, agent: str) -> FastCounters:
         """The agent's calls that are not evaluated, counted beside its outcomes; the same object every time."""
@@ -57,8 +55,7 @@ class Accounting:
         return {outcome: sum(counts[outcome] for counts in agents) for outcome in OUTCOMES}
 
     def by_agent(self) -> dict[str, dict[str, int]]:
-        """Outcomes of each agent."""
-        # `copy` is one step; a list of the items allocates, and the collector may let an agent be registered meanwhile.
+        # `copy` is one step: an agent may be registered meanwhile.
         counts_by_agent = {agent: dict(counts) for agent, counts in self._outcomes.copy().items()}
         for agent, outcomes in counts_by_agent.items():
             if (counters := self._fast.get(agent)) is not None:
@@ -68,9 +65,8 @@ class Accounting:
 
     def reset(self) -> None:
         """Back to zero, in place: a forked child starts its own count."""
-        for counts in self._outcomes.values():
-            counts.update(dict.fromkeys(OUTCOMES, 0))
+        for counts in (*self._outcomes.values(), self.results):
+            counts.update(dict.fromkeys(counts, 0))
         for counters in self._fast.values():
             counters.disabled = counters.not_sampled = 0
-        self.results.update(dict.fromkeys(self.results, 0))
         self.failures.clear()

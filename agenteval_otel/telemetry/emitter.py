@@ -9,7 +9,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 from opentelemetry import trace
 from opentelemetry.context import Context
@@ -31,17 +31,12 @@ Detail = Literal["auto", "result", "response", "none"]
 Signal = Literal["traces", "events", "metrics"]
 
 _CAPTURE_VARIABLE: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
-_CONTENT_WORDS: Final[Mapping[str, ContentCapture]] = {
-    "no_content": "no_content", "false": "no_content", "": "no_content", "span_only": "span_only",
-    "event_only": "event_only", "span_and_event": "span_and_event", "true": "span_and_event",
-}  # fmt: skip
+_CONTENT_WORDS: Final[dict[str, ContentCapture]] = {word: word for word in get_args(ContentCapture)}
 
 
-def content_capture(setting: ContentCapture | None) -> ContentCapture:
-    """The content setting in force: the explicit one, else OpenTelemetry's variable, else none."""
-    if setting is not None:
-        return setting
-    return _CONTENT_WORDS.get(os.environ.get(_CAPTURE_VARIABLE, "").strip().lower(), "no_content")
+def _content_by_variable() -> ContentCapture:
+    word = os.environ.get(_CAPTURE_VARIABLE, "").strip().lower()
+    return "span_and_event" if word == "true" else _CONTENT_WORDS.get(word, "no_content")
 
 
 Response = Any
@@ -49,17 +44,14 @@ Response = Any
 
 
 class Emitter:
-    """Emits results with the providers that are there when one comes. Its settings are `OtlpStorageProvider`'s.
-
-    Thread: only `tracer_now` is for the caller's; all else is for the background thread.
-    """
+    """Emits results, with `OtlpStorageProvider`'s settings. On the background thread, but for `tracer_now`."""
 
     def __init__(
         self, providers: Providers, *, detail: Detail = "auto", placement: Placement = "child",
-        signals: frozenset[Signal] = frozenset({"traces", "events", "metrics"}), content: ContentCapture = "no_content",
+        signals: frozenset[Signal] = frozenset({"traces", "events", "metrics"}), content: ContentCapture | None = None,
     ) -> None:  # fmt: skip
-        self.providers, self.placement, self.content = providers, placement, content
-        self._detail = detail
+        self.providers, self.placement, self._detail = providers, placement, detail
+        self.content = content = content or _content_by_variable()
         self.wants_spans = "traces" in signals and detail != "none"
         self._wants_events, self._wants_metrics = "events" in signals, "metrics" in signals
         self._span_content = content in ("span_only", "span_and_event")
@@ -108,7 +100,7 @@ class Emitter:
             )  # fmt: skip
 
     def tracer(self) -> trace.Tracer | None:
-        """The tracer of our spans; None when no span is wanted or no provider is there."""
+        """None when no span is wanted or no provider is there."""
         return self.providers.tracer() if self.wants_spans else None
 
     def tracer_now(self) -> trace.Tracer | None:
@@ -116,9 +108,8 @@ class Emitter:
         return self.providers.tracer_now() if self.wants_spans else None
 
     def open_run_span(self, agent: str, evaluated: SpanContext | None, started_ns: int) -> Span | None:
-        """Start the run span before evaluators run that make spans of their own; None where no span is to be seen."""
-        tracer = self.tracer()
-        if tracer is None:
+        """Start the run span, before evaluators make spans of their own; None where none is wanted."""
+        if (tracer := self.tracer()) is None:
             return None
         return open_run_span(tracer, agent, evaluated, self.placement, started_ns=started_ns)
 
@@ -131,16 +122,11 @@ class Emitter:
         self, response: Response, *, evaluated: SpanContext | None, scores: Mapping[str, Any],
         run_span: Span | None = None, redact: Callable[[str], str] = str, spans: bool = True,
     ) -> None:  # fmt: skip
-        """Emit the results of one response; exporters send them later.
+        """Emit the results of one response, with `score_attributes` of them; exporters send them later.
 
-        Args:
-            response: Its words (labels, reason codes, error types, ids) are redacted already.
-            scores: Its results' `score_attributes`.
-            run_span: The run span where it was started before; it is ended here.
-            redact: What explanations pass, where content is captured.
-            spans: False leaves spans out, because the host's span processor is full.
-
-        Raises the first exception of a provider of the host's; what it should have taken counts as lost.
+        All is redacted but explanations, which pass `redact`. A run span that was started before is ended. Without
+        `spans` none is written, because the host's span processor is full. Raises the first exception of a provider of
+        the host's; what it should have taken counts as lost.
         """
         self._guarded("metrics", self.prepare)
         totals = self.totals
@@ -189,10 +175,8 @@ class Emitter:
         """Emit an event about several results, in the context of the evaluated span."""
         events = self.providers.events() if self._wants_events else None
         if events is not None:
-            events.emit(
-                name, context=context_of_span(span_context_of(span)), timestamp_ns=time.time_ns(),
-                body=clean(body, 256), attributes=attributes, warn=warn,
-            )  # fmt: skip
+            context, now_ns = context_of_span(span_context_of(span)), time.time_ns()
+            events.emit(name, context, timestamp_ns=now_ns, body=clean(body, 256), attributes=attributes, warn=warn)
 
     def close(self) -> None:
         """Shut our own providers down; blocks for as long as the SDK takes. The next result builds them anew."""
@@ -205,10 +189,9 @@ class Emitter:
     ) -> None:  # fmt: skip
         if self._event_content and result.reasoning:
             attributes = {**attributes, names.EXPLANATION: clean(redact(result.reasoning), 4_096)}
-        ended_ns, body = result.ended_ns or time.time_ns(), event_body(result)
         events.emit(
-            names.EVENT_RESULT, context=context, timestamp_ns=ended_ns, body=body, attributes=attributes,
-            warn=bool(result.error),
+            names.EVENT_RESULT, context, timestamp_ns=result.ended_ns or time.time_ns(), body=event_body(result),
+            attributes=attributes, warn=bool(result.error),
         )  # fmt: skip
 
     def _write_spans(
@@ -241,14 +224,10 @@ class Emitter:
 def response_attributes(response: Any) -> dict[str, Any]:
     """What the events and the run span of one response have in common."""
     return _sanitised({
-        names.RESPONSE_ID: response.response_id,
-        names.AGENT_NAME: response.agent,
-        names.CONVERSATION_ID: response.conversation_id,
-        names.REQUEST_MODEL: response.model,
-        names.SAMPLING_REASON: response.sampling_reason,
-        names.SAMPLING_SCOPE: response.sampling_scope,
-        names.SAMPLING_CLUSTERED: response.sampling_clustered or None,
-        names.STREAM_END: response.stream_end,
+        names.RESPONSE_ID: response.response_id, names.AGENT_NAME: response.agent,
+        names.CONVERSATION_ID: response.conversation_id, names.REQUEST_MODEL: response.model,
+        names.SAMPLING_REASON: response.sampling_reason, names.SAMPLING_SCOPE: response.sampling_scope,
+        names.SAMPLING_CLUSTERED: response.sampling_clustered or None, names.STREAM_END: response.stream_end,
     })  # fmt: skip
 
 
@@ -283,14 +262,11 @@ def _of_judgement(judgement: Judgement | None) -> dict[str, Any]:
     if judgement is None:
         return {}
     return _sanitised({
-        names.JUDGE_MODEL: judgement.model or None,
-        names.JUDGE_RESPONSE_ID: judgement.response_id,
-        names.JUDGE_INPUT_TOKENS: judgement.input_tokens,
-        names.JUDGE_OUTPUT_TOKENS: judgement.output_tokens,
+        names.JUDGE_MODEL: judgement.model or None, names.JUDGE_RESPONSE_ID: judgement.response_id,
+        names.JUDGE_INPUT_TOKENS: judgement.input_tokens, names.JUDGE_OUTPUT_TOKENS: judgement.output_tokens,
         names.JUDGE_CACHE_READ_TOKENS: judgement.cache_read_tokens,
         names.JUDGE_CACHE_WRITE_TOKENS: judgement.cache_write_tokens,
-        names.JUDGE_COST: judgement.cost_usd,
-        names.JUDGE_CACHED: judgement.from_cache or None,
+        names.JUDGE_COST: judgement.cost_usd, names.JUDGE_CACHED: judgement.from_cache or None,
     })  # fmt: skip
 
 
@@ -316,39 +292,27 @@ def score_attributes(results: Sequence[EvaluationResult]) -> dict[str, Any]:
     attributes: dict[str, Any] = {}
     for result in results[: names.MAX_CRITERIA_PER_SPAN]:
         if result.status == "scored":
-            score_name, label_name = _score_names(result.criterion_name)
             if (number := _number(result.score)) is not None:
-                attributes[score_name] = number
+                attributes[names.criterion_score(result.criterion_name)] = number
             if result.label is not None:
-                attributes[label_name] = _plain(result.label)
+                attributes[names.criterion_label(result.criterion_name)] = _plain(result.label)
     return attributes
-
-
-@lru_cache(maxsize=1024)
-def _score_names(criterion: str) -> tuple[str, str]:
-    return names.criterion_score(criterion), names.criterion_label(criterion)
 
 
 def run_attributes(
     response: Any, *, scores: Mapping[str, Any], common: Mapping[str, Any], with_content: bool
 ) -> dict[str, Any]:
     """The run span's attributes: scores first, core last, because the SDK evicts the oldest beyond its limit."""
-    attributes = dict(scores)
-    if with_content and response.input_snapshot is not None:
-        snapshot = response.input_snapshot
-        attributes |= _sanitised({names.USER_PROMPT: snapshot.prompt, names.FULL_RESPONSE: snapshot.response_text})
-    attributes.update(common)
-    if response.sampling_probability is not None:
-        attributes[names.SAMPLING_PROBABILITY] = response.sampling_probability
-    if response.agent is not None:
-        attributes[names.EVALUATION_MODULE] = common[names.AGENT_NAME]
-    attributes[names.HAS_GROUND_TRUTH] = response.has_ground_truth
+    snapshot = response.input_snapshot if with_content else None
+    content = {names.USER_PROMPT: snapshot.prompt, names.FULL_RESPONSE: snapshot.response_text} if snapshot else {}
     failing = tuple(result.criterion_name for result in response.results if result.passed is False)
-    if failing:
-        attributes[names.FAILED_CRITERIA] = failing
-    if response.overall_score is not None:
-        attributes[names.OVERALL_SCORE] = response.overall_score
-    return attributes
+    return {**scores, **_sanitised(content), **common, **_sanitised({
+        names.SAMPLING_PROBABILITY: response.sampling_probability,
+        names.EVALUATION_MODULE: common.get(names.AGENT_NAME),
+        names.HAS_GROUND_TRUTH: response.has_ground_truth,
+        names.FAILED_CRITERIA: failing or None,
+        names.OVERALL_SCORE: response.overall_score,
+    })}  # fmt: skip
 
 
 def _number(score: Any) -> float | None:

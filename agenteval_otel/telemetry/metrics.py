@@ -1,8 +1,8 @@
 """Metrics: histograms recorded for each result and call of a judge, and counters that are read from our own totals.
 
-A dictionary takes an addition in a tenth of a microsecond where a counter of the SDK takes five, so counters are
-observable instruments over totals. Histograms are recorded with the context of the evaluated span: that is what makes
-an exemplar. Everything here runs on the background thread, or on the exporter's when it reads.
+A dictionary takes an addition in a tenth of a microsecond, a counter of the SDK in five: counters are observable
+instruments over totals. Histograms are recorded with the context of the evaluated span, which makes an exemplar.
+All of it runs on the background thread, or on the exporter's when it reads.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from agenteval_otel.models.judge_calls import JudgeCall
 from agenteval_otel.scoring.probability import weight as weight_of
 from agenteval_otel.semconv import Instrument
 from agenteval_otel.telemetry.accounting import Accounting
+from agenteval_otel.telemetry.target import SIGNALS
 
 Labels = tuple[tuple[str, str], ...]
 """Attributes of one series, as a key."""
@@ -34,7 +35,6 @@ _GAUGES: Final = {
     "drain_time": names.METRIC_QUEUE_DRAIN_TIME, "loop_lag": names.METRIC_LOOP_LAG,
     "level": names.METRIC_SAMPLING_LEVEL,
 }  # fmt: skip
-_SIGNALS: Final = ("traces", "logs", "metrics")
 _LIMITS: Final = {
     "agent": names.MAX_AGENTS, "model": names.MAX_MODELS, "error": names.MAX_ERROR_TYPES,
     "outcome": names.MAX_JUDGE_OUTCOMES,
@@ -54,7 +54,7 @@ _STATES: Final = {"closed": 0, "half_open": 1, "open": 2}
 
 
 class _Series(NamedTuple):
-    """Where one criterion's results count: the model, and the labels of the result, of the agent, of both verdicts."""
+    """Where a criterion's results count."""
 
     model: str | None
     key: Labels
@@ -65,9 +65,8 @@ class _Series(NamedTuple):
 class ResultTotals:
     """Sums over results since the process began; read by the observable counters.
 
-    The series of each criterion of each agent are limited, because models' names and categories may come from outside.
-    Each pair of model and label has series of its own, first come, first served; later ones share ``_other``, which
-    always has room, as both verdicts have.
+    Models' names and categories may come from outside: of each criterion of each agent the first pairs of model and
+    label have series of their own; later ones share ``_other``, which always has room, as both verdicts have.
     """
 
     def __init__(self) -> None:
@@ -93,15 +92,11 @@ class ResultTotals:
         return names.OTHER
 
     def add(self, result: EvaluationResult, agent: str | None, model: str | None) -> str | None:
-        """Add one result: a failure to the errors, a score to the counts and, with a known probability, to the sums.
-
-        Gives the model that it counts for: the criterion's series are limited.
-        """
+        """Add one result, with a known probability to the weighted sums too; gives the model that it counts for."""
         status = result.status
         if status == "failed":
             error_type = self.bounded(f"error {result.criterion_name}", result.error_type or "error") or ""
-            key: Labels = ((names.EVALUATION_NAME, result.criterion_name), (names.ERROR_TYPE, error_type))
-            self.errors[key] = self.errors.get(key, 0) + 1
+            _add(self.errors, ((names.EVALUATION_NAME, result.criterion_name), (names.ERROR_TYPE, error_type)), 1)
             return model
         if status != "scored":
             return model
@@ -124,26 +119,24 @@ class ResultTotals:
     def _new_series(
         self, criterion: str, agent: str | None, model: str | None, label: str | None, has_verdict: bool
     ) -> _Series:
-        """The series of a result: of its own model and label, or of ``_other`` for one or both.
-
-        The label is a verdict, a category, or None for a bare number. With a verdict, both count from 0.
-        """
+        """The series of a result: of its own model and label, or of ``_other`` for one or both."""
         owner = criterion, agent
         # Chosen once, so that there is one place for what has none of its own: with a model's name or without.
         shared = self._shared.setdefault(owner, None if model is None else names.OTHER)
         pairs = self._pairs.setdefault(owner, {(shared, kept_free) for kept_free in (*_VERDICTS, names.OTHER)})
         general = label if label is None or label in _VERDICTS else names.OTHER
-        for place in ((model, label), (model, general), (shared, label), (shared, general)):
-            wanted = pairs | {(place[0], counted) for counted in (place[1], *(_VERDICTS if has_verdict else ()))}
+        for own in ((model, label), (model, general), (shared, label), (shared, general)):
+            wanted = pairs | {(own[0], counted) for counted in (own[1], *(_VERDICTS if has_verdict else ()))}
             if _SERIES_OF_PAIR * len(wanted) + len({model for model, _ in wanted}) <= _LIMIT:
                 self._pairs[owner] = wanted
+                model, label = own
                 break
         else:
-            place = shared, general or names.OTHER
-        labels = _labels(criterion, agent, place[0])
-        key = (*labels, (names.SCORE_LABEL, place[1])) if place[1] else labels
+            model, label = shared, general or names.OTHER
+        labels = _labels(criterion, agent, model)
+        key = (*labels, (names.SCORE_LABEL, label)) if label else labels
         verdicts = tuple((*labels, (names.SCORE_LABEL, verdict)) for verdict in _VERDICTS)
-        return _Series(place[0], key, _labels(criterion, agent, None), verdicts)
+        return _Series(model, key, _labels(criterion, agent, None), verdicts)
 
     def _add_weighted(self, result: EvaluationResult, series: _Series) -> None:
         weight = weight_of(result.probability)
@@ -154,18 +147,15 @@ class ResultTotals:
             for verdict in starting:
                 sums.setdefault(verdict, 0.0)
             sums[series.key] = sums.get(series.key, 0.0) + amount
-        if score is None:
-            return
-        amounts = (weight * score, squared * score, squared * score * score)
-        for sums, amount in zip(self._scores, amounts, strict=True):
-            sums[series.of_agent] = sums.get(series.of_agent, 0.0) + amount
+        if score is not None:
+            amounts = (weight * score, squared * score, squared * score * score)
+            for sums, amount in zip(self._scores, amounts, strict=True):
+                sums[series.of_agent] = sums.get(series.of_agent, 0.0) + amount
 
     def reset(self) -> None:
-        """Back to zero, in place."""
-        self.results.clear()
-        self.errors.clear()
-        for sums in self.sums.values():
-            sums.clear()
+        every: list[dict[Labels, Any]] = [self.results, self.errors, *self.sums.values()]
+        for totals in every:
+            totals.clear()
         self.last_success = None
 
 
@@ -181,10 +171,7 @@ def _attributes(criterion: str, agent: str | None, model: str | None) -> dict[st
 
 
 class JudgeTotals:
-    """Sums over questions to judges since the process began; read by the observable counters.
-
-    `bounded` gives a word, or ``_other`` once too many of its kind were seen.
-    """
+    """Sums over questions to judges since the process began; `bounded` is that of `ResultTotals`."""
 
     def __init__(self, bounded: Callable[[str, str | None], str | None]) -> None:
         self.bounded = bounded
@@ -195,8 +182,7 @@ class JudgeTotals:
 
     def know(self, judges: Iterable[Any]) -> None:
         """Show the guards of these judges from now on, while they are in use."""
-        new = [judge for judge in judges if judge not in self.judges]
-        if new:
+        if new := [judge for judge in judges if judge not in self.judges]:
             self.judges = weakref.WeakSet([*self.judges, *new])  # a new set: the exporter may be reading the old one
 
     def add(self, call: JudgeCall) -> None:
@@ -214,7 +200,6 @@ class JudgeTotals:
             _add(self.cost, (model,), call.cost_usd)
 
     def reset(self) -> None:
-        """Back to zero, in place."""
         for totals in (self.calls, self.tokens, self.cost):
             totals.clear()
 
@@ -250,18 +235,13 @@ class JudgeWatch(NamedTuple):
     context: Context
 
     def on_call(self, call: JudgeCall) -> None:
-        """Count it, and record how long it took."""
         self.totals.add(call)
         if self.instruments is not None and call.was_sent:
             self.instruments.record_judge_call(call, self.context)
 
 
 class Instruments:
-    """The instruments on one meter.
-
-    `gauges` returns the values of `_GAUGES` that are known, `objectives` the state of each objective, `lost` holds the
-    items lost in export by signal and reason, `reach` returns ``delivered`` or ``handed_over`` by signal.
-    """
+    """The instruments on one meter. `gauges` returns the values of `_GAUGES` that are known."""
 
     def __init__(
         self, meter: metrics.Meter, totals: ResultTotals, judges: JudgeTotals, accounting: Accounting | None, *,
@@ -277,8 +257,7 @@ class Instruments:
             for instrument in _HISTOGRAMS
         )  # fmt: skip
         observed: dict[Instrument, Callable[[], Mapping[Labels, Any]]] = {
-            names.METRIC_RESULTS: lambda: totals.results,
-            names.METRIC_ERRORS: lambda: totals.errors,
+            names.METRIC_RESULTS: lambda: totals.results, names.METRIC_ERRORS: lambda: totals.errors,
             **{weighted: partial(totals.sums.__getitem__, weighted.name) for weighted in _WEIGHTED},
             names.METRIC_RESPONSES: self._responses,
             **{gauge: partial(_gauge, gauges, key) for key, gauge in _GAUGES.items()},
@@ -291,19 +270,16 @@ class Instruments:
             names.METRIC_EXPORT_SIGNALS: lambda: {
                 ((names.EXPORT_SIGNAL, signal), (names.EXPORT_REACH, how)): 1 for signal, how in reach().items()
             },
-            names.METRIC_JUDGE_CALLS: lambda: judges.calls,
-            names.METRIC_JUDGE_TOKENS: lambda: judges.tokens,
-            names.METRIC_JUDGE_COST: lambda: judges.cost,
-            names.METRIC_JUDGE_BREAKER: judges.breakers,
+            names.METRIC_JUDGE_CALLS: lambda: judges.calls, names.METRIC_JUDGE_TOKENS: lambda: judges.tokens,
+            names.METRIC_JUDGE_COST: lambda: judges.cost, names.METRIC_JUDGE_BREAKER: judges.breakers,
             names.METRIC_JUDGE_BUDGET: judges.budgets,
-        }
+        }  # fmt: skip
         for instrument, read in observed.items():
             create = getattr(meter, f"create_observable_{instrument.kind}")
             callback = partial(_observations, read)
             create(instrument.name, [callback], unit=instrument.unit, description=instrument.description)
 
     def record_score(self, result: EvaluationResult, agent: str | None, model: str | None, context: Context) -> None:
-        """Record a normalized score, and the time of an evaluator that calls a model, with an exemplar of the span."""
         if result.normalized is not None and result.status == "scored":
             self._score.record(result.normalized, _attributes(result.criterion_name, agent, model), context=context)
         if result.calls_model and result.started_ns is not None and result.ended_ns is not None:
@@ -311,7 +287,6 @@ class Instruments:
             self._duration.record(seconds, _attributes(result.criterion_name, None, None), context=context)
 
     def record_run(self, response: Any, agent: str | None, context: Context) -> None:
-        """Record the duration of the whole run and the lag behind the answer."""
         if response.started_ns is None or response.ended_ns is None:
             return
         self._duration.record(max(0, response.ended_ns - response.started_ns) / 1e9, context=context)
@@ -320,7 +295,6 @@ class Instruments:
             self._lag.record(lag_s, {names.AGENT_NAME: agent} if agent else {}, context=context)
 
     def record_judge_call(self, call: JudgeCall, context: Context) -> None:
-        """Record how long a call of a judge took, with an exemplar of the span."""
         attributes = {names.JUDGE_MODEL: self._judges.bounded("model of a judge", call.model) or ""}
         if (error_type := self._judges.bounded("outcome of a judge", call.error_type)) is not None:
             attributes[names.ERROR_TYPE] = error_type
@@ -336,7 +310,8 @@ class Instruments:
 
     def _losses(self) -> dict[Labels, int]:
         # Every series starts at 0, so that its first loss is an increase.
-        every = {(signal, reason): 0 for signal in _SIGNALS for reason in names.LOST_REASONS} | dict(self._lost)
+        signals = map(str.lower, SIGNALS)
+        every = {(signal, reason): 0 for signal in signals for reason in names.LOST_REASONS} | dict(self._lost)
         return {((names.EXPORT_SIGNAL, key[0]), (names.EXPORT_REASON, key[1])): count for key, count in every.items()}
 
 

@@ -1,8 +1,7 @@
-"""Private providers: what emits, to an exporter of ours, where the application has no provider of its own.
+"""Private providers, where the application has none of its own, and their exporter. The only module that meets the SDK.
 
-The only module that meets the SDK. The providers register no exit handlers, because the SDK's may take 30 s. The
-exporter stands in place of the SDK's batch processors and exporters: those drop a batch after ten seconds without a
-receiver, discard the result, and take CPU time from the host's threads.
+The providers register no exit handlers: the SDK's may take 30 s. Its batch processors and exporters drop a batch after
+ten seconds without a receiver, discard the result, and take CPU time from the host's threads: ours does not.
 """
 
 from __future__ import annotations
@@ -16,10 +15,9 @@ import uuid
 import zlib
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 from sys import getsizeof
-from typing import Any
+from typing import Any, NamedTuple
 
 from opentelemetry.context import _SUPPRESS_INSTRUMENTATION_KEY, attach, detach, set_value
 from opentelemetry.sdk._logs import LoggerProvider, LogRecordProcessor, ReadableLogRecord
@@ -37,11 +35,8 @@ from agenteval_otel.telemetry.target import Delivery, OtlpTarget, Sender, Signal
 
 _METRICS_EVERY_MS = 60_000.0
 _EAGER_ITEMS = 512
-_DELAY_S = 1.0
-_MAX_ROUNDS = 64
 _REST_MAX_S = 0.1
-_BATCH_ITEMS = 128
-_BATCH_BYTES = 1024 * 1024
+_BATCH_ITEMS, _BATCH_BYTES = 128, 1024 * 1024
 _BACKOFF_S = (1.0, 10.0)
 
 
@@ -66,15 +61,16 @@ def private_provider(signal: str, target: OtlpTarget, exporter: Exporter, resour
 
 
 class _Exported:
+    """Passes what a private provider makes to the exporter, which `Providers` flushes and closes itself."""
+
     def __init__(self, exporter: Exporter) -> None:
         super().__init__()
         self._exporter = exporter
 
-    def shutdown(self, timeout_millis: float = 30_000, **_: Any) -> None:
-        self._exporter.close()
+    def shutdown(self, *_: Any, **__: Any) -> None: ...
 
-    def force_flush(self, timeout_millis: float = 30_000) -> bool:
-        return self._exporter.flush()
+    def force_flush(self, *_: Any, **__: Any) -> bool:
+        return True
 
 
 class _ExportedSpans(_Exported, SpanProcessor):
@@ -146,11 +142,8 @@ class Exporter:
         self._collect: Callable[[], None] | None = None
         self._collect_every_s = self._collect_at = 0.0
         self._exporting = threading.Lock()
-        self._worker = Worker(
-            "agenteval-export", max_waiting=_MAX_ROUNDS, idle_s=_DELAY_S, on_idle=self._export_all, stays=True
-        )
-        self._closed = False
-        self._pid = os.getpid()
+        self._worker = Worker("agenteval-export", max_waiting=64, idle_s=1.0, on_idle=self._export_all, stays=True)
+        self._closed, self._pid = False, os.getpid()
 
     def __repr__(self) -> str:
         return f"<Exporter {' '.join(sorted(self.streams)).lower()}>"
@@ -159,7 +152,6 @@ class Exporter:
         self.streams[signal.name] = _Stream(signal, sender, self._on_lost, self._drop_oldest)
 
     def collect_with(self, collect: Callable[[], None], every_s: float) -> None:
-        """Have metrics collected every so often, and with each flush."""
         self._collect, self._collect_every_s, self._collect_at = collect, every_s, time.monotonic() + every_s
         self._worker.start()
 
@@ -180,21 +172,13 @@ class Exporter:
             self._worker.submit(self._export_all)
 
     def flush(self) -> bool:
-        """Send on this thread what waits now, without rests; False where something of it still waits.
-
-        What comes meanwhile is for the next flush: it may come faster than it goes.
-        """
-        if self._pid != os.getpid():
-            return True
+        """Send on this thread what waits now, without rests; False where something of it still waits."""
         self._collect_now()
         return all([self._flush(stream) for stream in list(self.streams.values())])
 
     def close(self) -> None:
-        """Take nothing more, send what waits, and end the thread.
-
-        After the first batch of a signal that is refused the rest of the signal is lost: the receiver is down.
-        """
-        if self._pid != os.getpid() or self._closed:
+        """Take nothing more, send what waits as long as the receiver takes it, and end the thread."""
+        if self._pid != os.getpid():
             return
         self._closed = True
         self._worker.close(0.0)
@@ -228,50 +212,43 @@ class Exporter:
             log.warning("export_failed", part="metrics", status=type(error).__name__)
 
     def _export_all(self) -> None:
+        """Encode what waits now, with rests, and send it as far as the receiver takes it."""
         if not self._closed and time.monotonic() >= self._collect_at:
             self._collect_now()
         for stream in list(self.streams.values()):
-            self._export(stream)
-
-    def _export(self, stream: _Stream) -> None:
-        """Encode what waits now, with rests, and send it as far as the receiver takes it."""
-        items = len(stream)  # later items are for the next round: they would make small batches
-        while not self._closed:
-            began = time.thread_time()
-            with self._exporting:
-                if items > 0:
-                    items -= stream.encode_next()
-                is_sending = stream.oldest_ns() is not None and not stream.is_waiting() and stream.send_next()
-            if items <= 0 and not is_sending:
-                return
-            time.sleep(min(_REST_MAX_S, time.thread_time() - began))
+            items, is_sending = len(stream), True  # later items are for the next round: they would make small batches
+            while (items > 0 or is_sending) and not self._closed:
+                began = time.thread_time()
+                with self._exporting:
+                    if items > 0:
+                        items -= stream.encode_next()
+                    is_sending = stream.oldest_ns() is not None and not stream.is_waiting() and stream.send_next()
+                time.sleep(min(_REST_MAX_S, time.thread_time() - began))
 
     def _drop_oldest(self) -> bool:
         """Make room; metrics stay, the newest replaces them anyway."""
-        streams = [stream for name, stream in list(self.streams.items()) if name != "METRICS"]
-        streams.sort(key=lambda stream: stream.oldest_ns() or time.monotonic_ns())
-        return any(stream.drop_oldest("no_room") for stream in streams)
+        others = [stream for name, stream in list(self.streams.items()) if name != "METRICS"]
+        others.sort(key=lambda stream: stream.oldest_ns() or time.monotonic_ns())
+        return any(stream.drop_oldest("no_room") for stream in others)
 
 
-@dataclass(slots=True)
-class _Batch:
+class _Batch(NamedTuple):
     """An encoded request and the number of its items; packed while it waits for a receiver that is away."""
 
     data: bytes
-    count: int
+    item_count: int
     encoded_ns: int
     is_packed: bool = False
 
-    def pack(self) -> None:
-        if not self.is_packed:  # OTLP repeats itself
-            self.data, self.is_packed = zlib.compress(self.data, 1), True
+    def packed(self) -> _Batch:
+        data = self.data if self.is_packed else zlib.compress(self.data, 1)  # OTLP repeats itself
+        return self._replace(data=data, is_packed=True)
 
 
 class _Stream:
     """One signal: a queue of items, then of encoded batches, bounded by `MEMORY.encoded_batches`.
 
-    Any thread calls `put` and the methods that drop; one thread at a time calls the others. `make_room` drops the
-    oldest of all streams; False where nothing is left to drop.
+    Any thread calls `put` and the methods that drop, one at a time the others. `make_room` drops the oldest of all.
     """
 
     def __init__(
@@ -288,13 +265,11 @@ class _Stream:
         return len(self._items)
 
     def oldest_ns(self) -> int | None:
-        """When the oldest waiting batch was encoded."""
         with contextlib.suppress(IndexError):
             return self._batches[0].encoded_ns
         return None
 
-    def is_waiting(self) -> bool:
-        """Whether the receiver is away, and it is too early for the next try."""
+    def is_waiting(self) -> bool:  # for the next try
         return time.monotonic() < max(self._retry_at, self.not_before)
 
     def put(self, item: Any, size_bytes: int) -> None:
@@ -335,33 +310,31 @@ class _Stream:
         MEMORY.encoded_batches.release(len(batch.data))
         if delivery.retryable:
             self._back_off(delivery)
-            batch.pack()
             self._keep([batch], first=True)
             return False
         self._backoff_s = self._retry_at = 0.0
-        if delivery.too_large and batch.count > 1:
-            first = batch.count // 2
-            halves = zip(self._signal.halves(data, batch.count), (first, batch.count - first), strict=True)
+        if delivery.too_large and batch.item_count > 1:
+            halves = self._signal.halves(data, batch.item_count)
             self._keep([_Batch(half, count, batch.encoded_ns) for half, count in halves], first=True)
         elif delivery.rejected or not delivery.delivered:
-            lost = min(delivery.rejected, batch.count) if delivery.delivered else batch.count
+            lost = min(delivery.rejected, batch.item_count) if delivery.delivered else batch.item_count
             log.warning("export_failed", part=self.name, status=delivery.status, lost=lost)
             self._on_lost(self.name, "too_large" if delivery.too_large else "rejected", lost)
         return True
 
     def drop_oldest(self, reason: str) -> bool:
         """Drop the oldest batch, else the oldest item; False where nothing waits."""
-        try:
-            batch = self._batches.popleft()
-            size_bytes, count = len(batch.data), batch.count
-        except IndexError:
-            try:
+        size_bytes, count = 0, 0
+        with contextlib.suppress(IndexError):  # another thread takes it
+            if self._batches:
+                batch = self._batches.popleft()
+                size_bytes, count = len(batch.data), batch.item_count
+            else:
                 size_bytes, count = self._items.popleft()[1], 1
-            except IndexError:
-                return False
-        MEMORY.encoded_batches.release(size_bytes)
-        self._on_lost(self.name, reason, count)
-        return True
+        if count:
+            MEMORY.encoded_batches.release(size_bytes)
+            self._on_lost(self.name, reason, count)
+        return count > 0
 
     def drop_all(self, reason: str) -> None:
         while self.drop_oldest(reason):
@@ -381,10 +354,9 @@ class _Stream:
             return []
 
     def _keep(self, batches: list[_Batch], *, first: bool = False) -> None:
-        for batch in reversed(batches) if first else batches:
-            if self.is_waiting():
-                batch.pack()
-            if self._reserve(len(batch.data), batch.count):
+        for made in reversed(batches) if first else batches:
+            batch = made.packed() if self.is_waiting() else made
+            if self._reserve(len(batch.data), batch.item_count):
                 (self._batches.appendleft if first else self._batches.append)(batch)
 
     def _reserve(self, size_bytes: int, count: int) -> bool:

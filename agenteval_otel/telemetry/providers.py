@@ -1,19 +1,17 @@
 """Which OpenTelemetry providers the signals go to, resolved per signal and late, and how much they still take.
 
 An explicit provider, else the application's real global one, else (an OTLP endpoint is configured) a private one with
-the application's resource, else none. The globals are never replaced. Private providers are built on the background
-thread; after a fork the child builds its own.
-
-A private provider's signal is *delivered*: its exporter knows what the receiver took. A signal of the application's
-provider is *handed over*: what its processor does with it is unknown.
+the application's resource, built on the background thread, else none. The globals are never replaced. A private
+provider's signal is *delivered*: its exporter knows what the receiver took. One of the application's is *handed over*.
 """
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Sequence
 from itertools import chain
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, TypeVar
 
 from opentelemetry import _logs, metrics, trace
 
@@ -25,7 +23,11 @@ from agenteval_otel.telemetry.spans import EventLog
 from agenteval_otel.telemetry.target import SIGNALS, OtlpTarget, is_off, scope_version, sdk_disabled
 
 T = TypeVar("T")
-_PROXIES: Final = ("ProxyTracerProvider", "ProxyLoggerProvider", "_ProxyMeterProvider")
+# By name: some of them are private to the interface.
+_PLACEHOLDERS: Final = (
+    "ProxyTracerProvider", "ProxyLoggerProvider", "_ProxyMeterProvider", "NoOpTracerProvider", "NoOpLoggerProvider",
+    "NoOpMeterProvider",
+)  # fmt: skip
 _UNSEEN_ITEMS: Final = 512
 _UNSEEN_DELAY_S: Final = 5.0
 _STUCK_S: Final = 5.0
@@ -52,11 +54,10 @@ class Providers:
     def __repr__(self) -> str:
         return f"<Providers resolved={sorted(self._resolved)} private={sorted(self._private)}>"
 
-    def reach(self) -> dict[str, Literal["delivered", "handed_over"]]:
+    def reach(self) -> dict[str, str]:
         """What a flush can say of each emitted signal: that the receiver, or that the application's provider has it."""
-        return {
-            signal.lower(): "delivered" if signal in self._private else "handed_over" for signal in list(self._resolved)
-        }
+        private = self._private
+        return {signal.lower(): "delivered" if signal in private else "handed_over" for signal in list(self._resolved)}
 
     def lose(self, signal: str, reason: str, count: int = 1) -> None:
         """Count items that will not arrive, for ``agenteval.export.lost``; the next flush says no."""
@@ -70,7 +71,7 @@ class Providers:
     def _of_host(self, signal: str) -> Any | None:
         return self._explicit[signal] or _global_provider(signal)
 
-    def _forget(self) -> None:
+    def _forget(self) -> None:  # in a forked child
         self.lost.clear()
         self._exporter: Any = None
         self._resolved: dict[str, Any] = {}
@@ -109,23 +110,16 @@ class Providers:
         return True
 
     def tracer(self) -> trace.Tracer | None:
-        """The tracer; None when no provider is to be had. May build a provider: background thread only."""
+        """None, as of `events` and `meter`, when no provider is to be had. May build one: background thread only."""
         return None if self.is_gone("TRACES") else self._resolve("TRACES", _tracer_of)
 
     def tracer_now(self) -> trace.Tracer | None:
-        """The tracer if it is there already or costs no time to have: for the caller's thread.
-
-        Whether its provider was shut down is looked at when the span ends (`is_gone`).
-        """
+        """The tracer if it is there already or costs no time to have: for the caller's thread."""
         tracer: trace.Tracer | None = self._resolved.get("TRACES")
-        if tracer is None and (self._explicit["TRACES"] is not None or _global_provider("TRACES") is not None):
-            return self.tracer()
-        return tracer
+        return self.tracer() if tracer is None and self._of_host("TRACES") is not None else tracer
 
     def takes_late_spans(self) -> bool:
-        """Whether a span may end on another thread than the caller's, later: not where a processor of the host's is not
-        the SDK's batch processor, because that may act on spans while the handler runs, nor where the provider shows
-        none because it is not the SDK's. Cheap, on any thread."""
+        """Whether a span may end later, on another thread: foreign processors may act on it in the handler."""
         provider = self._explicit["TRACES"] or self._private.get("TRACES") or trace.get_tracer_provider()
         processors, late = processors_of(provider), self._late
         if provider is not late[0] or processors is not late[1]:
@@ -143,20 +137,16 @@ class Providers:
         return not self.backpressure.is_stuck()
 
     def events(self) -> EventLog | None:
-        """The event log; None when no provider is to be had. Background thread only."""
         return None if self.is_gone("LOGS") else self._resolve("LOGS", EventLog)
 
     def meter(self) -> metrics.Meter | None:
-        """The meter; None when no provider is to be had. Background thread only."""
         return self._resolve("METRICS", _meter_of)
 
     def flush(self, timeout_s: float) -> bool:
         """Have the providers export what they hold, in a thread of its own: the SDK's own time limits do not hold.
 
-        True says that private exporters have *delivered* everything, and that the application's providers were *handed*
-        the rest: False when the time ran out, when something waits for a receiver that is away, when anything was lost
-        since the last flush, or when a processor of the application's is full, shut down or absent. A flush that is
-        still under way is waited for first.
+        False when the time ran out, something waits for a receiver that is away, anything was lost since the last
+        flush, or a processor of the application's is full, shut down or absent. A flush under way is waited for.
         """
         if not self._resolved:
             return True
@@ -169,10 +159,8 @@ class Providers:
 
     def _flush_here(self) -> None:
         complete = self._exporter is None or self._exporter.flush()
-        for signal in SIGNALS:
-            provider = None if signal in self._private else self._of_host(signal)
-            if signal in self._resolved and provider is not None:
-                complete = _handed_over(provider) and complete
+        for host in list(self._hosts.values()):
+            complete = _handed_over(host) and complete
         # What was lost since the last flush was not exported.
         losses = self._losses
         self._flushed = complete and losses == self._reported_losses
@@ -180,8 +168,7 @@ class Providers:
 
     def close(self) -> None:
         """Shut the private providers down on this thread, however long the SDK takes; they are built anew if needed."""
-        private, self._private, self._resolved = self._private, {}, {}
-        self._hosts.clear()
+        private, self._private, self._resolved, self._hosts = self._private, {}, {}, {}
         exporter, self._exporter = self._exporter, None
         if exporter is not None:
             exporter.close()
@@ -249,11 +236,14 @@ def _meter_of(provider: Any) -> Any:
 
 def _handed_over(provider: Any) -> bool:
     """Whether the application's provider can take what is ours, and has flushed it as far as it says."""
-    if not _can_take(provider):
-        return False
+    processors, force_flush = processors_of(provider), getattr(provider, "force_flush", None)
     try:
-        force_flush = getattr(provider, "force_flush", None)
-        return force_flush is None or force_flush() is not False
+        if processors:
+            can_take = not any(_is_shut_down(processor) or _is_full(processor) for processor in processors)
+        else:
+            takes_processors = hasattr(provider, "add_span_processor") or hasattr(provider, "add_log_record_processor")
+            can_take = not takes_processors and not is_shut_down(provider)  # a meter provider
+        return can_take and (force_flush is None or force_flush() is not False)
     except Exception:
         return False
 
@@ -261,15 +251,11 @@ def _handed_over(provider: Any) -> bool:
 def _global_provider(signal: str) -> Any | None:
     """The application's provider; None where it has set no real one."""
     provider: Any
-    placeholder: type
     if signal == "TRACES":
-        provider, placeholder = trace.get_tracer_provider(), trace.NoOpTracerProvider
-    elif signal == "LOGS":
-        provider, placeholder = _logs.get_logger_provider(), _logs.NoOpLoggerProvider
+        provider = trace.get_tracer_provider()
     else:
-        provider, placeholder = metrics.get_meter_provider(), metrics.NoOpMeterProvider
-    # The classes that stand before the real ones are private to the interface, in part.
-    return None if isinstance(provider, placeholder) or type(provider).__name__ in _PROXIES else provider
+        provider = _logs.get_logger_provider() if signal == "LOGS" else metrics.get_meter_provider()
+    return None if type(provider).__name__ in _PLACEHOLDERS else provider
 
 
 def processors_of(provider: Any) -> tuple[Any, ...] | None:
@@ -287,21 +273,23 @@ def _seen(provider: Any) -> tuple[Any, ...] | None:
 
 def is_batch_processor(processor: Any) -> bool:
     """Whether it is the SDK's own batch processor, or that of our private providers: neither acts on a span's start."""
-    kind = type(processor)
-    is_sdk = kind.__module__.startswith("opentelemetry.sdk.")
-    return _is_ours(kind) or (is_sdk and kind.__name__ in ("BatchSpanProcessor", "BatchLogRecordProcessor"))
+    return _is_ours(processor) or _is_of_sdk(processor)
 
 
-def _is_ours(kind: type) -> bool:
-    return kind.__module__.startswith("agenteval_otel.")
+def _is_ours(processor: Any) -> bool:
+    return type(processor).__module__.startswith("agenteval_otel.")
+
+
+def _is_of_sdk(processor: Any) -> bool:
+    kind, names = type(processor), ("BatchSpanProcessor", "BatchLogRecordProcessor")
+    return kind.__module__.startswith("opentelemetry.sdk.") and kind.__name__ in names
 
 
 class Backpressure:
     """Says whether the processors behind some providers have room. Background thread only.
 
-    The SDK's batch processors evict the oldest item of a full queue, the host's or ours. Emission therefore waits while
-    a queue is more than a quarter full. The queues are private parts of the SDK, and of subclasses such as Langfuse's:
-    where they cannot be seen, at most 512 items go out per schedule delay. Other processors have no queue to wait for.
+    The SDK's batch processors evict the oldest item of a full queue, the host's or ours: emission waits while one is
+    more than a quarter full. Where a queue, a private part of the SDK, cannot be seen, 512 items go out per delay.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -314,7 +302,6 @@ class Backpressure:
         self._asked_at, self._least_over = 0.0, 0
 
     def has_room(self, providers: Sequence[Any]) -> bool:
-        """Whether the next answer may be emitted now."""
         processors = [processors_of(provider) for provider in providers]
         if processors != self._processors:
             self._look_at(processors)
@@ -335,7 +322,7 @@ class Backpressure:
         return False
 
     def is_stuck(self) -> bool:
-        """Whether the processors have been full for five seconds without getting rid of anything."""
+        """Whether they have been full for five seconds without getting rid of anything."""
         return self._full_since is not None and self._clock() - self._full_since > _STUCK_S
 
     def sent(self, items: int) -> None:
@@ -351,7 +338,7 @@ class Backpressure:
             if hasattr(queue, "__len__") and type(capacity) is int and type(batch) is int:
                 # The SDK's thread wakes up for a whole batch: a limit below that would wait for its schedule.
                 self._queues.append((queue, max(1, min(max(capacity // 4, batch), capacity // 2)), capacity // 2))
-            elif is_batch_processor(processor) and not _is_ours(type(processor)):
+            elif _is_of_sdk(processor):
                 self._unseen = True
 
     def _within_rate(self) -> bool:
@@ -363,28 +350,13 @@ class Backpressure:
 
 def is_shut_down(provider: Any) -> bool:
     """Whether the provider is shut down. Cheap: called for every answer."""
-    try:
-        processors = processors_of(provider)
-        if not processors:
-            return getattr(provider, "_shutdown", False) is True  # a meter provider
-        for processor in processors:  # noqa: SIM110 - a third less than `all`, on the caller's thread
-            if not _is_shut_down(processor):
-                return False
-        return True
-    except Exception:
-        return False
-
-
-def _can_take(provider: Any) -> bool:
-    """Whether every processor of the provider has room and runs; False where there is none."""
-    try:
-        processors = processors_of(provider)
-        if processors:
-            return not any(_is_shut_down(processor) or _is_full(processor) for processor in processors)
-        has_none = hasattr(provider, "add_span_processor") or hasattr(provider, "add_log_record_processor")
-        return not has_none and not is_shut_down(provider)  # a meter provider
-    except Exception:
-        return True  # the queue cannot be seen
+    processors = processors_of(provider)
+    if not processors:
+        return getattr(provider, "_shutdown", False) is True  # a meter provider
+    for processor in processors:  # noqa: SIM110 - a third less than `all`, on the caller's thread
+        if not _is_shut_down(processor):
+            return False
+    return True
 
 
 def _is_shut_down(processor: Any) -> bool:
@@ -393,4 +365,4 @@ def _is_shut_down(processor: Any) -> bool:
 
 def _is_full(processor: Any) -> bool:
     batches = getattr(processor, "_batch_processor", None)
-    return batches is not None and len(batches._queue) >= batches._max_queue_size
+    return len(getattr(batches, "_queue", ())) >= getattr(batches, "_max_queue_size", sys.maxsize)

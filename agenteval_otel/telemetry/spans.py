@@ -1,12 +1,10 @@
-"""Spans and events: the evaluated span, the run span, the result spans, and the log of events.
-
-A span that has ended takes no attributes, and results come after the answer, so they have their own carrier: the run
-span, a child of the evaluated one. Outside any trace the handler gets its own ``invoke_agent`` span.
+"""Spans and events. A span that has ended takes no attributes, and results come after the answer: the run span, a child
+of the evaluated one, carries them. Outside any trace the handler gets its own ``invoke_agent`` span.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from opentelemetry import _logs, trace
@@ -22,29 +20,15 @@ from agenteval_otel.telemetry.target import scope_version
 Placement = Literal["child", "linked"]
 
 
-def evaluated_attributes(criteria: Sequence[str]) -> dict[str, Any]:
-    """What the evaluated span can know before it ends: that it is sampled, and for which criteria."""
-    return {names.EVALUATION_SAMPLED: True, names.EVALUATION_CRITERIA: tuple(criteria)}
-
-
-def agent_attributes(agent: str) -> dict[str, Any]:
-    """The conventions' attributes of an agent's span."""
-    return {names.OPERATION_NAME: names.OPERATION_INVOKE_AGENT, names.AGENT_NAME: agent}
-
-
-def open_agent_span(
-    tracer: trace.Tracer, agent: str, attributes: Mapping[str, Any], *, started_ns: int, context: Context | None = None
-) -> Span:
+def open_agent_span(tracer: trace.Tracer, agent: str, *, started_ns: int, context: Context | None = None) -> Span:
     """Start the decorator's own ``invoke_agent {agent}`` span, at once or afterwards with its true start."""
     name = f"{names.OPERATION_INVOKE_AGENT} {agent}"
-    return tracer.start_span(name, context=context, attributes=dict(attributes), start_time=started_ns)
+    attributes = {names.OPERATION_NAME: names.OPERATION_INVOKE_AGENT, names.AGENT_NAME: agent}
+    return tracer.start_span(name, context=context, attributes=attributes, start_time=started_ns)
 
 
 def end_agent_span(span: Span, *, ended_ns: int, error_type: str | None, attributes: Mapping[str, Any]) -> None:
-    """End the agent's span with its true end and what is known of its evaluation, in every case.
-
-    Of the handler's exception it records the type, never the text.
-    """
+    """End the agent's span, in every case, with its true end, its scores, and the exception's type, never its text."""
     try:
         if attributes and span.is_recording():  # the handler may have ended it
             span.set_attributes(attributes)
@@ -107,13 +91,11 @@ _WARN = (_logs.SeverityNumber.WARN, _logs.SeverityNumber.WARN.name)
 
 
 class EventLog:
-    """Writes events with a logger provider."""
-
     def __init__(self, provider: Any) -> None:
         self._logger = provider.get_logger(names.SCOPE_NAME, version=scope_version(), schema_url=names.SCHEMA_URL)
 
     def emit(
-        self, name: str, *, context: Context, timestamp_ns: int, body: str, attributes: Mapping[str, Any], warn: bool
+        self, name: str, context: Context, *, timestamp_ns: int, body: str, attributes: Mapping[str, Any], warn: bool
     ) -> None:
         """Write one event; every string must have been sanitised."""
         severity, severity_text = _WARN if warn else _INFO

@@ -1,26 +1,22 @@
 """OTLP: where it goes, from arguments or the standard environment variables, how it is sent, and what was really taken.
 
-A request counts as delivered after a 2xx (gRPC: OK) whose reply is empty or a readable OTLP reply. A redirect is not
-followed, because it would carry our keys elsewhere; a login page and garbage are no replies. Of a reply no more is read
-than it needs, and nothing of it comes into a log line: it may quote our key. Encoders and clients take tens of
-milliseconds to import: they are loaded when a provider of ours needs them.
+A request counts as delivered after a 2xx (gRPC: OK) whose reply is empty or a readable OTLP reply: a login page is
+none, and a redirect is not followed, because it would carry our keys elsewhere. Nothing of a reply comes into a log
+line: it may quote our key. Encoders and clients are imported when a provider of ours needs them.
 """
 
 from __future__ import annotations
 
+import gzip
 import importlib.metadata
-import json
 import os
 import time
-import zlib
 from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 from urllib.parse import unquote, urlsplit
-
-from pydantic.alias_generators import to_camel
 
 from agenteval_otel.http_client.replies import retry_after_of
 from agenteval_otel.runtime.log import log
@@ -65,7 +61,6 @@ class OtlpTarget:
         return chosen or ("http/protobuf" if urlsplit(self._address(signal)).port == 4318 else "grpc")
 
     def sender(self, signal: Signal) -> Sender:
-        """A new sender for the signal."""
         name = signal.name
         address, user = split_address(self._address(name))
         headers = _parsed_headers(name, _variable(name, "HEADERS"))
@@ -107,25 +102,19 @@ def is_endpoint(url: str) -> bool:
 
 
 def sdk_disabled(environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether ``OTEL_SDK_DISABLED=true`` switches every signal off."""
     return environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
 
 
 def is_off(signal: str, environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether ``OTEL_<SIGNAL>_EXPORTER=none`` switches the signal's exporter off."""
     return environ.get(f"OTEL_{signal}_EXPORTER", "").strip().lower() == "none"
 
 
 def telemetry_switched_off(environ: Mapping[str, str]) -> bool:
-    """Whether the environment switches every signal off.
-
-    A process without provider and endpoint is not switched off: it may evaluate for its accounting or its own storage.
-    """
+    """Whether the environment switches every signal off; a process without an endpoint is not switched off."""
     return sdk_disabled(environ) or all(is_off(signal, environ) for signal in SIGNALS)
 
 
 def positive(text: str, default: float) -> float:
-    """The positive number that a variable holds, else the default."""
     try:
         return float(text) if float(text) > 0 else default
     except ValueError:
@@ -133,7 +122,6 @@ def positive(text: str, default: float) -> float:
 
 
 def _variable(signal: str, name: str) -> str:
-    """The environment's value for the signal, else for all signals, else nothing."""
     return os.environ.get(f"OTEL_EXPORTER_OTLP_{signal}_{name}") or os.environ.get(f"OTEL_EXPORTER_OTLP_{name}") or ""
 
 
@@ -151,7 +139,6 @@ def _parsed_headers(signal: str, text: str) -> dict[str, str]:
 
 
 def _channel_credentials(signal: str, address: str) -> Any:
-    """Credentials of a gRPC channel; None for one without TLS."""
     scheme, insecure = urlsplit(address).scheme, _variable(signal, "INSECURE").strip().lower()
     if scheme != "https" and (insecure == "true" if insecure else scheme == "http"):
         return None
@@ -180,26 +167,24 @@ class Signal:
         messages = import_module(f"{collector}.{package}_service_pb2")
         self._request = getattr(messages, f"Export{service}ServiceRequest")
         self.response = getattr(messages, f"Export{service}ServiceResponse")
+        self.parse_json = import_module("google.protobuf.json_format").Parse
         self.name, self.method = name, f"/{collector}.{service}Service/Export"
 
     def count(self, request: Any) -> int:
-        """Spans, log records or metrics of a request."""
         return sum(map(len, self._records_of(request)))
 
-    def halves(self, data: bytes, count: int) -> tuple[bytes, bytes]:
-        """Two requests with half of the items each."""
-        middle = count // 2
-        return self._between(data, 0, middle), self._between(data, middle, count)
-
-    def _between(self, data: bytes, first: int, end: int) -> bytes:
-        request, before = self._request.FromString(data), 0
-        for records in self._records_of(request):
-            count = len(records)
-            del records[max(0, end - before) :]
-            del records[: max(0, first - before)]
-            before += count
-        encoded: bytes = request.SerializeToString()
-        return encoded
+    def halves(self, data: bytes, count: int) -> list[tuple[bytes, int]]:
+        """Two requests with half of the items each, and how many these are."""
+        halves, middle = [], count // 2
+        for first, end in ((0, middle), (middle, count)):
+            request, before = self._request.FromString(data), 0
+            for records in self._records_of(request):
+                length = len(records)
+                del records[max(0, end - before) :]
+                del records[: max(0, first - before)]
+                before += length
+            halves.append((request.SerializeToString(), end - first))
+        return halves
 
     def _records_of(self, request: Any) -> list[Any]:
         resources = getattr(request, f"resource_{self._kind}")
@@ -207,22 +192,14 @@ class Signal:
 
 
 class Delivery(NamedTuple):
-    """What became of a request.
-
-    Attributes:
-        status: For the log: an HTTP status, a gRPC code, an exception's class. Never text of the receiver's.
-        rejected: Items that the receiver refused for good although it took the request.
-        retryable: The same bytes may be sent again.
-        too_large: The receiver may take halves.
-        wait_s: The receiver asks not to be asked for so many seconds.
-    """
+    """What became of a request."""
 
     delivered: bool
-    status: str
-    rejected: int = 0
-    retryable: bool = False
-    too_large: bool = False
-    wait_s: float | None = None
+    status: str  # for the log: an HTTP status, a gRPC code, an exception's class; never text of the receiver's
+    rejected: int = 0  # items that the receiver refused for good although it took the request
+    retryable: bool = False  # the same bytes may be sent again
+    too_large: bool = False  # the receiver may take halves
+    wait_s: float | None = None  # the receiver asks not to be asked for so long
 
 
 class Sender(Protocol):
@@ -242,45 +219,34 @@ class HttpSender:
         import requests
 
         self._signal, self._url, self._timeout_s, self._session = signal, url, timeout_s, requests.Session()
-        self._wbits = {"gzip": 31, "deflate": 15}.get(compression)
-        # Identity: no reply that unpacks into more than it is.
-        self._headers = {"content-type": "application/x-protobuf", "accept-encoding": "identity", **headers}
-        if self._wbits:
-            self._headers["content-encoding"] = compression
-        self._options = {"verify": verify, "cert": cert, "allow_redirects": False, "stream": True}
+        self._compresses = compression == "gzip"
+        packing = {"content-encoding": "gzip"} if self._compresses else {}
+        self._options = {
+            # Identity: no reply that unpacks into more than it is.
+            "headers": {"content-type": "application/x-protobuf", "accept-encoding": "identity", **packing, **headers},
+            "timeout": timeout_s, "verify": verify, "cert": cert, "allow_redirects": False, "stream": True,
+        }  # fmt: skip
         self.close = self._session.close
 
     def send(self, body: bytes) -> Delivery:
-        """Send an encoded request. A connection that the receiver has closed meanwhile is opened again, once."""
         import requests
 
-        if self._wbits:
-            packer = zlib.compressobj(wbits=self._wbits)
-            body = packer.compress(body) + packer.flush()
+        deadline = time.monotonic() + self._timeout_s
+        data = gzip.compress(body) if self._compresses else body
         try:
-            try:
-                return self._send_once(body)
-            except requests.ConnectionError as error:
-                if isinstance(error, requests.Timeout):
-                    raise
-                return self._send_once(body)
+            with self._session.post(self._url, data=data, **self._options) as response:
+                status = response.status_code
+                if 200 <= status < 300:
+                    return _delivery(self._signal, str(status), _read(response, deadline), response.headers)
+                retryable = status in _RETRYABLE_HTTP
+                wait_s = retry_after_of(response.headers) if retryable else None
+                return Delivery(
+                    False, str(status), retryable=retryable, too_large=status == 413,
+                    wait_s=None if wait_s is None else min(wait_s, MAX_WAIT_S),
+                )  # fmt: skip
         except requests.RequestException as error:
             is_away = isinstance(error, requests.ConnectionError | requests.Timeout)
             return Delivery(False, type(error).__name__, retryable=is_away)
-
-    def _send_once(self, body: bytes) -> Delivery:
-        deadline = time.monotonic() + self._timeout_s
-        with self._session.post(
-            self._url, data=body, headers=self._headers, timeout=self._timeout_s, **self._options
-        ) as response:
-            status = response.status_code
-            if 200 <= status < 300:
-                return _delivery(self._signal, str(status), _read(response, deadline), response.headers)
-            wait_s = retry_after_of(response.headers) if status in _RETRYABLE_HTTP else None
-            return Delivery(
-                False, str(status), retryable=status in _RETRYABLE_HTTP, too_large=status == 413,
-                wait_s=None if wait_s is None else min(wait_s, MAX_WAIT_S),
-            )  # fmt: skip
 
 
 class GrpcSender:
@@ -302,7 +268,6 @@ class GrpcSender:
         self.close = channel.close  # ends a request under way
 
     def send(self, body: bytes) -> Delivery:
-        """Send an encoded request."""
         import grpc
 
         try:
@@ -338,27 +303,28 @@ def _read(response: Any, deadline: float) -> bytes | None:
 def _delivery(signal: Signal, status: str, reply: bytes | None, headers: Mapping[str, str]) -> Delivery:
     """What a successful reply says; one that is not OTLP's says nothing."""
     kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-    rejected = None if reply is None else _rejected(signal, reply, kind)
+    rejected = _rejected(signal, reply, kind)
     if rejected is None:
         return Delivery(False, f"{status}, not an OTLP reply")
     return Delivery(True, f"{status}, partial success" if rejected else status, rejected)
 
 
-def _rejected(signal: Signal, reply: bytes, kind: str) -> int | None:
+def _rejected(signal: Signal, reply: bytes | None, kind: str) -> int | None:
     """How many items a reply of this content type rejects; None where it is no OTLP reply."""
+    is_protobuf = kind in ("", "application/x-protobuf", "application/octet-stream")
+    if reply is None or (kind != "application/json" and not is_protobuf and (reply or "html" in kind)):
+        return None
     try:
         if kind == "application/json":
-            partial = json.loads(reply or b"{}").get("partialSuccess") or {}
-            return int(partial.get(to_camel(signal.rejected)) or 0)
-        if kind not in ("", "application/x-protobuf", "application/octet-stream") and (reply or "html" in kind):
-            return None
-        message = signal.response.FromString(reply)
-        # Bytes without any known field are not an OTLP reply.
-        if reply and not message.HasField("partial_success"):
-            return None
-        return int(getattr(message.partial_success, signal.rejected))
+            message = signal.parse_json(reply or b"{}", signal.response(), ignore_unknown_fields=True)
+        else:
+            message = signal.response.FromString(reply)
+            # Bytes without any known field are not an OTLP reply.
+            if reply and not message.HasField("partial_success"):
+                return None
     except Exception:
         return None
+    return int(getattr(message.partial_success, signal.rejected))
 
 
 def _retry_delay(metadata: Any) -> float | None:
@@ -367,6 +333,6 @@ def _retry_delay(metadata: Any) -> float | None:
 
     try:
         delay = RetryInfo.FromString(dict(metadata)["google.rpc.retryinfo-bin"]).retry_delay
-        return min(max(float(delay.seconds + delay.nanos / 1e9), 0.0), MAX_WAIT_S)
+        return min(max(float(delay.ToTimedelta().total_seconds()), 0.0), MAX_WAIT_S)
     except Exception:
         return None

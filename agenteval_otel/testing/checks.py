@@ -15,11 +15,9 @@ from agenteval_otel.errors import EvaluationSkipped
 from agenteval_otel.evaluators import Evaluator
 from agenteval_otel.ground_truth import GroundTruth, GroundTruthStore
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationInput, EvaluationResult
-from agenteval_otel.pipeline import Dispatcher, process_each
 from agenteval_otel.sampling import AnswerFacts, Sampler, SamplingContext, SamplingDecision
 from agenteval_otel.sampling.base import RANDOMNESS_RANGE
-from agenteval_otel.scoring import Aggregation, Scored
-from agenteval_otel.semconv import EVALUATED, OUTCOMES
+from agenteval_otel.semconv import OUTCOMES
 from agenteval_otel.storage import EvaluationStorageProvider
 
 _FIRST_RESULTS = (
@@ -28,7 +26,7 @@ _FIRST_RESULTS = (
     EvaluationResult(criterion_name="b", evaluator_type="T", score="warm", passed=True, label="pass"),
     EvaluationResult(criterion_name="c", evaluator_type="T", error="x", error_type="timeout"),
 )  # fmt: skip
-AWKWARD_INPUTS: tuple[EvaluationInput, ...] = (
+_AWKWARD_INPUTS: tuple[EvaluationInput, ...] = (
     EvaluationInput(response=""),
     EvaluationInput(response="\ufffd\u202e\u200b e\u0301 \U0001f9d1\u200d\U0001f680"),
     EvaluationInput(response="x" * 262_144, prompt="y" * 262_144),
@@ -52,7 +50,7 @@ def check_component(component: Component, contract: type[Component]) -> None:
     assert resolve(contract, dump).fingerprint == component.fingerprint, "its dump must build the same component"
 
 
-def check_evaluator(evaluator: Evaluator, inputs: Sequence[EvaluationInput] = AWKWARD_INPUTS) -> None:
+def check_evaluator(evaluator: Evaluator, inputs: Sequence[EvaluationInput] = _AWKWARD_INPUTS) -> None:
     """An evaluator gives results for its own criteria only, finite scores, the same ones again, and nothing unasked."""
     own = {criterion.name for criterion in evaluator.criteria()}
     assert own, "an evaluator must declare its criteria"
@@ -61,7 +59,6 @@ def check_evaluator(evaluator: Evaluator, inputs: Sequence[EvaluationInput] = AW
         assert [r.score for r in first] == [r.score for r in second], "the same input must give the same scores"
         for result in first:
             assert result.criterion_name in own, f"{result.criterion_name!r} is not among its criteria"
-            assert result.error is None or result.score is None, "an errored result carries no score"
             assert not isinstance(result.score, float) or math.isfinite(result.score), "a score must be finite"
             assert result.normalized is None or 0.0 <= result.normalized <= 1.0, "normalized lies in [0, 1]"
     unasked = asyncio.run(evaluator.evaluate(inputs[0], ()))
@@ -96,25 +93,11 @@ def check_sampler(sampler: Sampler, *, agent: str = "agent", draws: int = 1_000)
             results = _FIRST_RESULTS[: index % 4]
             decision = sampler.decide(SamplingContext(agent, index * step, facts, evaluation_input, memo, results))
         assert decision.settled, "with the evaluation input everything is known"
-        assert isinstance(decision.sampled, bool)
+        assert isinstance(decision.sampled, bool), "sampled is true or false"
         assert decision.outcome in OUTCOMES, f"{decision.outcome!r} is no outcome"
-        assert decision.probability is None or 0.0 <= decision.probability <= 1.0
+        assert decision.probability is None or 0.0 <= decision.probability <= 1.0, "a probability lies in [0, 1]"
         assert decision.reason, "a decision has a reason"
         assert not decision.sampled or decision.applies, "what does not apply samples nothing"
-
-
-def check_aggregation(aggregation: Aggregation) -> None:
-    """A strategy gives a number from 0 to 1 or None, and the same again, for none, one and many scores."""
-    results = [
-        Scored(EvaluationResult(criterion_name=name, score=value, evaluator_type="T", passed=passed), value, weight)
-        for name, value, passed, weight in (
-            ("a", 0.0, False, 1.0), ("a", 1.0, True, 1.0), ("b", 0.5, None, 0.0), ("c", 0.25, None, 1e300),
-        )
-    ]  # fmt: skip
-    for scored in ([], results[:1], results[1:2], results[2:3], results[:3], results):
-        first, second = (aggregation.combine(tuple(scored)) for _ in range(2))
-        assert first == second, "the same scores must give the same overall score"
-        assert first is None or 0.0 <= first <= 1.0, f"an overall score lies in [0, 1], found {first!r}"
 
 
 def check_storage(storage: EvaluationStorageProvider) -> None:
@@ -128,27 +111,6 @@ def check_storage(storage: EvaluationStorageProvider) -> None:
         await storage.close()
 
     asyncio.run(work())
-
-
-def check_dispatcher(dispatcher: Dispatcher, *, calls: int = 200) -> None:
-    """A dispatcher settles every call exactly once, flushes truthfully, and takes nothing after its shutdown."""
-    settled: list[tuple[Any, str]] = []
-
-    async def process(call: Any) -> str:
-        if call == 13:
-            raise ValueError("one call breaks")
-        return EVALUATED
-
-    dispatcher.start(process_each(process), lambda call, outcome: settled.append((call, outcome)))
-    for call in range(calls):
-        dispatcher.submit(call, 1)
-    assert dispatcher.flush(10.0), "flush must reach everything that was taken"
-    assert sorted(call for call, _ in settled) == list(range(calls)), "each call is settled exactly once"
-    assert all(outcome in OUTCOMES for _, outcome in settled)
-    assert dispatcher.shutdown(10.0)
-    assert dispatcher.submit(calls, 1) is False, "nothing is taken after shutdown"
-    assert settled[-1] == (calls, "dropped_shutdown"), "what comes after shutdown is counted"
-    assert dispatcher.state()["size"] == 0
 
 
 def check_embedder(embedder: Embedder, texts: Sequence[str] = _TEXTS) -> None:
@@ -167,7 +129,7 @@ def check_embedder(embedder: Embedder, texts: Sequence[str] = _TEXTS) -> None:
         )
 
 
-def check_ground_truth(store: GroundTruthStore, inputs: Sequence[EvaluationInput] = AWKWARD_INPUTS) -> None:
+def check_ground_truth(store: GroundTruthStore, inputs: Sequence[EvaluationInput] = _AWKWARD_INPUTS) -> None:
     """A store gives a `GroundTruth` or None for every input, the same again, and None for one that asks nothing."""
     for evaluation_input in (*inputs, *(EvaluationInput(prompt=prompt) for prompt in _PROMPTS)):
         ground_truth = _settled(store.find(evaluation_input))

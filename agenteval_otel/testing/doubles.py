@@ -15,7 +15,7 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from pydantic import Field, PrivateAttr, field_validator
+from pydantic import Field, PrivateAttr
 
 from agenteval_otel.errors import JudgeError
 from agenteval_otel.http_client.replies import RETRYABLE
@@ -39,7 +39,7 @@ class ManualClock:
         return f"<ManualClock {self._now_s:g} s>"
 
     def advance(self, seconds: float) -> None:
-        """Move on; `ValueError` for a negative step."""
+        """Move on; a negative step is a `ValueError`."""
         if seconds < 0:
             raise ValueError("monotonic time does not go back")
         self._now_s += seconds
@@ -49,7 +49,7 @@ class RecordedTelemetry:
     """Records spans, events and metrics with SDK providers in memory, and leaves the global providers alone.
 
         telemetry = RecordedTelemetry()
-        configure(storage=[telemetry.storage()], dispatcher=InlineDispatcher())
+        configure(storage=[telemetry.storage()], dispatcher="inline")
         ...
         assert telemetry.events()[0].attributes["gen_ai.evaluation.score.label"] == "pass"
 
@@ -122,11 +122,10 @@ class ScriptedJudge(Judge, type="scripted"):
 
     Attributes:
         model: The name in its verdicts.
-        replies: Objects, or texts as a model would write them; one of ``{"error": "rate_limited"}`` fails in that way.
-        fallback: The answer after the last reply; None fails with ``empty_answer``.
+        replies: Objects, or texts as a model would write them; ``{"error": "rate_limited"}``, or another word of
+            `judges.ERROR_TYPES`, fails in that way.
+        fallback: The reply after the last one; None fails with ``empty_answer``.
         answer: A function from the request to a reply, instead of the replies. Left out of dumps.
-        error: Every call fails in this way, one of `judges.ERROR_TYPES`.
-        fail_first: Number of calls that fail first, with `error` or else ``server_error``; then the script begins.
         delay_s: Wait before each answer; ends early when the caller gives up.
         input_tokens, output_tokens: Reported as the usage of each call, failed calls included.
     """
@@ -135,19 +134,10 @@ class ScriptedJudge(Judge, type="scripted"):
     replies: tuple[ScriptedReply, ...] = ()
     fallback: ScriptedReply | None = None
     answer: Callable[[JudgeRequest], ScriptedReply] | None = Field(default=None, exclude=True)
-    error: str | None = None
-    fail_first: int = Field(default=0, ge=0)
     delay_s: float = Field(default=0.0, ge=0)
     input_tokens: int = Field(default=0, ge=0)
     output_tokens: int = Field(default=0, ge=0)
     _requests: list[JudgeRequest] = PrivateAttr(default_factory=list)
-
-    @field_validator("error")
-    @classmethod
-    def _error_is_known(cls, value: str | None) -> str | None:
-        if value is not None and value not in ERROR_TYPES:
-            raise ValueError(f"expected one of {', '.join(ERROR_TYPES)}")
-        return value
 
     @property
     def calls(self) -> int:
@@ -158,11 +148,6 @@ class ScriptedJudge(Judge, type="scripted"):
     def requests(self) -> tuple[JudgeRequest, ...]:
         """The requests, in order."""
         return tuple(self._requests)
-
-    def reset(self) -> None:
-        """Forget the calls; the script begins again."""
-        with _LOCK:
-            self._requests.clear()
 
     async def judge(self, request: JudgeRequest) -> Verdict:
         """The next reply of the script; `JudgeError` where the script says so, or the reply is not one JSON object."""
@@ -190,11 +175,6 @@ class ScriptedJudge(Judge, type="scripted"):
         )  # fmt: skip
 
     def _reply(self, number: int, request: JudgeRequest) -> ScriptedReply | None:
-        if number < self.fail_first:
-            return {"error": self.error or "server_error"}
-        if self.error is not None and not self.fail_first:
-            return {"error": self.error}
         if self.answer is not None:
             return self.answer(request)
-        number -= self.fail_first
         return self.replies[number] if number < len(self.replies) else self.fallback

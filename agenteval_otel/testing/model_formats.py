@@ -19,11 +19,10 @@ Events = list[tuple[str | None, Any]]
 
 
 class RepliedCall(Value):
-    """A tool call of the model; a string as `arguments` is sent as it is, an `id` is made from the reply's number."""
+    """A tool call of the model; a string as `arguments` is sent as it is."""
 
     name: str
     arguments: Any = Field(default_factory=dict)
-    id: str | None = None
 
     @property
     def arguments_json(self) -> str:
@@ -35,23 +34,19 @@ class ModelReply(Value):
 
     Attributes:
         finish_reason: In the words of chat completions (``stop``, ``length``, ``tool_calls``, ``content_filter``),
-            translated for the other formats; another word is sent as it is. By default ``tool_calls`` with calls, else
-            ``stop``.
-        reasoning: The model's reasoning, sent as the format's own kind of part before the answer.
+            translated for the other formats; another word is sent as it is. By default ``tool_calls`` or ``stop``.
+        reasoning: The model's reasoning, a part of its own before the answer.
         model: The model's name in the reply; by default that of the request.
-        id: Id of the reply; by default made from the reply's number.
         status: HTTP status; from 400 the reply is an error in the format's own form.
         headers: Added to the response, such as ``{"Retry-After": "2"}``.
         body: Sent instead of the format's form: JSON data, or text as it is.
         delay_s: Wait before the first byte; ends early when the server is closed.
-        chunk_delay_s: Wait before each event of a stream.
         cut_after: Break a stream off after this many events; a plain reply breaks off in its middle.
-        refusal: The model's refusal, where the format has a field for it (chat completions).
+        refusal: The model's refusal (chat completions only).
         cache_read_tokens: Input tokens read from the provider's cache, beside the `input_tokens`.
-        cache_write_tokens: Input tokens written to it.
         trickle_s: Wait before each byte of a plain reply's body.
-        hangs: The connection stays open, and nothing more comes: ``before`` the response, after its ``headers``, or in
-            the middle of the ``body``. Ends when the server is closed.
+        hangs: Nothing more comes until the server is closed: ``before`` the response, after its ``headers``, or in the
+            middle of the ``body``.
         resets: The connection is reset instead of answered.
         padding: Number of spaces before the body of a plain reply, which JSON allows.
         chunked: A plain reply is sent in chunks, without its length.
@@ -64,16 +59,13 @@ class ModelReply(Value):
     output_tokens: int = 5
     reasoning: str = ""
     model: str | None = None
-    id: str | None = None
     status: int = 200
     headers: dict[str, str] = Field(default_factory=dict)
     body: Any = None
     delay_s: float = 0.0
-    chunk_delay_s: float = 0.0
     cut_after: int | None = None
     refusal: str | None = None
     cache_read_tokens: int = 0
-    cache_write_tokens: int = 0
     trickle_s: float = 0.0
     hangs: Literal["before", "headers", "body"] | None = None
     resets: bool = False
@@ -98,10 +90,10 @@ class Exchange(NamedTuple):
         return self.reply.model or str(self.request.get("model", "model"))
 
     def id(self, prefix: str) -> str:
-        return self.reply.id or f"{prefix}{self.number:08d}"
+        return f"{prefix}{self.number:08d}"
 
     def call_id(self, prefix: str, index: int) -> str:
-        return self.reply.tool_calls[index].id or f"{prefix}{self.number:06d}{index:02d}"
+        return f"{prefix}{self.number:06d}{index:02d}"
 
 
 class Part(NamedTuple):
@@ -219,9 +211,8 @@ def _message_failure(exchange: Exchange) -> Json:
 def _message_head(exchange: Exchange, output_tokens: int) -> Json:
     reply = exchange.reply
     usage = {"input_tokens": reply.input_tokens, "output_tokens": output_tokens}
-    if reply.cache_read_tokens or reply.cache_write_tokens:
-        usage["cache_read_input_tokens"] = reply.cache_read_tokens
-        usage["cache_creation_input_tokens"] = reply.cache_write_tokens
+    if reply.cache_read_tokens:
+        usage |= {"cache_read_input_tokens": reply.cache_read_tokens, "cache_creation_input_tokens": 0}
     return {
         "id": exchange.id("msg_"), "type": "message", "role": "assistant", "model": exchange.model, "content": [],
         "stop_reason": None, "stop_sequence": None, "usage": usage,

@@ -124,9 +124,6 @@ class _Handler(BaseHTTPRequestHandler):
     def log_message(self, format: str, *arguments: Any) -> None:
         pass
 
-    def do_GET(self) -> None:
-        self._refuse(404)
-
     def do_POST(self) -> None:
         raw = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         path = self.path.partition("?")[0]
@@ -196,8 +193,6 @@ class _Handler(BaseHTTPRequestHandler):
     def _stream(self, reply: ModelReply, events: Events) -> None:
         self._begin(reply, Content_Type="text/event-stream; charset=utf-8", Transfer_Encoding="chunked")
         for event, data in events[: reply.cut_after]:
-            if reply.chunk_delay_s and self._closed.wait(reply.chunk_delay_s):
-                break
             text = data if isinstance(data, str) else json.dumps(data)
             name = f"event: {event}\n" if event else ""
             self._chunk(f"{name}data: {text}\n\n".encode())

@@ -57,12 +57,10 @@ WATCHED_ANSWERS = 40
 
 
 def watched(providers: str, file: str | None = None) -> None:
-    """One handler and no flush at the end.
+    """One handler and no flush at the end; results are kept in a file as well, if one is named.
 
-    Args:
-        providers: With ``host`` it has the SDK's three providers with their default batch processors, as most services
-            do; with ``none`` it only has the variables.
-        file: Where results are kept as well.
+    With the `providers` ``host`` it has the SDK's three, with their default batch processors, as most services do; with
+    ``none`` it only has the variables.
     """
     if providers == "host":
         traces, logs = TracerProvider(), LoggerProvider()

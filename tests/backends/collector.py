@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 
 from .faults import LOOPBACK
 from .process import BackendProcess
-from .received import Log, Metric, Received, Span
+from .received import Metric, Received, Record
 
-R = TypeVar("R", Span, Log, Metric)
+R = TypeVar("R", Record, Metric)
 
 OPEN_METRICS = "application/openmetrics-text; version=1.0.0"
 
@@ -19,11 +19,8 @@ OPEN_METRICS = "application/openmetrics-text; version=1.0.0"
 class Collector(BackendProcess):
     """One Collector process and what it received, which stays when it is stopped and started again.
 
-    Args:
-        config: A configuration file to run instead of the harness's own. It takes its ports from the environment
-            (`collector-config/otel-collector.yaml` shows the names); received values are then read only where it
-            writes to the file `$COLLECTOR_FILE_PATH`.
-        environment: More variables for such a configuration file.
+    A `config` other than the harness's own takes its ports from the environment, as
+    `collector-config/otel-collector.yaml` does, and is read where it writes to the file `$COLLECTOR_FILE_PATH`.
     """
 
     title = "the Collector"
@@ -39,10 +36,6 @@ class Collector(BackendProcess):
         self._offset = 0
         self._received = Received()
 
-    def _state(self) -> str:
-        seen = self._received
-        return f", {len(seen.spans)} spans, {len(seen.logs)} logs, {len(seen.metrics)} metrics"
-
     @property
     def grpc_endpoint(self) -> str:
         """For `OTEL_EXPORTER_OTLP_ENDPOINT` with the protocol `grpc`."""
@@ -53,20 +46,17 @@ class Collector(BackendProcess):
         """For `OTEL_EXPORTER_OTLP_ENDPOINT` with the protocol `http/protobuf`; exporters add `/v1/traces` and so on."""
         return f"http://{LOOPBACK}:{self.ports.http}"
 
-    def spans(self, service: str | None = None) -> list[Span]:
+    def spans(self, service: str | None = None) -> list[Record]:
         return _of(self._read().spans, service)
 
-    def logs(self, service: str | None = None) -> list[Log]:
+    def logs(self, service: str | None = None) -> list[Record]:
         """Log records received so far, events among them, oldest first."""
         return _of(self._read().logs, service)
 
-    def metrics(self, service: str | None = None) -> list[Metric]:
-        """Metrics received so far, one for each export, oldest first."""
-        return _of(self._read().metrics, service)
-
-    def metric(self, name: str, service: str | None = None) -> Metric | None:
+    def metric(self, name: str, service: str) -> Metric | None:
         """The latest export of the metric of this name, or None."""
-        return next((metric for metric in reversed(self.metrics(service)) if metric.name == name), None)
+        exports = [metric for metric in _of(self._read().metrics, service) if metric.name == name]
+        return exports[-1] if exports else None
 
     def scrape(self) -> str:
         """What Prometheus would scrape now: the `prometheus` exporter's page in OpenMetrics form, exemplars with it."""
@@ -113,33 +103,25 @@ def _of(records: list[R], service: str | None) -> list[R]:
 
 def _configuration(ports: Any, output: Path) -> dict[str, Any]:
     """The harness's own configuration (JSON is YAML): no batching, everything at once into the file."""
-    exporters = ["file"]
+    grpc, http, health, prometheus = (
+        {"endpoint": f"{LOOPBACK}:{port}"} for port in (ports.grpc, ports.http, ports.health, ports.prometheus)
+    )
+    to_file = {"receivers": ["otlp"], "exporters": ["file"]}
     return {
-        "receivers": {
-            "otlp": {
-                "protocols": {
-                    "grpc": {"endpoint": f"{LOOPBACK}:{ports.grpc}"},
-                    "http": {"endpoint": f"{LOOPBACK}:{ports.http}"},
-                }
-            }
-        },
+        "receivers": {"otlp": {"protocols": {"grpc": grpc, "http": http}}},
         "exporters": {
             "file": {"path": str(output), "append": True, "flush_interval": "50ms"},
             "prometheus": {
-                "endpoint": f"{LOOPBACK}:{ports.prometheus}",
-                "enable_open_metrics": True,
-                "resource_to_telemetry_conversion": {"enabled": True},
+                **prometheus, "enable_open_metrics": True, "resource_to_telemetry_conversion": {"enabled": True},
             },
         },
-        "extensions": {"health_check": {"endpoint": f"{LOOPBACK}:{ports.health}"}},
+        "extensions": {"health_check": health},
         "service": {
             "extensions": ["health_check"],
-            # Its own metrics would open one more port.
-            "telemetry": {"metrics": {"level": "none"}},
+            "telemetry": {"metrics": {"level": "none"}},  # its own metrics would open one more port
             "pipelines": {
-                "traces": {"receivers": ["otlp"], "exporters": exporters},
-                "logs": {"receivers": ["otlp"], "exporters": exporters},
-                "metrics": {"receivers": ["otlp"], "exporters": [*exporters, "prometheus"]},
+                "traces": to_file, "logs": to_file,
+                "metrics": {"receivers": ["otlp"], "exporters": ["file", "prometheus"]},
             },
         },
-    }
+    }  # fmt: skip

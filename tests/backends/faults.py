@@ -105,40 +105,8 @@ def serving(handler: type[BaseHTTPRequestHandler]) -> Iterator[int]:
         server.server_close()
 
 
-class Answering:
-    """An HTTP endpoint that answers every POST with one status.
-
-    Attributes:
-        status: What it answers; may be changed while it runs.
-        taken: How many posts it answered, by status.
-    """
-
-    def __init__(self, status: int) -> None:
-        self.status, self.endpoint = status, ""
-        self.taken: dict[int, int] = {}
-
-
 @contextmanager
-def answering(status: int, *, after: threading.Event | None = None) -> Iterator[Answering]:
-    """An endpoint that refuses or takes everything, once the event is set where there is one, until the block ends."""
-    made = Answering(status)
-
-    class Handler(PostHandler):
-        def do_POST(self) -> None:
-            self.body()
-            if after is not None:
-                after.wait(120.0)
-            status = made.status
-            self.answer(status)
-            made.taken[status] = made.taken.get(status, 0) + 1
-
-    with serving(Handler) as port:
-        made.endpoint = f"http://{LOOPBACK}:{port}"
-        yield made
-
-
-@contextmanager
-def grpc_server(answer: Callable[[str, bytes, Any], bytes]) -> Iterator[int]:
+def grpc_server(answer: Callable[[str, bytes, Any], bytes], port: int = 0) -> Iterator[int]:
     """A gRPC server on loopback that answers every method, given its name, request and context; gives its port."""
     import grpc
 
@@ -147,7 +115,7 @@ def grpc_server(answer: Callable[[str, bytes, Any], bytes]) -> Iterator[int]:
             return grpc.unary_unary_rpc_method_handler(partial(answer, call.method))
 
     server = grpc.server(ThreadPoolExecutor(4), handlers=(Every(),), options=[("grpc.so_reuseport", 0)])
-    port = server.add_insecure_port(f"{LOOPBACK}:0")
+    port = server.add_insecure_port(f"{LOOPBACK}:{port}")
     server.start()
     try:
         yield port

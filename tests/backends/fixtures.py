@@ -49,31 +49,24 @@ kubernetes_validate_fixture = _program("kubernetes-validate")
 """The executables of the built programs, `kubernetes-validate` is a Python with the schemas of Kubernetes."""
 
 
-@pytest.fixture(scope="session", name="collector")
-def collector_fixture(collector_binary: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Collector]:
-    """One running Collector for the whole session: read it by `service`, do not stop it."""
-    with running(Collector(collector_binary, tmp_path_factory.mktemp("collector"))) as started:
-        yield started
+def _started(name: str, kind: type[P]) -> Any:
+    @pytest.fixture(scope="session", name=name)
+    def fixture(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[P]:
+        with running(kind(request.getfixturevalue(f"{name}_binary"), tmp_path_factory.mktemp(name))) as started:
+            yield started
+
+    return fixture
+
+
+collector_fixture, jaeger_fixture = _started("collector", Collector), _started("jaeger", Jaeger)
+loki_fixture = _started("loki", Loki)
+"""Each runs for the whole session: read it by service, do not stop it."""
 
 
 @pytest.fixture(name="own_collector")
 def own_collector_fixture(collector_binary: Path, tmp_path: Path) -> Iterator[Collector]:
     """A running Collector for one test, which may stop it and start it again."""
     with running(Collector(collector_binary, tmp_path)) as started:
-        yield started
-
-
-@pytest.fixture(scope="session", name="jaeger")
-def jaeger_fixture(jaeger_binary: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jaeger]:
-    """One running Jaeger for the whole session: read it by service, do not stop it."""
-    with running(Jaeger(jaeger_binary, tmp_path_factory.mktemp("jaeger"))) as started:
-        yield started
-
-
-@pytest.fixture(scope="session", name="loki")
-def loki_fixture(loki_binary: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loki]:
-    """One running Loki for the whole session: read it by service, do not stop it."""
-    with running(Loki(loki_binary, tmp_path_factory.mktemp("loki"))) as started:
         yield started
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from .faults import LOOPBACK
 from .process import BackendError, BackendProcess
@@ -15,14 +14,10 @@ from .process import BackendError, BackendProcess
 TRACE_LIMIT = 1_500
 
 
-@dataclass(frozen=True, slots=True)
-class JaegerSpan:
-    """A span as Jaeger shows it.
+class JaegerSpan(NamedTuple):
+    """A span as Jaeger shows it; `parents` are the ids of the spans that it is a `CHILD_OF`, empty for a root.
 
-    Attributes:
-        parents: The span ids that it refers to as `CHILD_OF`; empty for a root.
-        tags: Its attributes and what Jaeger adds (`span.kind`, `otel.scope.name`, ...), typed.
-        warnings: What Jaeger holds against it, such as clock skew or a parent that is missing.
+    `tags` are its attributes and what Jaeger adds (`span.kind`, ...), `warnings` clock skew or a missing parent.
     """
 
     name: str
@@ -34,8 +29,7 @@ class JaegerSpan:
     warnings: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class JaegerTrace:
+class JaegerTrace(NamedTuple):
     """A trace as Jaeger shows it, its spans in no particular order."""
 
     trace_id: str
@@ -51,12 +45,7 @@ class JaegerTrace:
 
 
 class Jaeger(BackendProcess):
-    """One Jaeger process and its API. Its web pages are not in the build.
-
-    Args:
-        config: A configuration whose traces are on disk below `/badger`, which is a folder of its own here; in memory
-            when left out.
-    """
+    """One Jaeger process and its API; in memory, or with a `config` on disk, in a folder of its own for `/badger`."""
 
     title = "Jaeger"
     port_names = ("otlp_grpc", "otlp_http", "query_http", "query_grpc", "admin", "collector_http", "collector_grpc")

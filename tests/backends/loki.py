@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import yaml
 
@@ -16,8 +16,7 @@ SHIPPED_LOKI = Path(__file__).resolve().parents[2] / "collector-config" / "loki"
 RECORD_LIMIT = 5_000
 
 
-@dataclass(frozen=True, slots=True)
-class LokiRecord:
+class LokiRecord(NamedTuple):
     """A log record as Loki shows it; its labels are those of its stream and its structured metadata together."""
 
     line: str

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 
 USER, PASSWORD, DATABASE = "agenteval", "pass/w@rd-canary", "results"
-_UNPRIVILEGED = ("postgres", "nobody")
 
 
 class PostgreSQL(BackendProcess):
@@ -166,9 +165,4 @@ def _owner() -> pwd.struct_passwd | None:
     """Whom the server runs as: None for whoever runs the tests."""
     if os.getuid() != 0:
         return None
-    for name in _UNPRIVILEGED:
-        try:
-            return pwd.getpwnam(name)
-        except KeyError:
-            continue
-    raise BackendError(f"PostgreSQL does not run as root, and there is no user {' or '.join(_UNPRIVILEGED)}")
+    return pwd.getpwnam("nobody")  # PostgreSQL does not run as root

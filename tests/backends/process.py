@@ -47,8 +47,7 @@ class BackendProcess(ABC):
         self._process: subprocess.Popen[bytes] | None = None
 
     def __repr__(self) -> str:
-        state = "running" if self.running else "stopped"
-        return f"{type(self).__name__}({state}, {self.ports}{self._state()})"
+        return f"{self.title} ({'running' if self.running else 'stopped'}, {self.ports})"
 
     @abstractmethod
     def _arguments(self) -> list[str]:
@@ -67,9 +66,6 @@ class BackendProcess(ABC):
     def _as_user(self) -> dict[str, Any]:
         """Arguments of `Popen` that say whom it runs as; whoever runs the tests when left out."""
         return {}
-
-    def _state(self) -> str:
-        return ""
 
     @property
     def running(self) -> bool:
@@ -140,12 +136,10 @@ class BackendProcess(ABC):
         return self.running and status == http.client.OK
 
     def _log_tail(self, start: int = 0) -> str:
-        """The end of the process's log, from byte `start` on at the earliest."""
         text = self._log.read_bytes()[start:].decode(errors="replace") if self._log.exists() else ""
         return f"end of its log:\n{text[-LOG_TAIL_CHARACTERS:]}"
 
     def _get(self, port: int, path: str, parameters: _Texts | None = None, headers: _Texts | None = None) -> str:
-        """The body that the program gives for a GET; raises where the status is not 200."""
         requests = f"{path}?{urlencode(parameters)}" if parameters else path
         status, body = http_get(port, requests, headers)
         if status != http.client.OK:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -17,26 +16,20 @@ from .process import BackendProcess
 _UNITS = {"s": "seconds", "By": "bytes", "1": ""}
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
+class Sample(NamedTuple):
     """One element of an instant vector; the metric's name is the label `__name__`, where it still has one."""
 
     labels: Mapping[str, str]
     value: float
 
 
-@dataclass(frozen=True, slots=True)
-class Exemplar:
+class Exemplar(NamedTuple):
     value: float
     trace_id: str
 
 
 class Prometheus(BackendProcess):
-    """One Prometheus process with exemplar storage and its OTLP receiver open.
-
-    Args:
-        config: What it scrapes and which rules it has, see `scraping`; nothing when left out.
-    """
+    """One Prometheus process with exemplar storage and its OTLP receiver open; for its `config` see `scraping`."""
 
     title = "Prometheus"
     port_names = ("web",)
@@ -94,9 +87,6 @@ def prometheus_names(name: str, unit: str, kind: str) -> tuple[str, ...]:
 
     Dots become underscores; a unit is spelled out at the end unless the name holds the word, one in braces leaves no
     trace; a `counter` ends in `total`, a `gauge` of unit `1` in `ratio`; a `histogram` is three names.
-
-    Raises:
-        KeyError: A unit that none of our metrics has had so far.
     """
     words = name.replace(".", "_").split("_")
     spelled = "" if unit.startswith("{") else _UNITS[unit]
@@ -115,9 +105,7 @@ def scraping(
 ) -> dict[str, Any]:
     """A shipped Prometheus configuration with nothing changed but where it finds the others, and how often it looks.
 
-    Args:
-        port: Of the Collector's `prometheus` exporter on loopback.
-        rules: The folder of the rule files; without one there are no rules.
+    The `port` is that of the Collector's `prometheus` exporter; without a folder of `rules` there are none.
     """
     config: dict[str, Any] = yaml.safe_load(shipped.read_text())
     config["rule_files"] = [str(rules / Path(pattern).name) for pattern in config["rule_files"] if rules]

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, NamedTuple
 
 Attributes = dict[str, Any]
 _Json = Mapping[str, Any]
-T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
-    """A span as it arrived; ids in lower-case hexadecimal, `parent_span_id` empty for a root."""
+class Record(NamedTuple):
+    """A span or a log record as it arrived; ids in lower-case hexadecimal, `parent_span_id` empty for a root.
+
+    `name` is that of a span or an event.
+    """
 
     name: str
     trace_id: str
@@ -24,19 +24,7 @@ class Span:
     resource: Attributes
 
 
-@dataclass(frozen=True, slots=True)
-class Log:
-    """A log record as it arrived; an event is one with an `event_name`."""
-
-    event_name: str
-    trace_id: str
-    span_id: str
-    attributes: Attributes
-    resource: Attributes
-
-
-@dataclass(frozen=True, slots=True)
-class Point:
+class Point(NamedTuple):
     """One data point: `value` for gauges and sums; `count` for histograms."""
 
     attributes: Attributes
@@ -44,55 +32,45 @@ class Point:
     count: int
 
 
-@dataclass(frozen=True, slots=True)
-class Metric:
+class Metric(NamedTuple):
     """One metric of one export."""
 
     name: str
-    points: tuple[Point, ...]
+    points: list[Point]
     resource: Attributes
 
 
-@dataclass(slots=True)
 class Received:
-    spans: list[Span] = field(default_factory=list)
-    logs: list[Log] = field(default_factory=list)
-    metrics: list[Metric] = field(default_factory=list)
+    def __init__(self) -> None:
+        self.spans: list[Record] = []
+        self.logs: list[Record] = []
+        self.metrics: list[Metric] = []
 
     def add(self, batch: _Json) -> None:
         """Takes in one decoded JSON line of the `file` exporter."""
-        self.spans.extend(_each(batch, "resourceSpans", "scopeSpans", "spans", _span))
-        self.logs.extend(_each(batch, "resourceLogs", "scopeLogs", "logRecords", _log))
-        self.metrics.extend(_each(batch, "resourceMetrics", "scopeMetrics", "metrics", _metric))
+        self.spans += [_record(*item) for item in _each(batch, "resourceSpans", "scopeSpans", "spans")]
+        self.logs += [_record(*item) for item in _each(batch, "resourceLogs", "scopeLogs", "logRecords")]
+        self.metrics += [_metric(*item) for item in _each(batch, "resourceMetrics", "scopeMetrics", "metrics")]
 
 
-def _each(batch: _Json, resources: str, scopes: str, items: str, decode: Callable[..., T]) -> Iterator[T]:
-    """Walks resource, scope, item; gives every item decoded with its resource's attributes."""
+def _each(batch: _Json, resources: str, scopes: str, items: str) -> Iterator[tuple[_Json, Attributes]]:
+    """Every item with its resource's attributes."""
     for resource in batch.get(resources, ()):
         attributes = _attributes(resource.get("resource", {}))
         for scope in resource.get(scopes, ()):
-            yield from (decode(item, attributes) for item in scope.get(items, ()))
+            yield from ((item, attributes) for item in scope.get(items, ()))
 
 
-def _span(item: _Json, resource: Attributes) -> Span:
-    return Span(
-        name=item.get("name", ""), trace_id=item["traceId"], span_id=item["spanId"],
-        parent_span_id=item.get("parentSpanId", ""), attributes=_attributes(item), resource=resource,
-    )  # fmt: skip
-
-
-def _log(item: _Json, resource: Attributes) -> Log:
-    return Log(
-        event_name=item.get("eventName", ""), trace_id=item.get("traceId", ""), span_id=item.get("spanId", ""),
-        attributes=_attributes(item), resource=resource,
-    )  # fmt: skip
+def _record(item: _Json, resource: Attributes) -> Record:
+    name = item.get("name") or item.get("eventName", "")
+    ids = (item.get(key, "") for key in ("traceId", "spanId", "parentSpanId"))
+    return Record(name, *ids, attributes=_attributes(item), resource=resource)
 
 
 def _metric(item: _Json, resource: Attributes) -> Metric:
     kinds = ("gauge", "sum", "histogram", "exponentialHistogram", "summary")
     data = next((item[kind] for kind in kinds if kind in item), {})
-    points = tuple(_point(point) for point in data.get("dataPoints", ()))
-    return Metric(item["name"], points, resource)
+    return Metric(item["name"], [_point(point) for point in data.get("dataPoints", ())], resource)
 
 
 def _point(item: _Json) -> Point:
@@ -105,14 +83,10 @@ def _attributes(item: _Json) -> Attributes:
 
 
 _DECODE: dict[str, Callable[[Any], Any]] = {
-    "stringValue": str,
-    "boolValue": bool,
-    "intValue": int,
-    "doubleValue": float,
-    "bytesValue": base64.b64decode,
+    "stringValue": str, "boolValue": bool, "intValue": int, "doubleValue": float, "bytesValue": base64.b64decode,
     "arrayValue": lambda array: [_value(item) for item in array.get("values", ())],
     "kvlistValue": lambda pairs: {pair["key"]: _value(pair.get("value", {})) for pair in pairs.get("values", ())},
-}
+}  # fmt: skip
 
 
 def _value(wrapped: _Json) -> Any:

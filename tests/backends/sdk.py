@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from opentelemetry import trace
 from opentelemetry.exporter.otlp.proto.grpc._log_exporter import OTLPLogExporter as GrpcLogs
@@ -28,8 +28,7 @@ SHIPPED = Path(__file__).resolve().parents[2] / "collector-config" / "otel-colle
 SCORE = 0.75
 
 
-@dataclass(frozen=True)
-class Sdk:
+class Sdk(NamedTuple):
     tracers: TracerProvider
     loggers: LoggerProvider
     meters: MeterProvider
@@ -50,26 +49,26 @@ def sdk_to(collector: Collector, *, service: str, protocol: str = "grpc") -> Ite
     try:
         yield sdk
     finally:
-        for provider in (sdk.tracers, sdk.loggers, sdk.meters):
+        for provider in sdk:
             provider.shutdown()
 
 
 def _exporters(collector: Collector, protocol: str) -> tuple[SpanExporter, LogRecordExporter, MetricExporter]:
     if protocol == "grpc":
-        endpoint = collector.grpc_endpoint
-        return (
-            GrpcSpans(endpoint=endpoint, insecure=True),
-            GrpcLogs(endpoint=endpoint, insecure=True),
-            GrpcMetrics(endpoint=endpoint, insecure=True),
-        )
+        endpoint = collector.grpc_endpoint  # its scheme says that there is no TLS
+        return GrpcSpans(endpoint=endpoint), GrpcLogs(endpoint=endpoint), GrpcMetrics(endpoint=endpoint)
     base = f"{collector.http_endpoint}/v1"
     return HttpSpans(f"{base}/traces"), HttpLogs(f"{base}/logs"), HttpMetrics(f"{base}/metrics")
 
 
-@dataclass(frozen=True)
-class Sent:
+class Sent(NamedTuple):
     trace_id: str
     span_id: str
+
+    @classmethod
+    def of(cls, span: trace.Span) -> Sent:
+        context = span.get_span_context()
+        return cls(f"{context.trace_id:032x}", f"{context.span_id:016x}")
 
 
 def send_one_of_each(sdk: Sdk) -> Sent:
@@ -84,5 +83,4 @@ def send_one_of_each(sdk: Sdk) -> Sent:
             "gen_ai.evaluation.score", unit="1", explicit_bucket_boundaries_advisory=[0.0, 0.5, 1.0]
         )
         scores.record(SCORE, {"gen_ai.evaluation.name": "relevance"})
-    context = span.get_span_context()
-    return Sent(trace_id=f"{context.trace_id:032x}", span_id=f"{context.span_id:016x}")
+    return Sent.of(span)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -42,15 +43,13 @@ def test_the_agent_span_in_jaeger_carries_its_scores(
         run_watched(collector, service, providers)
         for label, count, score in ((semconv.LABEL_FAIL, TOO_LONG, 0.0), (semconv.LABEL_PASS, ANSWERS - TOO_LONG, 1.0)):
             tags = {semconv.OPERATION_NAME: semconv.OPERATION_INVOKE_AGENT, semconv.criterion_label(CRITERION): label}
-            traces = jaeger.wait_for(
+            jaeger.wait_for(
                 lambda seen, tags=tags, count=count: (
-                    len(actual := seen.traces(service, tags=tags)) >= count
-                    and all(len(trace.spans) == 2 for trace in actual)
-                    and actual
+                    [len(trace.spans) for trace in seen.traces(service, tags=tags)] == [2] * count
                 ),
                 ARRIVAL_LIMIT_S,
             )
-            assert len(traces) == count
+            traces = jaeger.traces(service, tags=tags)
             for trace in traces:
                 agent, run = sorted(trace.spans, key=lambda span: span.name, reverse=True)
                 assert (agent.name, agent.parents) == ("invoke_agent watched", ())
@@ -72,14 +71,11 @@ def test_storage_in_a_file_ends_no_telemetry(collector: Collector, tmp_path: Pat
     criteria = {result["criterionName"] for answer in stored for result in answer["results"]}
     assert CRITERION in criteria
 
-    events = collector.wait_for(
-        lambda seen: len(actual := seen.logs(service)) >= ANSWERS * len(criteria) and actual, ARRIVAL_LIMIT_S
-    )
-    assert {event.event_name for event in events} == {semconv.EVENT_RESULT}
+    collector.wait_for(lambda seen: len(seen.logs(service)) >= ANSWERS * len(criteria), ARRIVAL_LIMIT_S)
+    collector.wait_for(lambda seen: len(seen.spans(service)) >= 2 * ANSWERS, ARRIVAL_LIMIT_S)
+    events, spans = collector.logs(service), collector.spans(service)
+    assert {event.name for event in events} == {semconv.EVENT_RESULT}
     assert len(events) == ANSWERS * len(criteria)
-    spans = collector.wait_for(
-        lambda seen: len(actual := seen.spans(service)) >= 2 * ANSWERS and actual, ARRIVAL_LIMIT_S
-    )
     agents = {span.span_id: span for span in spans if span.name == "invoke_agent watched"}
     assert (len(agents), len(spans)) == (ANSWERS, 2 * ANSWERS)
     assert {event.span_id for event in events} == agents.keys()
@@ -92,7 +88,5 @@ def test_storage_in_a_file_ends_no_telemetry(collector: Collector, tmp_path: Pat
 def scores_of(span: JaegerSpan) -> dict[str, object]:
     """The scores and labels of a span, by the names of their attributes."""
     return {
-        name: value
-        for name, value in span.tags.items()
-        if name.startswith("gen_ai.evaluation.") and name.endswith((".score", ".label"))
+        name: value for name, value in span.tags.items() if re.fullmatch(r"gen_ai\.evaluation\..*(score|label)", name)
     }

@@ -43,7 +43,10 @@ def test_series_that_expire_and_come_back(collector_binary: Path, prometheus_bin
         config["global"]["evaluation_interval"] = "1s"
         with running(Prometheus(prometheus_binary, tmp_path / "data", config=config)) as prometheus:
             for _ in range(2):
-                _run_for_a_while(collector.grpc_endpoint)
+                finish(started(
+                    "-m", "agenteval_otel", "demo", "--seconds=6", "--no-drop", OTEL_SERVICE_NAME=SERVICE,
+                    OTEL_EXPORTER_OTLP_ENDPOINT=collector.grpc_endpoint, OTEL_METRIC_EXPORT_INTERVAL="500",
+                ))  # fmt: skip
                 wait_for_what_was_sent(collector, prometheus)
                 assert prometheus.query(RESULTS)
                 prometheus.wait_for(lambda seen: not seen.query(RESULTS), GONE_LIMIT_S)
@@ -53,14 +56,3 @@ def test_series_that_expire_and_come_back(collector_binary: Path, prometheus_bin
             past = prometheus.query(f'last_over_time({{__name__=~"agenteval:.*ratio.*", job="{SERVICE}"}}[10m])')
             assert past, "the rules had something to record"
             assert all(0 <= sample.value <= 1 for sample in (*recorded, *past)), "NaN compares false"
-
-
-def _run_for_a_while(endpoint: str) -> None:
-    finish(
-        started(
-            *("-m", "agenteval_otel", "demo", "--seconds=6", "--no-drop", "--no-live"),
-            OTEL_SERVICE_NAME=SERVICE,
-            OTEL_EXPORTER_OTLP_ENDPOINT=endpoint,
-            OTEL_METRIC_EXPORT_INTERVAL="500",
-        )
-    )

@@ -60,15 +60,12 @@ def prometheus(
     if way == "direct":
         config["scrape_configs"] = []
     with running(Prometheus(prometheus_binary, tmp_path_factory.mktemp(way), config=config)) as made:
-        own = {
-            "OTEL_EXPORTER_OTLP_METRICS_PROTOCOL": "http/protobuf",
-            "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": made.otlp_metrics_endpoint,
-        }
-        shop = started(
+        name = "OTEL_EXPORTER_OTLP_METRICS"
+        own = {f"{name}_PROTOCOL": "http/protobuf", f"{name}_ENDPOINT": made.otlp_metrics_endpoint}
+        finish(started(
             "-m", "tests.backends.applications", "shop", OTEL_SERVICE_NAME=SHOP,
             OTEL_EXPORTER_OTLP_ENDPOINT=shipped.grpc_endpoint, **(own if way == "direct" else {}),
-        )  # fmt: skip
-        finish(shop)
+        ))  # fmt: skip
         if way == "scraped":
             wait_for_what_was_sent(shipped, made)
         made.wait_for(lambda seen: seen.query(f'agenteval_responses_total{{job="{SHOP}"}}'), LIMIT_S)
@@ -90,30 +87,25 @@ def test_every_metric_arrives_under_its_prometheus_name(prometheus: Prometheus, 
         assert all(sample.labels["instance"] for sample in series), "service.instance.id tells the processes apart"
 
 
-def test_every_call_is_counted(prometheus: Prometheus, shipped: Collector) -> None:
-    """The outcomes are the calls, each with its run span."""
+def test_calls_and_scores_add_up(prometheus: Prometheus, shipped: Collector) -> None:
+    """The outcomes are the calls, each with its run span. Pass and fail of a judged criterion are its scores.
+
+    All series of one criterion and process together are fewer than 40.
+    """
     outcomes = prometheus.query(f'sum by ({OUTCOME}) (agenteval_responses_total{{job="{SHOP}"}})')
     assert {sample.labels[OUTCOME]: sample.value for sample in outcomes if sample.value} == {"evaluated": CALLS}
     assert shipped.wait_for(lambda seen: sum(span.name == "evaluation shop" for span in seen.spans(SHOP)) == CALLS)
-
-
-def test_pass_and_fail_add_up(prometheus: Prometheus) -> None:
-    """Both labels of a judged criterion are there from the start, and together they are its scores."""
     results = prometheus.query(f'agenteval_evaluation_results_total{{job="{SHOP}",{LABEL}=~"pass|fail"}}')
     judged = {(sample.labels[NAME], sample.labels[LABEL]): sample.value for sample in results}
     scores = prometheus.query(f'gen_ai_evaluation_score_count{{job="{SHOP}"}}')
-    scored = {sample.labels[NAME]: sample.value for sample in scores}
     criteria = {name for name, _ in judged}
     assert len(criteria) >= 3
-    assert {name: judged[name, "pass"] + judged[name, "fail"] for name in criteria} == scored
+    assert {name: judged[name, "pass"] + judged[name, "fail"] for name in criteria} == {
+        sample.labels[NAME]: sample.value for sample in scores
+    }
     assert any(value for (_, label), value in judged.items() if label == "fail")
-
-
-def test_series_of_a_criterion_stay_few(prometheus: Prometheus) -> None:
-    """All series of one criterion and process together are fewer than 40."""
-    counted = prometheus.query(f'count by ({NAME}, instance) ({{job="{SHOP}",{NAME}!=""}})')
-    assert counted
-    assert max(sample.value for sample in counted) < 40
+    series = prometheus.query(f'count by ({NAME}, instance) ({{job="{SHOP}",{NAME}!=""}})')
+    assert 0 < max(sample.value for sample in series) < 40
 
 
 def test_the_queries_of_the_readme_answer(prometheus: Prometheus) -> None:

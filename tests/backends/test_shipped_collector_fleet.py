@@ -57,17 +57,12 @@ def sampling(
 
 
 def send_span(
-    sdk: Sdk,
-    name: str,
-    attributes: Mapping[str, Any] | None = None,
-    *,
-    below: SpanContext | None = None,
-    status: StatusCode | None = None,
-) -> SpanContext:
+    sdk: Sdk, name: str, attributes: Mapping[str, Any] | None = None, *, below: SpanContext | None = None,
+    status: StatusCode = StatusCode.UNSET,
+) -> SpanContext:  # fmt: skip
     parent = set_span_in_context(api.NonRecordingSpan(below)) if below else None
     span = sdk.tracers.get_tracer("fleet").start_span(name, context=parent, attributes=attributes)
-    if status is not None:
-        span.set_status(status)
+    span.set_status(status)
     span.end()
     return span.get_span_context()
 
@@ -80,41 +75,28 @@ def names(actual: JaegerTrace | None) -> list[str]:
     return sorted(span.name for span in actual.spans) if actual else []
 
 
-def test_an_evaluation_is_kept_with_what_it_judged(
+def test_traces_with_an_evaluation_are_kept_and_others_sampled_away(
     collector_binary: Path, quick: Path, jaeger: Jaeger, tmp_path: Path
 ) -> None:
-    """A trace whose answer will be evaluated is kept, and so is the result that comes after the decision."""
+    """Whatever comes after the decision goes the way of its trace: a result with what it judged, or away."""
     with sampling(collector_binary, quick, tmp_path / "c", jaeger, NO_REST) as collector:
         with sdk_to(collector, service="tail-late") as sdk:
+            ordinary = send_span(sdk, "ordinary")
             request = send_span(sdk, "request")
             answer = send_span(sdk, "invoke_agent", WILL_BE_EVALUATED, below=request)
         jaeger.wait_for(lambda seen: names(stored(seen, request)) == ["invoke_agent", "request"], LIMIT_S)
 
         with sdk_to(collector, service="tail-late") as sdk:  # long after the decision
             send_span(sdk, "evaluation support", EVALUATION | PASSES, below=answer)
+            send_span(sdk, "late evaluation", EVALUATION, below=ordinary)
+        with sdk_to(collector, service="tail-late") as sdk:
+            later = send_span(sdk, "next", EVALUATION)
+        jaeger.wait_for(lambda seen: stored(seen, later), LIMIT_S)  # decided later than the late ones
         jaeger.wait_for(lambda seen: "evaluation support" in names(stored(seen, request)), LIMIT_S)
 
     kept = stored(jaeger, request)
     assert len(kept.spans) == 3
     assert kept.orphans() == []
-
-
-def test_what_nobody_evaluated_is_sampled_away(
-    collector_binary: Path, quick: Path, jaeger: Jaeger, tmp_path: Path
-) -> None:
-    """With none of the rest kept, a trace without an evaluation is dropped, and nothing of it comes back later."""
-    with sampling(collector_binary, quick, tmp_path / "c", jaeger, NO_REST) as collector:
-        with sdk_to(collector, service="tail-rest") as sdk:
-            ordinary = send_span(sdk, "ordinary")
-        with sdk_to(collector, service="tail-rest") as sdk:
-            first = send_span(sdk, "first", EVALUATION)
-        jaeger.wait_for(lambda seen: stored(seen, first), LIMIT_S)  # decided later than the ordinary one
-        with sdk_to(collector, service="tail-rest") as sdk:
-            send_span(sdk, "late evaluation", EVALUATION, below=ordinary)
-        with sdk_to(collector, service="tail-rest") as sdk:
-            second = send_span(sdk, "second", EVALUATION)
-        jaeger.wait_for(lambda seen: stored(seen, second), LIMIT_S)
-
     assert stored(jaeger, ordinary) is None
 
 
@@ -140,11 +122,8 @@ def test_a_fleet_keeps_traces_whole_and_series_apart(
     collector_binary: Path, quick: Path, jaeger: Jaeger, loki: Loki, tmp_path: Path
 ) -> None:
     """An agent and two gateways: each trace is decided in one place, each service's metrics are at one gateway."""
-    backends = NO_REST | {
-        "COLLECTOR_TRACES_ENDPOINT": jaeger.otlp_endpoint,
-        "COLLECTOR_LOGS_ENDPOINT": loki.otlp_endpoint,
-    }
-    config = quick / "gateway.yaml"
+    backends = {"COLLECTOR_TRACES_ENDPOINT": jaeger.otlp_endpoint, "COLLECTOR_LOGS_ENDPOINT": loki.otlp_endpoint}
+    backends, config = NO_REST | backends, quick / "gateway.yaml"
     with ExitStack() as stack:
         gateways = [
             stack.enter_context(running(shipped_to(collector_binary, tmp_path / name, config=config, **backends)))

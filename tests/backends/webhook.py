@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from .faults import LOOPBACK, PostHandler, serving
 
@@ -28,14 +28,6 @@ class Webhook:
         self.alerts: list[PostedAlert] = []
         self.url = ""
 
-    def take(self, post: Mapping[str, Any]) -> None:
-        """Keep the alerts of a post, as Alertmanager's webhook format has them."""
-        now = time.time()
-        self.alerts += [
-            PostedAlert(item["labels"]["alertname"], item["status"], item["labels"], item["annotations"], now)
-            for item in post["alerts"]
-        ]
-
     def firing(self, **labels: str) -> list[PostedAlert]:
         return [
             alert for alert in self.alerts if alert.status == "firing" and labels.items() <= dict(alert.labels).items()
@@ -52,7 +44,9 @@ def webhook() -> Iterator[Webhook]:
 
     class Handler(PostHandler):
         def do_POST(self) -> None:
-            made.take(json.loads(self.body()))
+            for item in json.loads(self.body())["alerts"]:
+                labels, annotations = item["labels"], item["annotations"]
+                made.alerts.append(PostedAlert(labels["alertname"], item["status"], labels, annotations, time.time()))
             self.answer()
 
     with serving(Handler) as port:

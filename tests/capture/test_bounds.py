@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from fastapi.responses import StreamingResponse
 
-from agenteval_otel import annotate, monitor
-from agenteval_otel.capture.build import SNAPSHOT, TRUNCATED, build_input
-from agenteval_otel.capture.calls import CapturedCall
+from agenteval_otel import annotate
+from agenteval_otel.capture.build import SNAPSHOT, TRUNCATED
 from agenteval_otel.capture.text import CAP_CHARS
 from agenteval_otel.errors import CaptureError
-from agenteval_otel.pipeline import Pipeline
-from agenteval_otel.sampling import RatioSampler
-from agenteval_otel.testing import InlineDispatcher
-from tests.capture.support import read_answer, read_chunks, returned, streamed
-from tests.testing.doubles import Free, Keeping
+from tests.capture.support import read_answer, returned, streamed
+from tests.instrumentation.support import Seen
 
 
 def _doubled(times: int) -> Any:
@@ -55,142 +51,38 @@ def test_a_long_state_that_is_streamed_again_and_again() -> None:
         assert seen.metadata == {SNAPSHOT: TRUNCATED}
 
 
-def test_states_of_an_ordinary_conversation_are_all_read() -> None:
-    """What every state says first stays: calls of a state that a later one trimmed are known."""
-    call = {"role": "assistant", "content": "", "tool_calls": [{"id": "1", "name": "find", "args": {}}]}
-    first = [{"role": "user", "content": "q"}, call]
-    reading = read_chunks([{"messages": first}, {"messages": [first[0], {"role": "assistant", "content": "done"}]}])
-    assert reading.text == "done"
-    assert [made["name"] for made in reading.calls.finished() or ()] == ["find"]
-
-
 def test_bytes_inside_of_an_answer_are_cut_before_they_are_shown() -> None:
     """Large bytes in a mapping do not become text four times as large first."""
     assert len(returned({"data": b"\0" * 100_000_000}).response) <= 3 * CAP_CHARS
 
 
-class Unread:
-    """A web client's response whose body is still in the line: reading `content` takes it from its reader."""
-
-    def __init__(self) -> None:
-        self._content: Any = False
-        self.status_code = 200
-
-    def __iter__(self) -> Iterator[bytes]:
-        return iter([self.content])
-
-    @property
-    def content(self) -> bytes:
-        self._content = b"the body"
-        return b"the body"
-
-    @property
-    def text(self) -> str:
-        return self.content.decode()
-
-
 def test_a_response_that_was_not_read_is_left_to_its_reader() -> None:
-    """No property is asked of what can be iterated: it could use it up."""
-    response = Unread()
-    with pytest.raises(CaptureError, match="Unread: it is a stream for its reader"):
-        read_answer(response)
-    assert response._content is False
-    assert response.content == b"the body"
+    """The body of a web client's response is not read from the line; one that is there already is the answer."""
+    response = type("Response", (), {"content": property(lambda self: pytest.fail("the body was read"))})()
+    response._content, response.status_code = False, 200
+    for unread in (response, StreamingResponse(iter(["never read"]))):
+        with pytest.raises(CaptureError, match="Response: it is a stream for its reader"):
+            read_answer(unread)
+    response._content = b"the body"
     assert read_answer(response).text == "the body"
 
 
-def _kept(function: Callable[..., Any], **settings: Any) -> tuple[Any, Pipeline]:
-    kept = Keeping()
-    pipeline = Pipeline(
-        sampler=RatioSampler(), evaluators=(Free(),), storage=(kept,), dispatcher=InlineDispatcher()
-    )  # fmt: skip
-    monitor(pipeline=pipeline, **settings)(function)("q")
-    return kept, pipeline
+def test_facts_without_end() -> None:
+    """Of names that are no facts 64 are kept and counted without their words; of tool calls the last thousand."""
+    seen, mine = Seen(), [{"name": "first"}]
 
-
-def test_a_fact_whose_name_is_no_name() -> None:
-    """What `capture=` names is left out and counted without its words; the call is evaluated."""
-    facts = {5: 1, "said by somebody": 2, "x" * 100: 3, "prompted": 4}
-    _, pipeline = _kept(str.upper, capture=lambda arguments, answer: facts)
-    assert pipeline.accounting.outcomes()["evaluated"] == 1
-    assert pipeline.accounting.failures == {"annotate:other": 3, "annotate:prompted": 1}
-
-
-@pytest.mark.parametrize("name", ["tool_calls", "message_history"])
-def test_a_list_without_one_that_can_be_read(name: str) -> None:
-    """A list of other things is left out and counted."""
-    call = CapturedCall(None, "agent")
-    call.answer, call.ended_ns, call.facts = "answer", 1, {name: list(range(10_000))}
-    call.keep_facts()
-    bad: list[str] = []
-    assert getattr(build_input(call, on_bad_fact=bad.append), name) is None
-    assert set(bad) == {name}
-
-
-def test_tool_calls_that_are_said_without_end() -> None:
-    """Hundreds of them are kept, in time that grows with their number; that there were more is counted."""
-
-    def handler(prompt: str) -> str:
-        for number in range(100_000):
-            annotate(tool_calls=[{"name": f"t{number}"}])
-        return prompt
-
-    seen: list[Any] = []
-    _, pipeline = _kept(handler, evaluators=[Free(action=lambda captured: seen.append(captured) or 1.0)])
-    names = [call.name for call in seen[0].tool_calls]
-    assert len(names) > 300
-    assert names == [f"t{number}" for number in range(1_001 - len(names), 1_001)]
-    assert pipeline.accounting.failures == {"capture": 1}
-
-
-def test_what_a_handler_annotated_stays_its_own() -> None:
-    """Tool calls add up without changing the handler's list; of another fact the last value counts."""
-    mine = [{"name": "a"}]
-
+    @seen.monitor(capture=lambda arguments, answer: {5: 1, "said by somebody": 2, "x" * 100: 3, "prompted": 4})
     def handler(prompt: str) -> str:
         annotate(tool_calls=mine, model="first")
-        annotate(tool_calls=({"name": "b"},), model="second")
-        annotate(tool_calls=[{"name": "c"}])
-        return prompt
-
-    seen: list[Any] = []
-    _kept(handler, evaluators=[Free(action=lambda captured: seen.append(captured) or 1.0)])
-    assert [call.name for call in seen[0].tool_calls] == ["a", "b", "c"]
-    assert (mine, seen[0].model) == ([{"name": "a"}], "second")
-
-
-def test_names_that_are_annotated_without_end() -> None:
-    """Sixty-four facts are kept of a call, whatever they are called."""
-    stack: list[CapturedCall] = []
-
-    def handler(prompt: str) -> str:
-        from agenteval_otel.capture.calls import CURRENT
-
+        for number in range(10_000):
+            annotate(tool_calls=({"name": f"t{number}"},), model="last")
         for number in range(1_000):
-            annotate(**{f"fact_{number}": number})
-        stack.append(CURRENT.get())  # type: ignore[arg-type]
-        assert len(stack[0].facts or ()) == 64
+            annotate(**{f"fact {number}": number})
         return prompt
 
-    _, pipeline = _kept(handler)
-    assert pipeline.accounting.outcomes()["evaluated"] == 1
-
-
-@pytest.mark.parametrize("piece", ["", b"", b"x" * 65_536], ids=["empty text", "no bytes", "many bytes"])
-def test_a_stream_of_nothing_or_of_bytes_is_not_kept_for_ever(piece: Any) -> None:
-    """Every chunk takes a place, and bytes count for their number."""
-    kept: list[int] = []
-
-    def handler(prompt: str) -> Iterator[Any]:
-        for _ in range(300_000):
-            yield piece
-
-    pipeline = Pipeline(sampler=RatioSampler(), evaluators=(Free(),), storage=(), dispatcher=InlineDispatcher())
-    submit = pipeline.submit
-    pipeline.submit = lambda call, size: (  # type: ignore[method-assign]
-        kept.append(len(call.chunks or ())), submit(call, size)
-    )[1]  # fmt: skip
-    for _ in monitor(pipeline=pipeline)(handler)("q"):
-        pass
-    assert kept == [CAP_CHARS // max(1, len(piece))]
-    assert pipeline.accounting.outcomes()["evaluated"] == 1
+    assert handler("q") == "q"
+    names = [call.name for call in seen.last.tool_calls or ()]
+    assert len(names) > 300
+    assert names == [f"t{number}" for number in range(1_000 - len(names), 1_000)]
+    assert (mine, seen.last.model, seen.outcomes) == ([{"name": "first"}], "last", {"evaluated": 1})
+    assert seen.pipeline.accounting.failures == {"annotate:other": 65, "annotate:prompted": 1, "capture": 1}

@@ -24,9 +24,8 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from agenteval_otel import capture
-from agenteval_otel.capture.calls import Arguments, CapturedCall
-from agenteval_otel.capture.detached import READ, Detached, Unreadable, take
-from tests.capture.hostile import BrokenList, Hostile
+from agenteval_otel.capture.calls import Arguments
+from agenteval_otel.capture.detached import READ, Detached, take
 
 
 class Agent:
@@ -57,9 +56,7 @@ CASES: list[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any], Any]] = [
 
 
 @pytest.mark.parametrize(("function", "args", "kwargs", "expected"), CASES)
-def test_the_prompt_is_found(
-    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], expected: Any
-) -> None:
+def test_the_prompt_is_found(function: Any, args: Any, kwargs: Any, expected: Any) -> None:
     """The prompt is the argument with an obvious name, else the first that is not self; None when it was not passed."""
     assert Arguments(function).prompt(args, kwargs) == expected
 
@@ -86,40 +83,9 @@ ID = UUID(int=7)
         (keywords, (), {"thread_id": "t-2", "prompt": "hi"}, "t-2"), (Agent.ask, (Agent(), [], "hi"), {}, None),
     ],
 )  # fmt: skip
-def test_the_conversation_is_found(
-    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], expected: Any
-) -> None:
+def test_the_conversation_is_found(function: Any, args: Any, kwargs: Any, expected: Any) -> None:
     """The conversation's id is the argument of that name, else the thread of a graph's configuration."""
-    finder = Arguments(function)
-    assert finder.conversation(args, kwargs) == expected
-
-
-def test_system_text_and_history_are_found_beside_the_prompt() -> None:
-    """What has the name of a system text or of a history is found; the prompt itself is neither."""
-
-    def handler(question: str, history: list[Any], system_prompt: str = "Be nice.") -> None: ...
-
-    def chat(messages: list[Any], system: str | None = None) -> None: ...
-
-    history: list[Any] = ["a"]
-    result = Arguments(handler).others(("hi", history), {"system_prompt": "Be kind."})
-    assert result == {"system": "Be kind.", "history": ["a"]}
-    assert Arguments(handler).others(("hi",), {}) is None
-    assert Arguments(chat).others(([],), {"system": "Be nice."}) == {"system": "Be nice."}
-    assert Arguments(plain).more is False
-    assert Arguments(max).more is False
-
-
-def test_what_is_taken_is_detached() -> None:
-    """Containers are taken as containers of our own all the way down; texts and numbers are the same objects."""
-    text = "some text"
-    value: Any = {"a": [text, {"b": (text, 7, None)}], "set": {1}, "queue": collections.deque([text])}
-    taken = take(value).value
-    assert taken == {"a": [text, {"b": (text, 7, None)}], "set": [1], "queue": [text]}
-    assert taken["a"][0] is text
-    value["a"][1]["b"] = "changed"
-    value["a"].clear()
-    assert taken["a"] == [text, {"b": (text, 7, None)}]
+    assert Arguments(function).conversation(args, kwargs) == expected
 
 
 class Level(enum.IntEnum):
@@ -202,7 +168,7 @@ def test_every_field_that_a_format_reads_is_taken() -> None:
 
 
 def test_large_values_are_taken_in_part() -> None:
-    """Of a long list the first and the last thousand or so are taken; the latest messages go before the earliest."""
+    """Of a long list the first and the last thousand or so are taken; of messages the latest."""
     taken = take(list(range(100_000)))
     assert (taken.value[:2], taken.value[-2:], taken.truncated) == ([0, 1], [99_998, 99_999], True)
     assert len(taken.value) < 2_000
@@ -211,18 +177,6 @@ def test_large_values_are_taken_in_part() -> None:
     assert messages.value[-1]["content"][0]["text"] == "1499"
     assert take({n: [n] for n in range(100_000)}).truncated
     assert not take([[n] for n in range(400)]).truncated
-
-
-class Slotted:
-    __slots__ = ("text",)
-
-
-def test_the_hosts_methods_are_not_called() -> None:
-    """Taking calls no method of the host's classes, so it can neither raise nor take long."""
-    assert take(BrokenList([1, 2])).value == [1, 2]
-    for value in (Hostile(), Slotted(), Hostile):
-        assert type(take(value).value) is Unreadable
-    assert take([Hostile(), {"a": Hostile()}])[0::3] == ([{}], 2)
 
 
 def test_the_effort_is_independent_of_the_size() -> None:
@@ -258,15 +212,6 @@ def test_the_size_is_that_of_what_is_kept() -> None:
     assert abs(take({str(i): [text] for i, text in enumerate(texts)}).size_bytes - real) < real / 5
 
 
-def test_cycles_end() -> None:
-    """A list that holds itself is taken as a list that holds itself."""
-    cycle: list[Any] = []
-    cycle.append(cycle)
-    taken = take(cycle).value
-    assert taken is not cycle
-    assert taken[0] is taken
-
-
 def test_types_are_remembered_and_not_kept() -> None:
     """A class of the host's is not kept alive by having been read."""
 
@@ -292,15 +237,6 @@ def test_any_plain_value_is_taken_as_it_is(value: Any) -> None:
     taken = take(value)
     assert (taken.value, taken.truncated, taken.left_out) == (value, False, 0)
     assert taken.size_bytes > 0
-
-
-def test_a_call_shows_its_state() -> None:
-    """The captured call says in its repr how it stands, and never its content."""
-    call = CapturedCall(None, "support")
-    call.answer = "secret"
-    assert repr(call) == "<CapturedCall support answered>"
-    call.error_type = "ValueError"
-    assert repr(call) == "<CapturedCall support ValueError>"
 
 
 class Request:

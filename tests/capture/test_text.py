@@ -30,12 +30,6 @@ def test_sanitised_text_can_be_encoded(text: str) -> None:
     assert result is text if "\0" not in text else result == text.replace("\0", "")
 
 
-def test_lone_surrogates_are_replaced_and_pairs_put_together() -> None:
-    """A lone surrogate becomes U+FFFD; the two halves of a character become the character."""
-    assert sanitise("a\ud800b") == "a\ufffdb"
-    assert sanitise("\ud83d\ude80") == "\U0001f680"
-
-
 def parts_of(result: str) -> tuple[str, str, int]:
     """Head, tail and how many characters the marker says are left out."""
     actual = re.fullmatch(r"(?s)(.*)\n\[\.\.\. ([0-9]+) characters left out \.\.\.\]\n(.*)", result)
@@ -62,7 +56,6 @@ def test_a_cap_cuts_between_words_where_it_can() -> None:
     head, tail, _ = parts_of(cap("customer C-123456 " * 100, 1_000))
     assert head.endswith(("customer", "C-123456"))
     assert tail.startswith(("customer", "C-123456"))
-    assert len(head) + len(tail) > 950
     assert parts_of(cap("x" * 2_000, 1_000)) == ("x" * 750, "x" * 250, 1_000)
 
 
@@ -101,24 +94,15 @@ def test_cycles_and_depth_are_cut() -> None:
         ({"a": "\u00e9"}, '{"a": "\u00e9"}'), ([1, None, True], "[1, null, true]"),
         ({"n": 10**40}, '{"n": "[large number]"}'),
         ([float("nan"), float("inf")], "[NaN, Infinity]"), ({1: b"x"}, '{"1": "b\'x\'"}'),
-        (collections.OrderedDict(a=(1, 2)), '{"a": [1, 2]}'), (range(3), "range(0, 3)"),
+        (collections.OrderedDict(a=(1, 2)), '{"a": [1, 2]}'), (range(3), "range(0, 3)"), (BrokenText("kept"), "kept"),
+        (BrokenList("a"), '["a"]'), (enum.StrEnum("Mood", "GOOD").GOOD, "good"),
+        ("a\ud800b", "a\ufffdb"), ("\ud83d\ude80", "\U0001f680"),
     ],
+    ids=lambda value: type(value).__name__,
 )  # fmt: skip
 def test_plain_data_is_shown_as_json(value: Any, expected: str) -> None:
     """Strings as they are, plain data as JSON, the rest by `str`; iterators are not consumed."""
     assert text_of(value) == expected
-
-
-def test_text_of_another_class_becomes_plain_text() -> None:
-    """An enumeration's member that is text counts as its text, as an instance of `str` itself."""
-
-    class Mood(str, enum.Enum):  # noqa: UP042 - the older form is what is tested
-        GOOD = "good"
-
-    assert text_of(Mood.GOOD) == "good"
-    assert type(text_of(Mood.GOOD)) is str
-    assert text_of(BrokenText("kept")) == "kept"
-    assert text_of(BrokenList("a")) == '["a"]'
 
 
 @pytest.mark.parametrize(

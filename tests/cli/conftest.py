@@ -1,6 +1,54 @@
-"""No thread outlives a test of this room; and a running Jaeger for those that ask."""
+"""The command line in this process, in an empty folder; no thread outlives a test; a Jaeger for those that ask."""
 
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from agenteval_otel.cli import main
 from tests.backends.fixtures import jaeger_binary_fixture, jaeger_fixture
+from tests.config.support import written_settings
 from tests.testing.threads import no_thread_left
 
 __all__ = ["jaeger_binary_fixture", "jaeger_fixture", "no_thread_left"]
+_TERMINAL = ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "TERM")
+
+
+class CommandLine:
+    """Runs commands; `out` and `err` are what the last one printed."""
+
+    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.folder, self._capsys, self.out, self.err = folder, capsys, "", ""
+
+    def __call__(self, *arguments: object, code: int = 0) -> str:
+        """Run a command, which has to end with this exit code; gives what it printed."""
+        try:
+            exit_code = main([*map(str, arguments)])
+        except SystemExit as error:  # of argparse
+            exit_code = error.code
+        self.out, self.err = self._capsys.readouterr()
+        assert exit_code == code, self.err
+        return self.out
+
+    def settings(self, text: str) -> Path:
+        return written_settings(self.folder, text)
+
+    def file(self, name: str, text: str) -> str:
+        path = self.folder / name
+        path.write_text(text)
+        return str(path)
+
+
+@pytest.fixture
+def cli(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> CommandLine:
+    monkeypatch.chdir(tmp_path)
+    return CommandLine(tmp_path, capsys)
+
+
+@pytest.fixture(autouse=True)
+def _bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(os.environ):
+        if (name.startswith(("AGENTEVAL_", "OTEL_")) and not name.endswith("_BACKENDS")) or name in _TERMINAL:
+            monkeypatch.delenv(name)

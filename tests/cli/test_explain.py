@@ -7,26 +7,30 @@ import contextlib
 import io
 import json
 import sys
-import threading
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 import agenteval_otel
 from agenteval_otel import monitor
-from agenteval_otel.cli import main
 from agenteval_otel.cli.explain import counts_of, report
 from agenteval_otel.errors import ConfigurationError
-from agenteval_otel.pipeline import Pipeline
+from agenteval_otel.pipeline import InlineDispatcher, Pipeline
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.semconv import OUTCOMES
 from agenteval_otel.storage import OtlpStorageProvider
 from agenteval_otel.telemetry import reference
-from agenteval_otel.testing import InlineDispatcher
 from tests.backends.collector import Collector
+from tests.backends.faults import PostHandler, serving
+from tests.cli.conftest import CommandLine
+
+
+class Server(NamedTuple):
+    address: str
+    received: dict[str, str]
+
 
 PAGE = r"""
 # HELP agenteval_responses_total Calls of monitored handlers by outcome.
@@ -38,9 +42,6 @@ agenteval_responses_total{agenteval_outcome="not_sampled",gen_ai_agent_name="sa\
 agenteval_responses_total{agenteval_outcome="disabled",gen_ai_agent_name="support"} 0
 agenteval_evaluation_errors_total{gen_ai_evaluation_name="tone",error_type="timeout"} 4
 agenteval_evaluation_errors_total{gen_ai_evaluation_name="tone",error_type="KeyError"} 1 # {trace_id="a"} 1 1
-agenteval_queue_size 1900
-agenteval_queue_max_bytes 33554432
-agenteval_queue_bytes{instance="1"} 3e+07
 agenteval_last_success_seconds 1.7e9
 agenteval_export_signals{agenteval_export_signal="traces",agenteval_export_reach="handed_over"} 1
 agenteval_export_signals{agenteval_export_signal="logs",agenteval_export_reach="delivered"} 1
@@ -51,40 +52,21 @@ somebody_elses_total NaN
 
 
 @pytest.fixture
-def serve() -> Iterator[Callable[..., ThreadingHTTPServer]]:
+def serve() -> Iterator[Callable[..., Server]]:
     """Starts servers on loopback that answer with one body, and keep the headers of the last request."""
     with contextlib.ExitStack() as servers:
 
-        def start(body: bytes, *, status: int = 200, **headers: str) -> ThreadingHTTPServer:
-            class Handler(BaseHTTPRequestHandler):
+        def start(body: bytes, *, status: int = 200, **headers: str) -> Server:
+            received: dict[str, str] = {}
+
+            class Handler(PostHandler):
                 def do_GET(self) -> None:
-                    server.received = dict(self.headers)  # type: ignore[attr-defined]
-                    self.send_response(status)
-                    for name, value in headers.items():
-                        self.send_header(name, value)
-                    self.end_headers()
-                    with contextlib.suppress(OSError):
-                        self.wfile.write(body)
+                    received.update(self.headers)
+                    self.answer(status, body, headers)
 
-                def log_message(self, *_: Any) -> None:
-                    return
-
-            server = servers.enter_context(ThreadingHTTPServer(("127.0.0.1", 0), Handler))
-            threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}).start()
-            servers.callback(server.shutdown)
-            return server
+            return Server(f"http://127.0.0.1:{servers.enter_context(serving(Handler))}/metrics", received)
 
         yield start
-
-
-def address_of(server: ThreadingHTTPServer) -> str:
-    return f"http://127.0.0.1:{server.server_port}/metrics"
-
-
-def explain(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> str:
-    assert main(["explain", *arguments]) == code
-    captured = capsys.readouterr()
-    return captured.err if code else captured.out
 
 
 def explained(text: str) -> str:
@@ -92,41 +74,36 @@ def explained(text: str) -> str:
     return "\n".join(report(counts_of(text)))
 
 
-def test_without_arguments_every_outcome_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_arguments_every_outcome_is_listed(cli: CommandLine) -> None:
     """Each outcome has a line; parts and error types are named."""
-    shown = explain(capsys)
+    shown = cli("explain")
     lines = [line for line in shown.splitlines() if line.startswith("  ") and line[2] != " "]
     assert [line.split()[0] for line in lines] == list(OUTCOMES)
     assert "storage:<type>" in shown
     assert "quarantined" in shown
 
 
-@pytest.mark.parametrize("name", ["dropped_queue_full", "storage:json_file", "sampler", "annotate:contxt", "timeout"])
-def test_a_name_is_explained_in_full(capsys: pytest.CaptureFixture[str], name: str) -> None:
+@pytest.mark.parametrize("name", ["dropped_queue_full", "storage:json_file", "annotate:contxt", "timeout"])
+def test_a_name_is_explained_in_full(cli: CommandLine, name: str) -> None:
     """An outcome, a part or an error type has causes and remedies; several names keep their order."""
-    shown = explain(capsys, name, "disabled")
+    shown = cli("explain", name, "disabled")
     assert shown.startswith(f"{name}\n")
     assert shown.index("Causes") < shown.index("To do") < shown.index("\ndisabled\n")
 
 
-def test_an_unknown_name_is_refused_with_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_name_is_refused_with_the_nearest(cli: CommandLine) -> None:
     """The error lists the known names too, with exit code 2."""
-    error = explain(capsys, "droped_queue_full", code=2)
-    assert "did you mean 'dropped_queue_full'?" in error
-    assert "known: evaluated, " in error
+    cli("explain", "droped_queue_full", code=2)
+    assert "did you mean 'dropped_queue_full'?" in cli.err
+    assert "known: evaluated, " in cli.err
 
 
 def test_every_outcome_and_part_is_explained() -> None:
     """Each has causes, and remedies that are sentences."""
     assert tuple(reference.OUTCOMES) == OUTCOMES
-    for explanation in (
-        *reference.OUTCOMES.values(), *reference.FAILURES.values(), *reference.ERROR_TYPES.values(),
-        reference.NO_CALLS,
-    ):  # fmt: skip
-        assert explanation.causes
-        assert all(remedy.endswith(".") for remedy in explanation.remedies)
-    assert all(explanation.means.endswith(".") for explanation in reference.FAILURES.values())
-    assert all(not explanation.means.endswith(".") for explanation in reference.OUTCOMES.values())
+    explanations = (*reference.OUTCOMES.values(), *reference.FAILURES.values(), *reference.ERROR_TYPES.values())
+    assert all(explanation.causes for explanation in explanations)
+    assert all(remedy.endswith(".") for explanation in explanations for remedy in explanation.remedies)
 
 
 def test_every_error_type_of_the_package_is_explained() -> None:
@@ -143,33 +120,29 @@ def test_every_error_type_of_the_package_is_explained() -> None:
     assert sorted(error_types - set(reference.ERROR_TYPES)) == []
 
 
-def test_the_result_of_accounting_is_explained(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_the_result_of_accounting_is_explained(cli: CommandLine) -> None:
     """Outcomes have their shares, losses are explained in full, and harmless outcomes are no losses."""
-    file = tmp_path / "accounting.json"
-    file.write_text(
-        json.dumps(dict.fromkeys(OUTCOMES, 0) | {"evaluated": 180, "not_sampled": 1795, "dropped_queue_full": 25})
-    )
-    shown = explain(capsys, "--from", str(file))
+    counts = dict.fromkeys(OUTCOMES, 0) | {"evaluated": 180, "not_sampled": 1795, "dropped_queue_full": 25}
+    shown = cli("explain", "--from", cli.file("accounting.json", json.dumps(counts)))
     assert "2,000 calls" in shown
-    assert [line.split() for line in shown.splitlines()[2:5]] == [
-        ["not_sampled", "1,795", "89.8", "%"],
-        ["evaluated", "180", "9.0", "%"],
-        ["dropped_queue_full", "25", "1.2", "%"],
+    assert [" ".join(line.split()) for line in shown.splitlines()[2:5]] == [
+        "not_sampled 1,795 89.8 %", "evaluated 180 9.0 %", "dropped_queue_full 25 1.2 %",
     ]  # fmt: skip
     assert "dropped_queue_full: 25 of 2,000 calls, 1.2 %" in shown
     assert "not_sampled:" not in shown
     assert "Nothing was lost" not in shown
 
 
-def test_printed_accounting_is_read_from_standard_input(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("written", [json.dumps, repr], ids=["JSON", "printed"])
+def test_counts_are_read_from_standard_input(
+    cli: CommandLine, monkeypatch: pytest.MonkeyPatch, written: Callable[[object], str]
 ) -> None:
-    """A dictionary as Python prints it is as good as JSON."""
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(repr({"evaluated": 2, "disabled": 1}).encode())))
-    shown = explain(capsys, "--from", "-")
+    """A dictionary as Python prints it is as good as JSON, also where a name has an apostrophe."""
+    counts = {"outcomes": {"evaluated": 2, "disabled": 1}, "failures": {"storage:Anne's": 2}}
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(f"\ufeff{written(counts)}".encode())))
+    shown = cli("explain", "--from", "-")
     assert "3 calls" in shown
-    assert "Nothing was lost. This source does not contain failures" in shown
-    assert "evaluated: 2 of 3 calls, 66.7 %" in shown
+    assert "storage:Anne's failed 2 times" in shown
 
 
 FAILURES = '{"outcomes": {"evaluated": 5}, "failures": {"storage:mine": 2, "sampler": 0, "new": 1}}'
@@ -183,6 +156,8 @@ RESULTS = '{"outcomes": {"evaluated": 5}, "results": {"scored": 4, "skipped": 0,
         (FAILURES, "new failed once"),
         (RESULTS, "4 scored, 0 skipped, 1 failed"),
         (RESULTS, "Failed results: 1\n  By criterion and error.type: agenteval_evaluation_errors_total"),
+        ('{"evaluated": 2, "disabled": 1}', "Nothing was lost. This source does not contain failures"),
+        ('{"evaluated": 2, "disabled": 1}', "evaluated: 2 of 3 calls, 66.7 %"),
         ('{"evaluated": 0}', "No call of a monitored handler was counted."),
         ('{"evaluated": 99999, "capture_failed": 1}', "capture_failed: 1 of 100,000 calls, 0.1 %"),
         (
@@ -195,23 +170,23 @@ def test_every_loss_and_failure_is_reported(counts: str, shown: str) -> None:
     """Failed parts and results, tiny shares and outcomes of a later version are reported; zeros are not."""
     text = explained(counts)
     assert shown in text
-    assert "Nothing was lost" not in text
+    assert "Nothing was lost" not in text or "disabled" in counts
     assert "sampler failed" not in text
 
 
-def test_a_prometheus_page_is_explained(serve: Callable[..., Any], capsys: pytest.CaptureFixture[str]) -> None:
-    """Outcomes are summed over processes and shown by agent, with errors, queue, delivery; or only one outcome."""
-    address = address_of(serve(PAGE.encode()))
-    shown = explain(capsys, "--from", address)
+def test_a_prometheus_page_is_explained(serve: Callable[..., Server], cli: CommandLine) -> None:
+    """Outcomes are summed over processes and shown by agent, with errors and delivery; or only one outcome."""
+    address = serve(PAGE.encode()).address
+    shown = cli("explain", "--from", address)
     for text in (
         "100 calls", "support: 98 calls: 91.8 % evaluated, 8.2 % dropped_queue_full",
-        'sa"le}s\\: 2 calls: 100.0 % not_sampled', "Queue: 1,900 calls, 28.6 of 32.0 MiB: nearly full",
+        'sa"le}s\\: 2 calls: 100.0 % not_sampled',
         "tone failed 4 times with timeout\n  The evaluator took longer",
         "tone failed once with KeyError\n  The evaluator failed with `KeyError`: ", "Last emitted result: ",
         "Logs, metrics: delivered by our own exporters", "Traces: handed over to the application's provider",
     ):  # fmt: skip
         assert text in shown
-    shown = explain(capsys, "evaluated", "--from", address)
+    shown = cli("explain", "evaluated", "--from", address)
     assert shown.startswith("evaluated: 90 of 100 calls, 90.0 %\n")
     assert "dropped_queue_full" not in shown
 
@@ -246,41 +221,28 @@ def test_a_text_without_counts_is_refused(text: str, message: str) -> None:
         counts_of(text)
 
 
-@pytest.mark.parametrize(
-    "source", ["ftp://127.0.0.1/x", "http:///metrics", "file:///etc/hostname", "nowhere.json", "."]
-)
-def test_an_unreadable_source_is_refused(
-    source: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("source", ["ftp://127.0.0.1/x", "http:///metrics", "nowhere.json", "."])
+def test_an_unreadable_source_is_refused(source: str, cli: CommandLine) -> None:
     """A missing file, a folder or another scheme ends with exit code 2 and a reason."""
-    monkeypatch.chdir(tmp_path)
-    assert "cannot be read: " in explain(capsys, "--from", source, code=2)
+    cli("explain", "--from", source, code=2)
+    assert "cannot be read: " in cli.err
 
 
-def test_a_failing_server_is_reported(serve: Callable[..., Any], capsys: pytest.CaptureFixture[str]) -> None:
-    """The error has its status. A redirect is not followed with the credentials, and no password is shown."""
-    assert "it answered 503" in explain(capsys, "--from", address_of(serve(b"", status=503)), code=2)
+def test_credentials_go_to_their_server_only(serve: Callable[..., Server], cli: CommandLine) -> None:
+    """A redirect is followed without them, and an error shows the status and no password."""
     target = serve(PAGE.encode())
-    redirecting = serve(b"", status=302, Location=address_of(target))
-    error = explain(capsys, "--from", address_of(redirecting).replace("://", "://me:hidden@"), code=2)
-    assert "it answered 302, and redirects are not followed" in error
-    assert "hidden" not in error
-    assert not hasattr(target, "received")
+    redirecting = serve(b"", status=302, Location=target.address)
+    assert "100 calls" in cli("explain", "--from", redirecting.address.replace("://", "://me:hidden@"))
     assert redirecting.received["Authorization"].startswith("Basic ")
-
-
-def test_of_many_agents_the_largest_are_shown() -> None:
-    """An agent without a name is one of them; the rest is counted."""
-    series = 'agenteval_responses_total{{agenteval_outcome="evaluated"{agent}}} {count}'
-    lines = [series.format(agent=f',gen_ai_agent_name="a{count}"', count=count) for count in range(30)]
-    shown = explained("\n".join([*lines, series.format(agent="", count=99)]))
-    for text in ("(unnamed): 99 calls", "a29: 29 calls", "and 11 more"):
-        assert text in shown
-    assert "a0: " not in shown
+    assert target.received
+    assert "Authorization" not in target.received
+    cli("explain", "--from", serve(b"", status=503).address.replace("://", "://me:hidden@"), code=2)
+    assert "503" in cli.err
+    assert "hidden" not in cli.err
 
 
 @pytest.mark.backend
-def test_the_page_of_a_real_collector(own_collector: Collector, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_page_of_a_real_collector(own_collector: Collector, cli: CommandLine) -> None:
     """The Collector's page for Prometheus has outcomes by agent, and the evaluators that failed."""
 
     def broken(evaluation_input: Any) -> bool:
@@ -299,7 +261,7 @@ def test_the_page_of_a_real_collector(own_collector: Collector, capsys: pytest.C
         answer("A question?")
     assert pipeline.flush(20.0)
     own_collector.wait_for(lambda seen: "agenteval_responses_total" in seen.scrape(), timeout_s=20)
-    shown = explain(capsys, "--from", f"http://127.0.0.1:{own_collector.ports.prometheus}/metrics")
+    shown = cli("explain", "--from", f"http://127.0.0.1:{own_collector.ports.prometheus}/metrics")
     assert "3 calls of monitored handlers" in shown
     assert "broken failed 3 times with KeyError" in shown
     assert pipeline.shutdown(10.0)

@@ -11,13 +11,13 @@ import jsonschema
 import pytest
 import yaml
 
-from agenteval_otel.cli import main
 from agenteval_otel.config import SettingsError, load_settings
 from agenteval_otel.config.schema import json_schema, writable_types
 from agenteval_otel.evaluators import Evaluator
 from agenteval_otel.pipeline import Dispatcher
 from agenteval_otel.sampling import Sampler
 from agenteval_otel.storage import EvaluationStorageProvider
+from tests.cli.conftest import CommandLine
 from tests.config.support import written_settings
 
 RIGHT = [
@@ -92,40 +92,26 @@ def test_every_writable_type_is_in_it(contract: Any) -> None:
     assert "tracer_provider" not in str(definitions)
 
 
-def test_the_command_prints_it(capsys: pytest.CaptureFixture[str]) -> None:
-    """The output is the schema, and the help tells how an editor finds it."""
-    assert main(["schema"]) == 0
-    assert json.loads(capsys.readouterr().out) == json_schema()
-    with pytest.raises(SystemExit):
-        main(["schema", "--help"])
-    assert "yaml-language-server: $schema=" in " ".join(capsys.readouterr().out.split())
+def test_the_command_prints_it_with_the_types_of_plugins(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """--settings imports the plugins of a file; the help tells how an editor finds the schema."""
+    assert json.loads(cli("schema")) == json_schema()
+    assert "yaml-language-server: $schema=" in " ".join(cli("schema", "--help").split())
+    monkeypatch.syspath_prepend(str(cli.folder))
+    cli.file("schema_plugin.py", textwrap.dedent('''
+        from agenteval_otel.evaluators import CriterionEvaluator
 
+        class Made(CriterionEvaluator, type="SchemaPlugin"):
+            """Made by a plugin.
 
-def test_plugins_are_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """--plugin and --settings import first, so that the schema knows their types; a missing one is wrong use."""
-    monkeypatch.syspath_prepend(str(tmp_path))
-    for name in ("one", "two"):
-        (tmp_path / f"schema_plugin_{name}.py").write_text(
-            textwrap.dedent(f'''
-                from agenteval_otel.evaluators import CriterionEvaluator
+            Attributes:
+                depth: How deep it looks.
+            """
 
-                class Made(CriterionEvaluator, type="SchemaPlugin{name}"):
-                    """Made by a plugin.
-
-                    Attributes:
-                        depth: How deep it looks.
-                    """
-
-                    criterion_name: str = "made"
-                    depth: int = 3
-                ''')
-        )
-    file = written_settings(tmp_path, "plugins: [schema_plugin_two]")
-    assert main(["schema", "--plugin", "schema_plugin_one", "--settings", str(file)]) == 0
-    definitions = json.loads(capsys.readouterr().out)["$defs"]
-    for name in ("one", "two"):
-        assert (
-            definitions[f"evaluator.SchemaPlugin{name}"]["properties"]["depth"]["description"] == "How deep it looks."
-        )
-    assert main(["schema", "--plugin", "schema_plugin_three"]) == 2
-    assert "cannot be imported" in capsys.readouterr().err
+            criterion_name: str = "made"
+            depth: int = 3
+        '''))  # fmt: skip
+    schema = json.loads(cli("schema", "--settings", cli.settings("plugins: [schema_plugin]")))
+    made = schema["$defs"]["evaluator.SchemaPlugin"]
+    assert made["properties"]["depth"]["description"] == "How deep it looks."
+    cli("schema", "--settings", cli.settings("plugins: [schema_plugin_three]"), code=2)
+    assert "cannot be imported" in cli.err

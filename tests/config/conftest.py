@@ -1,4 +1,4 @@
-"""Each test begins with no variables of ours, nothing configured, and the switch on."""
+"""Each test begins without variables of ours, and with the switch on."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from collections.abc import Iterator
 import pytest
 
 from agenteval_otel.config import enable
-from agenteval_otel.config.process import forget
 from tests.testing.threads import no_thread_left
 
 __all__ = ["no_thread_left"]
@@ -18,7 +17,5 @@ __all__ = ["no_thread_left"]
 def _as_at_start(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name in [name for name in os.environ if name.startswith("AGENTEVAL_")]:
         monkeypatch.delenv(name)
-    forget()
     yield
     enable()
-    forget()

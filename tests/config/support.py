@@ -10,7 +10,6 @@ import pytest
 
 from agenteval_otel import configure
 from agenteval_otel.config import Loaded, SettingsError, load_settings
-from agenteval_otel.pipeline import InlineDispatcher
 from tests.testing.doubles import Keeping
 
 __all__ = ["configured", "load", "written_settings", "wrong"]
@@ -38,5 +37,5 @@ def wrong(folder: Path, text: str, *, name: str = "settings.yaml", **arguments: 
 def configured(folder: Path, text: str, **arguments: Any) -> Keeping:
     """Configure the process by a file of that text; what it evaluates, inline, is kept."""
     kept = Keeping()
-    configure(written_settings(folder, text), storage=[kept], dispatcher=InlineDispatcher(), **arguments)
+    configure(written_settings(folder, text), storage=[kept], dispatcher="inline", **arguments)
     return kept

@@ -10,7 +10,6 @@ import pytest
 from agenteval_otel import Settings, accounting, configure, monitor
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models import EvaluationInput
-from agenteval_otel.pipeline import InlineDispatcher
 from agenteval_otel.sampling import RatioSampler
 from tests.config.support import configured, wrong
 from tests.testing.doubles import Free, Keeping
@@ -97,9 +96,8 @@ def test_evaluators_see_what_is_asked_for(tmp_path: Path) -> None:
         seen.append(evaluation_input)
         return True
 
-    kept = Keeping()
     configure(
-        evaluators=[Free(action=look)], storage=[kept], dispatcher=InlineDispatcher(),
+        evaluators=[Free(action=look)], storage=[Keeping()], dispatcher="inline",
         criteria={"strict": [{"name": "fixed", "objective": 0.99, "scale": "binary"}, {"name": "other"}]},
         agents={"strict": {"criteria": "strict"}},
     )  # fmt: skip
@@ -125,37 +123,36 @@ def test_wrong_entries_and_sets(tmp_path: Path) -> None:
             - {name: c, objective: 2}
           twice: [{name: a}, {name: a}]
         agents:
-          a: {criteria: suport}
           b: {sampel_rate: 1}
           c: {sample_rate: 0.5, sampler: {type: ratio}}
           d: {evaluators: [Nope, {type: RuleBased, rules: [{criterion: a b, type: length}]}]}
           e: {criteria: 7}
-          f: {sample_rate: true}
         """,
     )
     assert [(problem.origin, problem.path) for problem in error.located] == [
         ("settings.yaml:3", "criteria.support[0].name"), ("settings.yaml:4", "criteria.support[1].treshold"),
         ("settings.yaml:5", "criteria.support[2].weight"), ("settings.yaml:6", "criteria.support[3].objective"),
-        ("settings.yaml:9", "agents.a.criteria"), ("settings.yaml:10", "agents.b.sampel_rate"),
-        ("settings.yaml:11", "agents.c.sampler"), ("settings.yaml:12", "agents.d.evaluators[0]"),
-        ("settings.yaml:13", "agents.e.criteria"), ("settings.yaml:14", "agents.f.sample_rate"),
+        ("settings.yaml:9", "agents.b.sampel_rate"), ("settings.yaml:10", "agents.c.sampler"),
+        ("settings.yaml:11", "agents.d.evaluators[0]"), ("settings.yaml:12", "agents.e.criteria"),
     ], str(error)  # fmt: skip
     shown = str(error)
     for words in (
-        "did you mean 'threshold'?", "did you mean 'support'?", "did you mean 'sample_rate'?", "must be a slug",
+        "did you mean 'threshold'?", "did you mean 'sample_rate'?", "must be a slug",
         "not both", "expected the name of a criteria set, or a list of criteria, found 7",
     ):  # fmt: skip
         assert words in shown
 
 
-def test_a_criterion_stands_once_in_a_set(tmp_path: Path) -> None:
-    """Twice the same name in a set is refused, in the settings and at an agent."""
-    for text, path in (
-        ("criteria: {s: [{name: a}, {name: a}]}", "criteria.s"),
-        ("agents: {x: {criteria: [{name: a}, {name: b}, {name: a}]}}", "agents.x.criteria"),
+def test_sets_are_known_and_hold_a_criterion_once(tmp_path: Path) -> None:
+    """An agent that names no set, and a criterion twice in a set, are refused with their place."""
+    twice = "criterion 'a' appears twice"
+    for text, path, message in (
+        ("criteria: {s: [{name: a}, {name: a}]}", "criteria.s", twice),
+        ("agents: {x: {criteria: [{name: a}, {name: b}, {name: a}]}}", "agents.x.criteria", twice),
+        ("criteria: {support: []}\nagents: {x: {criteria: suport}}", "agents.x.criteria", "did you mean 'support'?"),
     ):
         error = wrong(tmp_path, text)
-        assert "criterion 'a' appears twice" in str(error)
+        assert message in str(error)
         assert error.path == path
 
 

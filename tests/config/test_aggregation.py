@@ -9,9 +9,8 @@ import pytest
 
 from agenteval_otel import Settings, accounting, configure, monitor
 from agenteval_otel.config import current_pipeline
-from agenteval_otel.pipeline import InlineDispatcher
 from agenteval_otel.scoring import Aggregation
-from tests.config.support import configured, wrong
+from tests.config.support import configured
 from tests.testing.doubles import Free, Keeping
 
 TWO = [Free(criterion_name="a", value=0.2), Free(criterion_name="b", value=0.8)]
@@ -30,14 +29,6 @@ def test_a_file_chooses_the_strategy(tmp_path: Path, message: str, expected: flo
     assert aggregated.overall_score == (None if expected is None else pytest.approx(expected))
 
 
-def test_an_unknown_strategy_is_refused_with_the_known_ones(tmp_path: Path) -> None:
-    """A misspelt strategy is an error at load, with its place and the known ones."""
-    error = wrong(tmp_path, "aggregation: minimun")
-    assert error.path == "aggregation"
-    assert "'minimum'" in str(error)
-    assert all(known in str(error) for known in ("all_must_pass", "once_per_criterion", "weighted_mean"))
-
-
 class Broken(Aggregation, type="broken_of_test_aggregation"):
     """Raises."""
 
@@ -48,7 +39,7 @@ class Broken(Aggregation, type="broken_of_test_aggregation"):
 def test_a_strategy_that_raises_is_counted_and_costs_the_overall_score_only() -> None:
     """Live, the results are saved all the same, the call counts as evaluated, and the failure is counted."""
     kept = Keeping()
-    configure(Settings(aggregation=Broken(), storage=(kept,), dispatcher=InlineDispatcher(), sample_rate=1.0))
+    configure(Settings(aggregation=Broken(), storage=(kept,), dispatcher="inline", sample_rate=1.0))
     monitor(agent="any", evaluators=TWO)(lambda: "answer")()
     (aggregated,) = kept.saved
     assert (aggregated.overall_score, [result.score for result in aggregated.results]) == (None, [0.2, 0.8])

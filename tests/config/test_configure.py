@@ -7,32 +7,32 @@ from typing import Any
 
 import pytest
 
-import agenteval_otel
 from agenteval_otel import Settings, accounting, configure, flush, monitor, shutdown
 from agenteval_otel.config import build, default_pipeline
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import KeywordCoverage, ResponseHealth
-from agenteval_otel.pipeline import InlineDispatcher, PoolDispatcher
+from agenteval_otel.pipeline import PoolDispatcher
 from agenteval_otel.runtime.memory import MEMORY
 from agenteval_otel.sampling import RateLimitSampler, RatioSampler
 from agenteval_otel.storage import EvaluationStorageProvider, OtlpStorageProvider
 from tests.testing.doubles import Free, Keeping
-from tests.testing.threads import no_thread_left
-
-__all__ = ["no_thread_left"]
 
 
 def test_the_defaults() -> None:
     """Bare settings: health of everything, at most ten a second, on the pool, through OpenTelemetry, not stored."""
+    threads = threading.active_count()
     made = build(Settings())
+    assert threading.active_count() == threads, "building starts nothing"
     assert made.enabled
     assert made.defaults.evaluators == (ResponseHealth(),)
-    assert isinstance(made.defaults.sampler, RateLimitSampler)
-    assert (made.defaults.sampler.max_per_s, made.defaults.sampler.ratio) == (10, 1.0)
+    assert made.defaults.sampler == RateLimitSampler(max_per_s=10, ratio=1.0)
     assert isinstance(made.dispatcher, PoolDispatcher)
-    assert made.defaults.storage == ()
-    assert isinstance(made.telemetry, OtlpStorageProvider)
+    assert (made.defaults.storage, made.telemetry) == ((), OtlpStorageProvider())
     assert made.agent_span == "sampled"
+    assert build(Settings(sample_rate=0)).defaults.sampler == RatioSampler(ratio=0.0), "a rate takes the limit away"
+    assert flush(1)
+    assert set(accounting().values()) == {0}, "the verbs need no configuration"
+    assert shutdown(1)
 
 
 def test_the_memory_of_what_waits_is_a_setting() -> None:
@@ -47,19 +47,6 @@ def test_the_memory_of_what_waits_is_a_setting() -> None:
         MEMORY.max_bytes, MEMORY.encoded_batches.max_bytes = before
 
 
-def test_building_starts_nothing() -> None:
-    """Making a pipeline starts no thread."""
-    before = threading.active_count()
-    build(Settings())
-    assert threading.active_count() == before
-
-
-def test_a_rate_takes_the_limit_away() -> None:
-    """An explicit rate is a ratio, without a limit a second."""
-    assert build(Settings(sample_rate=0.25)).defaults.sampler == RatioSampler(ratio=0.25)
-    assert build(Settings(sample_rate=0)).defaults.sampler == RatioSampler(ratio=0.0)
-
-
 def test_all_forms_are_taken() -> None:
     """Parts are instances, mappings by type, names and functions."""
 
@@ -72,14 +59,10 @@ def test_all_forms_are_taken() -> None:
         "storage": [{"type": "console"}], "dispatcher": {"type": "inline"},
     }  # fmt: skip
     made = build(Settings(**settings))
-    assert [evaluator.label for evaluator in made.defaults.evaluators] == [
-        "ResponseHealth:response_health",
-        "KeywordCoverage:kw",
-        "Func:short",
-    ]
-    assert isinstance(made.defaults.evaluators[1], KeywordCoverage)
+    labels = [evaluator.label for evaluator in made.defaults.evaluators]
+    assert labels == ["ResponseHealth:response_health", "KeywordCoverage:kw", "Func:short"]
     assert made.defaults.sampler == RateLimitSampler(max_per_s=3)
-    assert isinstance(made.dispatcher, InlineDispatcher)
+    assert made.dispatcher.type == "inline"
 
 
 @pytest.mark.parametrize(
@@ -89,16 +72,18 @@ def test_all_forms_are_taken() -> None:
         ({"sample_rate": 7}, "sample_rate", "found 7"),
         ({"evaluators": []}, "evaluators", "at least one"),
         ({"evaluators": ["Nope"]}, "evaluators[0]", "ResponseHealth"),
+        ({"evaluators": [Free(criterion_name="no slug")]}, "evaluators[0]", "must be a slug"),
         ({"sampler": {"type": "nope"}}, "sampler", "rate_limit, ratio"), ({"storage": [7]}, "storage[0]", "found int"),
         ({"dispatcher": {"type": "nope"}}, "dispatcher", "inline, pool"),
         ({"agent_span": "often"}, "agent_span", "'never'"),
+        ({"aggregation": "minimun"}, "aggregation", "did you mean 'minimum'?); known: all_must_pass, "),
         ({"dispatcher": {"type": "pool", "max_items": 0}}, "dispatcher.max_items", "found 0"),
         ({"sampler": RatioSampler(), "sample_rate": 0.5}, "sampler", "not both"),
     ],
 )  # fmt: skip
 def test_wrong_settings_change_nothing(fields: dict[str, Any], path: str, message: str) -> None:
     """The error has path and choices, and the pipeline from before stays."""
-    configure(storage=[Keeping()], dispatcher=InlineDispatcher())
+    configure(storage=[Keeping()], dispatcher="inline")
     before = default_pipeline()
     with pytest.raises(ConfigurationError) as caught:
         configure(**fields)
@@ -107,22 +92,11 @@ def test_wrong_settings_change_nothing(fields: dict[str, Any], path: str, messag
     assert default_pipeline() is before
 
 
-def test_a_handler_that_does_not_fit_changes_nothing() -> None:
-    """When a handler's own settings do not fit the new pipeline, none of the handlers moves."""
-    kept = Keeping()
-    configure(storage=[kept], dispatcher=InlineDispatcher(), sample_rate=1.0)
-    handler = monitor(str.upper)
-    with pytest.raises(ConfigurationError):
-        configure(storage=[Keeping()], dispatcher=InlineDispatcher(), evaluators=[Free(criterion_name="no slug")])
-    handler("a")
-    assert len(kept.saved) == 1
-
-
 def test_settings_or_fields() -> None:
     """`configure` takes Settings or their fields, and gives the settings in force."""
-    settings = Settings(storage=(Keeping(),), dispatcher=InlineDispatcher(), sample_rate=0.5)
+    settings = Settings(storage=(Keeping(),), dispatcher="inline", sample_rate=0.5)
     assert configure(settings) is settings
-    assert configure(storage=[Keeping()], dispatcher=InlineDispatcher()).sample_rate is None
+    assert configure(storage=[Keeping()], dispatcher="inline").sample_rate is None
     with pytest.raises(ConfigurationError, match="not both"):
         configure(settings, sample_rate=0.1)
     with pytest.raises(ConfigurationError, match="expected the path of a file or Settings, found dict"):
@@ -137,7 +111,7 @@ def test_the_kill_switch_of_the_environment(monkeypatch: pytest.MonkeyPatch, val
     monkeypatch.setenv("AGENTEVAL_ENABLED", value)
     assert Settings().enabled is enabled
     assert Settings(enabled=True).enabled
-    configure(storage=[Keeping()], dispatcher=InlineDispatcher())
+    configure(storage=[Keeping()], dispatcher="inline")
     monitor(str.upper)("a")
     assert accounting()["disabled"] == (0 if enabled else 1)
 
@@ -158,23 +132,6 @@ def test_flush_shutdown_and_accounting() -> None:
     assert sum(result.values()) == 21
 
 
-def test_a_pipeline_that_is_replaced_leaves_no_thread_behind() -> None:
-    """What the old pipeline had taken is still delivered; then its thread ends, and the outcomes go on."""
-    others = set(threading.enumerate())
-    kept = Keeping()
-    configure(storage=[kept], dispatcher=PoolDispatcher(linger_s=0), sample_rate=1.0)
-    handler = monitor(str.upper)
-    handler("a")
-    (old,) = [item for item in threading.enumerate() if item.name == "agenteval-background" and item not in others]
-    configure(storage=[kept], dispatcher=PoolDispatcher(linger_s=0), sample_rate=1.0)
-    old.join(10)
-    assert not old.is_alive()
-    handler("b")
-    assert flush(10)
-    assert [saved.agent for saved in kept.saved] == ["str.upper"] * 2
-    assert accounting()["evaluated"] == 2
-
-
 @pytest.mark.parametrize("name", ["score", "name", "label", "evaluator.id", "user_prompt"])
 def test_reserved_criterion_names_are_refused(name: str) -> None:
     """A criterion that would write among the conventions' own attributes is refused at load, with reason and list."""
@@ -189,74 +146,42 @@ def test_reserved_criterion_names_are_refused(name: str) -> None:
             load()
 
 
-def test_default_evaluators_are_checked_at_configure() -> None:
-    """A criterion whose name cannot be part of an attribute is refused when it is configured, not at a handler."""
-    with pytest.raises(ConfigurationError, match="must be a slug"):
-        configure(evaluators=[KeywordCoverage(criterion_name="two words", expected_keywords=["a"])])
-
-
-def test_the_verbs_need_no_configuration() -> None:
-    """Without `configure` they work on the default pipeline."""
-    assert flush(1)
-    assert set(accounting().values()) == {0}
-    assert shutdown(1)
-
-
-def test_names_that_are_not_there() -> None:
-    """An unknown name of the package is an AttributeError, as of any module."""
-    with pytest.raises(AttributeError, match="no attribute 'monitr'"):
-        agenteval_otel.monitr  # type: ignore[attr-defined]
-    assert set(agenteval_otel.__all__) <= set(dir(agenteval_otel))
-
-
-def test_the_same_settings_twice() -> None:
-    """Configuring with Settings that are in force already goes on with the same dispatcher, and loses nothing."""
+@pytest.mark.parametrize("again", [True, False], ids=["the same settings", "new settings"])
+def test_replaced_pipelines_deliver_what_they_have_taken(again: bool) -> None:
+    """Configuring many times loses no call: `flush` waits for all pipelines, outcomes go on, and old threads end."""
     kept = Keeping()
-    settings = Settings(storage=(kept,), dispatcher=PoolDispatcher(linger_s=0), sample_rate=1.0)
-    handler = monitor(str.upper) if configure(settings) is settings else None
-    assert handler is not None
-    for _ in range(3):
-        handler("a")
-        assert configure(settings) is settings
-    handler("a")
-    assert flush(10)
-    assert len(kept.saved) == accounting()["evaluated"] == 4
+    before = set(threading.enumerate())
 
+    def settings() -> Settings:
+        return Settings(storage=(kept,), dispatcher=PoolDispatcher(linger_s=0.05), sample_rate=1.0)
 
-def test_flush_waits_for_what_was_taken_before() -> None:
-    """`flush` also evaluates the calls of a replaced pipeline."""
-    kept = Keeping()
+    same = settings()
     for _ in range(5):
-        configure(storage=[kept], dispatcher=PoolDispatcher(linger_s=0.05), sample_rate=1.0)
+        configure(same if again else settings())
         handler = monitor(str.upper)
         for _ in range(20):
             handler("a")
     configure(storage=[kept], dispatcher=PoolDispatcher(linger_s=0), sample_rate=1.0)
     assert flush(20)
     assert len(kept.saved) == accounting()["evaluated"] == 100
+    for thread in set(threading.enumerate()) - before:
+        thread.join(10)
+        assert not thread.is_alive()
 
 
 def test_flush_tells_of_what_could_not_be_saved() -> None:
     """A save that failed since the flush before makes it False, once, while the other providers have the result."""
 
     class Broken:
-        broken = True
-
         async def save_result(self, aggregated: Any) -> None:
-            if self.broken:
-                raise OSError("no space left")
+            raise OSError("no space left")
 
-    broken, kept = Broken(), Keeping()
-    configure(storage=[broken, kept], dispatcher=PoolDispatcher(linger_s=0), sample_rate=1.0)
-    handler = monitor(str.upper)
-    handler("a")
+    kept = Keeping()
+    configure(storage=[Broken(), kept], dispatcher=PoolDispatcher(linger_s=0), sample_rate=1.0)
+    monitor(str.upper)("a")
     assert not flush(20)
     assert flush(20)
-    broken.broken = False
-    handler("b")
-    assert flush(20)
-    assert len(kept.saved) == 2
-    assert shutdown(20)
+    assert len(kept.saved) == 1
 
 
 def test_a_provider_that_cannot_save_is_refused() -> None:

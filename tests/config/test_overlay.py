@@ -31,7 +31,7 @@ PROFILES = """
 
 
 def test_a_profile_is_laid_over_the_file(tmp_path: Path) -> None:
-    """Mappings merge key by key, lists are replaced, another type replaces the mapping, and agents merge too."""
+    """Mappings merge by key; lists, and parts of another type, are replaced; a rate replaces a sampler."""
     base = load(tmp_path, PROFILES).settings
     assert base.sampler == RateLimitSampler(max_per_s=3, ratio=0.5)
     merged = load(tmp_path, PROFILES, profile="merged").settings
@@ -42,18 +42,13 @@ def test_a_profile_is_laid_over_the_file(tmp_path: Path) -> None:
     assert replaced.sampler == RatioSampler(ratio=0.25)
     assert (replaced.dispatcher.type, len(replaced.evaluators)) == ("inline", 1)
     assert load(tmp_path, PROFILES, profile="nothing").settings == base
-
-
-def test_a_rate_and_a_sampler_displace_each_other(tmp_path: Path) -> None:
-    """A profile's rate takes the place of the file's sampler, an agent's sampler that of its rate."""
-    settings = load(tmp_path, PROFILES, profile="rate").settings
-    assert (settings.sample_rate, settings.sampler) == (0.75, None)
-    support = settings.agents["support"]
-    assert (support.sample_rate, support.sampler) == (None, RatioSampler(ratio=0.1))
+    rate = load(tmp_path, PROFILES, profile="rate").settings
+    assert (rate.sample_rate, rate.sampler) == (0.75, None)
+    assert (rate.agents["support"].sample_rate, rate.agents["support"].sampler) == (None, RatioSampler(ratio=0.1))
 
 
 def test_how_the_profile_is_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The argument, else the variable, else none; an unknown one is an error with the known ones."""
+    """The argument, else the variable, else none; an unknown one is an error with the file and the known ones."""
     monkeypatch.setenv("AGENTEVAL_PROFILE", "rate")
     assert load(tmp_path, PROFILES).settings.sample_rate == 0.75
     document = load(tmp_path, PROFILES, profile="nothing")
@@ -61,32 +56,31 @@ def test_how_the_profile_is_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert document.profiles == ("merged", "replaced", "rate", "nothing")
     for profile in ("rates", "xyz"):
         error = str(wrong(tmp_path, PROFILES, profile=profile))
-        assert f"no profile '{profile}'" in error
+        assert f"settings.yaml:8: profiles: no profile '{profile}'" in error
         assert ("did you mean 'rate'?" in error) is (profile == "rates")
         assert "known: merged, nothing, rate, replaced" in error
-    assert "known: none" in str(wrong(tmp_path, "agent_span: never"))
+    error = str(wrong(tmp_path, "agent_span: never"))
+    assert error.startswith("settings.yaml: profiles: no profile 'rate'; known: none")
     with pytest.raises(SettingsError, match="known: none"):
         load_settings(profile="rate", environment={})
-
-
-def test_a_profile_variable_without_a_file_is_a_warning() -> None:
-    """A fleet may set the variable for programs that have no file."""
-    result = load_settings(environment={"AGENTEVAL_PROFILE": "production"})
-    assert result.profile is None
-    assert result.warnings == ("AGENTEVAL_PROFILE says 'production', but there is no settings file",)
+    # A fleet may set the variable for programs that have no file.
+    without = load_settings(environment={"AGENTEVAL_PROFILE": "rate"})
+    assert without.profile is None
+    assert without.warnings == ("AGENTEVAL_PROFILE says 'rate', but there is no settings file",)
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("profiles: [a]", "settings.yaml:1: profiles: expected a mapping of profiles by name, found list"),
+        ("profiles: [a]", "settings.yaml:1: profiles: expected a mapping of settings, found list"),
         ("profiles:\n  a: 7", "settings.yaml:2: profiles.a: expected a mapping of settings"),
         ("profiles:\n  a: {profiles: {}}", "settings.yaml:2: profiles.a.profiles: a profile holds no profiles"),
         ("profiles:\n  a: {sampel_rate: 1}", "settings.yaml:2: sampel_rate: unknown field (did you mean 'sample_"),
+        ("agents:\n  A: {sample_rate: 3}\n  a: {sample_rate: 1}\nprofiles: {a: {}}", "settings.yaml:2: agents.A."),
     ],
 )  # fmt: skip
 def test_wrong_profiles(text: str, message: str, tmp_path: Path) -> None:
-    """Errors in a profile have their line."""
+    """Errors have their line, in a profile and below names that differ in a letter's case."""
     assert str(wrong(tmp_path, text, profile="a")).startswith(message)
 
 
@@ -145,17 +139,22 @@ def test_wrong_variables_name_themselves(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_variables_that_name_no_setting(tmp_path: Path) -> None:
-    """They are warnings with the name that was probably meant: another program may own them."""
+    """They are warnings with the name that was probably meant, or errors where only a part of the name is wrong."""
     names = {
         "AGENTEVAL_SAMPEL_RATE": "AGENTEVAL_SAMPLE_RATE", "AGENTEVAL_SETTING": "AGENTEVAL_SETTINGS",
-        "AGENTEVAL_TELEMETRY__ENDPIONT": "AGENTEVAL_TELEMETRY__ENDPOINT", "AGENTEVAL_TELEMETRY____": "",
-        "AGENTEVAL_STORAGE__0__PATH": "", "AGENTEVAL_AGENTS__A__RATE": "", "AGENTEVAL_": "",
+        "AGENTEVAL_TELEMETRY____": "", "AGENTEVAL_": "",
     }  # fmt: skip
     result = load_settings(written_settings(tmp_path, "agent_span: never"), environment=dict.fromkeys(names, "1"))
     assert len(result.warnings) == len(names)
     for name, meant in names.items():
         (warning,) = [item for item in result.warnings if item.startswith(f"{name} ")]
-        assert f"did you mean '{meant}'" in warning if meant else True
+        assert f"did you mean '{meant}'" in warning if meant else f"'{name}'" not in warning
+    for name, path in {
+        "AGENTEVAL_TELEMETRY__ENDPIONT": "telemetry.endpiont", "AGENTEVAL_STORAGE__0__PATH": "storage[0]",
+        "AGENTEVAL_AGENTS__A__RATE": "agents.a.rate", "AGENTEVAL_AGENTS__ENABLED": "agents.enabled",
+    }.items():  # fmt: skip
+        (problem,) = wrong(tmp_path, "agent_span: never", environment={name: "1"}).located
+        assert (problem.origin, problem.path) == (f"variable {name}", path)
 
 
 def test_references_are_resolved(tmp_path: Path) -> None:
@@ -178,7 +177,7 @@ def test_references_are_resolved(tmp_path: Path) -> None:
 
 
 def test_missing_and_malformed_references(tmp_path: Path) -> None:
-    """Each is reported with line, setting and name, beside every other problem."""
+    """Each is reported with line, setting and name, beside every other problem; what is not in force needs none."""
     text = "agent_span: ${SPAN}\nsample_rate: ${RATE}\n"
     text += "telemetry:\n  endpoint: ${}\n  headers: {a: '${A B}'}\nstorage: [x]\n"
     error = wrong(tmp_path, text, environment={})
@@ -186,10 +185,6 @@ def test_missing_and_malformed_references(tmp_path: Path) -> None:
     assert [line.partition(": ")[0] for line in shown] == [f"settings.yaml:{n}" for n in (1, 2, 4, 5, 6)]
     assert "agent_span: the environment variable SPAN is not set; set it, or give a default: ${SPAN:-...}" in shown[0]
     assert all("expected ${NAME} or ${NAME:-default}" in line for line in shown[2:4])
-
-
-def test_only_what_is_in_force_needs_its_variables(tmp_path: Path) -> None:
-    """A reference in a profile that is not chosen, or below a variable that overrides it, is not looked for."""
     text = "agent_span: ${A}\nprofiles: {b: {sample_rate: '${B}'}}\n"
     assert load(tmp_path, text, environment={"AGENTEVAL_AGENT_SPAN": "never"}).settings.agent_span == "never"
 
@@ -210,13 +205,13 @@ SECRET = "s3cr3t-pa55-w0rd"
         "telemetry: {headers: [{authorization: 'Bearer ${S}'}]}", "dispatcher: {type: pool, max_items: '${S}'}",
     ],
 )  # fmt: skip
-@pytest.mark.parametrize("value", [SECRET, "q7", SECRET * 20])
+@pytest.mark.parametrize("value", [SECRET, SECRET * 20])
 def test_no_error_shows_what_a_variable_held(text: str, value: str, tmp_path: Path) -> None:
     """Whatever is wrong with a value that came from a variable, the message shows the reference, never the value."""
     error: BaseException | None = wrong(tmp_path, text, environment={"S": value})
     while error is not None:
         assert value not in f"{error} {error!r}"
-        assert value[:20] not in str(error) or len(value) < 20
+        assert SECRET not in str(error)
         error = error.__cause__
 
 
@@ -244,22 +239,3 @@ def test_telemetry_is_the_default_of_otlp_storage(tmp_path: Path) -> None:
     own = OtlpStorageProvider()
     assert Settings(telemetry={"detail": "none"}, storage=own).storage == (own,)
     assert Settings(telemetry=OtlpStorageProvider(detail="none")).telemetry.detail == "none"
-
-
-def test_names_that_differ_in_their_first_letter_keep_their_lines(tmp_path: Path) -> None:
-    """An agent `Support` beside `support`: the error names the line of the one that is wrong."""
-    text = "agents:\n  Support:\n    sample_rate: 3\n  support:\n    sample_rate: 0.5\n"
-    assert "settings.yaml:3" in str(wrong(tmp_path, text))
-
-
-def test_an_unknown_profile_names_the_file(tmp_path: Path) -> None:
-    """Where the file has no profiles at all, too."""
-    assert str(wrong(tmp_path, "sample_rate: 1.0", profile="ci")).startswith("settings.yaml: profiles: no profile 'ci'")
-
-
-def test_a_variable_is_not_suggested_as_its_own_correction(tmp_path: Path) -> None:
-    """Settings of an agent have the agent's name in them."""
-    loaded = load(tmp_path, "sample_rate: 1.0", environment={"AGENTEVAL_AGENTS__ENABLED": "false"})
-    (warning,) = loaded.warnings
-    assert "AGENTEVAL_AGENTS__ENABLED names no setting" in warning
-    assert "did you mean 'AGENTEVAL_AGENTS__ENABLED'" not in warning

@@ -12,7 +12,9 @@ import yaml
 from agenteval_otel import Settings
 from agenteval_otel.config import AgentSettings, Criterion, load_settings
 from agenteval_otel.config.schema import attributes_of, json_schema
+from agenteval_otel.objectives import BreachSettings
 from agenteval_otel.pipeline.load_shedding import LoadSheddingSettings
+from agenteval_otel.sampling import Escalation
 from agenteval_otel.sampling.trace import SamplingSettings
 from agenteval_otel.storage import OtlpStorageProvider
 from tests.config.support import written_settings
@@ -21,9 +23,10 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 EXAMPLE = re.findall(r"^```yaml\n(.*?)^```", (DOCS / "configuration.md").read_text(), re.DOTALL | re.MULTILINE)[0]
 
 
-@pytest.mark.parametrize(
-    "model", [Settings, AgentSettings, Criterion, OtlpStorageProvider, LoadSheddingSettings, SamplingSettings]
-)
+MODELS = (Settings, AgentSettings, BreachSettings, Criterion, Escalation, LoadSheddingSettings, OtlpStorageProvider)
+
+
+@pytest.mark.parametrize("model", [*MODELS, SamplingSettings])
 def test_every_field_is_described(model: type) -> None:
     """Every field of the settings has a description."""
     for_code = {"tracer_provider", "logger_provider", "meter_provider"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,9 +14,8 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from agenteval_otel import Settings, configure, flush, monitor, shutdown
+from agenteval_otel import configure, flush, monitor, shutdown
 from agenteval_otel.runtime.log import log
-from agenteval_otel.storage import OtlpStorageProvider
 from agenteval_otel.testing import RecordedTelemetry
 
 SECRET = "the prompt of a customer"
@@ -60,17 +58,13 @@ def _in_file(path: Path) -> dict[str, Any]:
     return actual
 
 
-def test_it_is_on_by_default_and_nothing_is_stored() -> None:
-    """A provider that emits, of the process; the list of storage providers is empty."""
-    settings = Settings()
-    assert settings.storage == ()
-    assert isinstance(settings.telemetry, OtlpStorageProvider)
-
-
 def test_a_file_does_not_end_telemetry(host: RecordedTelemetry, tmp_path: Path) -> None:
-    """Results are in the file, and in spans, events and metrics as ever."""
-    _ask(storage=[{"type": "json_file", "path": str(tmp_path / "results.jsonl")}])
+    """Results are in the file, and in spans, events and metrics as ever; without signals they are in the file."""
+    storage = [{"type": "json_file", "path": str(tmp_path / "results.jsonl")}]
+    _ask(storage=storage, telemetry={"signals": []})
     assert _in_file(tmp_path / "results.jsonl")["agent"] == "support"
+    assert (host.events(), host.spans(), host.metrics()) == ([], [], set())
+    _ask(storage=storage)
     assert len(host.events()) == len(host.spans("evaluation support")) == len(host.spans("invoke_agent support")) == 1
     assert host.points("agenteval.evaluation.results")
 
@@ -103,52 +97,24 @@ def test_an_otlp_entry_emits_once(host: RecordedTelemetry, tmp_path: Path) -> No
     assert _in_file(tmp_path / "results.jsonl")["agent"] == "support"
 
 
-@pytest.mark.parametrize("by", ["setting", "variable"])
-def test_a_file_has_content_where_it_is_captured(
-    bare: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: str
-) -> None:
-    """Without an otlp entry, provider or endpoint; by default no prompt and no answer is in it."""
-    quiet, full = tmp_path / "quiet.jsonl", tmp_path / "full.jsonl"
+def test_a_file_has_content_where_it_is_captured(bare: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the setting or the variable, without an otlp entry, provider or endpoint; by default it has none."""
+    quiet, by_setting, by_variable = (tmp_path / f"{name}.jsonl" for name in ("quiet", "setting", "variable"))
     _ask(storage=[{"type": "json_file", "path": str(quiet)}])
-    assert SECRET not in quiet.read_text()
-    if by == "variable":
-        monkeypatch.setenv("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "SPAN_AND_EVENT")
-    message = {"telemetry": {"content": "span_and_event"}} if by == "setting" else {}
-    _ask(storage=[{"type": "json_file", "path": str(full)}], **message)
-    assert f"Answer to {SECRET}." in full.read_text()
-
-
-def test_a_database_has_content_where_it_is_captured(bare: None, tmp_path: Path) -> None:
-    """As in a file: content is a matter of the process's telemetry, not of an otlp entry in storage."""
-    pytest.importorskip("sqlalchemy")
-    path = tmp_path / "results.db"
-    _ask(storage=[{"type": "sql", "url": f"sqlite:///{path}"}], telemetry={"content": "span_and_event"})
-    shutdown(30.0)
-    database = sqlite3.connect(path)
-    stored = "\n".join(database.iterdump())
-    database.close()
-    assert f"Answer to {SECRET}." in stored
+    _ask(storage=[{"type": "json_file", "path": str(by_setting)}], telemetry={"content": "span_and_event"})
+    monkeypatch.setenv("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "SPAN_AND_EVENT")
+    _ask(storage=[{"type": "json_file", "path": str(by_variable)}])
+    contents = [f"Answer to {SECRET}." in path.read_text() for path in (quiet, by_setting, by_variable)]
+    assert contents == [False, True, True]
 
 
 def test_nobody_has_to_hear_that_stored_results_are_not_emitted(
     bare: None, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The warning is for results that nobody would see."""
+    """The warning is for results that nobody would see: neither in storage, nor by a callback of an objective."""
     _ask(storage=[{"type": "json_file", "path": str(tmp_path / "results.jsonl")}])
+    _ask(criteria={"default": [{"name": "response_health", "objective": 0.9}]}, on_breach=lambda crossing: None)
     assert "no_telemetry" not in caplog.text
     shutdown(5.0)
     _ask()
     assert caplog.text.count("no_telemetry") == 1
-
-
-def test_whoever_is_called_back_needs_no_telemetry(bare: None, caplog: pytest.LogCaptureFixture) -> None:
-    """An objective with a callback is a place where results are seen."""
-    _ask(criteria={"default": [{"name": "response_health", "objective": 0.9}]}, on_breach=lambda crossing: None)
-    assert "no_telemetry" not in caplog.text
-
-
-def test_no_signal_is_switched_on_for_a_file_alone(host: RecordedTelemetry, tmp_path: Path) -> None:
-    """`signals: []` is how telemetry is switched off; what is stored is stored."""
-    _ask(telemetry={"signals": []}, storage=[{"type": "json_file", "path": str(tmp_path / "results.jsonl")}])
-    assert _in_file(tmp_path / "results.jsonl")["agent"] == "support"
-    assert (host.events(), host.spans(), host.metrics()) == ([], [], set())

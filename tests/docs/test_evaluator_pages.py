@@ -83,15 +83,20 @@ def assert_defaults(options: list[tuple[str, str]], fields: dict[str, FieldInfo]
 
 
 @pages
-def test_a_page_has_its_sections_in_order(name: str) -> None:
-    """Who has read one page finds his way in all of them: title, what it is in a sentence, and the same sections."""
+def test_a_page_has_the_sections_of_all_pages_and_a_row_in_the_index(name: str) -> None:
+    """The row has a word in every column, and the times that the page names."""
     sections = sections_of(name)
     assert list(sections) == [name, *SECTIONS]
     assert all(text.strip() for text in sections.values())
     assert "```mermaid\nflowchart" in sections["How it works"]
     assert "```python" in sections["Example"]
-    assert "```yaml" in sections["Example"]
     assert "execution" in sections["What it needs"].lower() or name == "Suite"
+    start = f"| [{name}]({page_of(name).name}) "
+    (row,) = [line for line in (FOLDER / "README.md").read_text().splitlines() if line.startswith(start)]
+    cells = [cell.strip() for cell in row[1:-1].split("|")]
+    assert all(cells)
+    times = _NUMBER.findall(cells[5] + " " + cells[6])
+    assert set(times) <= set(_NUMBER.findall(sections["Cost"])), "the index has other times than the page"
 
 
 @pages
@@ -119,17 +124,6 @@ def test_the_settings_of_a_page_load(name: str, tmp_path: Path, monkeypatch: pyt
     assert name in kinds or name == "Suite"
 
 
-@pages
-def test_the_index_has_a_row_for_it(name: str) -> None:
-    """The index links the page from its table, with a word in every column, and the times that the page tells."""
-    start = f"| [{name}]({page_of(name).name}) "
-    (row,) = [line for line in (FOLDER / "README.md").read_text().splitlines() if line.startswith(start)]
-    cells = [cell.strip() for cell in row[1:-1].split("|")]
-    assert all(cells)
-    times = _NUMBER.findall(cells[5] + " " + cells[6])
-    assert set(times) <= set(_NUMBER.findall(sections_of(name)["Cost"])), "the index tells other times than the page"
-
-
 def test_there_is_no_page_without_an_evaluator() -> None:
     """A page that describes what is no longer there would be believed."""
     ours = {page_of(name).name for name in BUILT_IN} | {"README.md", "catalogue.md"}
@@ -146,16 +140,11 @@ def test_the_catalogue_has_a_row_for_each_of_its_types(name: str) -> None:
     assert (FOLDER / re.findall(r"\((\.\./rubrics/[\w-]+\.md)\)", row)[0]).is_file()
 
 
-def test_the_catalogue_names_the_options_of_its_types() -> None:
-    """Each field that settings may say, with its default, and none that is refused."""
-    section = CATALOGUE_PAGE.split("## Options\n")[1].split("\n## ")[0]
-    options = options_of(section)
+def test_the_catalogue_names_the_options_of_its_types_and_its_settings_load() -> None:
+    """Each field that settings may have, with its default, and none that is refused."""
+    options = options_of(CATALOGUE_PAGE.split("## Options\n")[1].split("\n## ")[0])
     assert {option for option, _ in options} == set(Coherence.model_fields)
     assert_defaults(options, Coherence.model_fields)
-
-
-def test_the_settings_of_the_catalogue_load() -> None:
-    """The YAML blocks of its page name evaluators that there are."""
     for block in re.findall(r"```yaml\n(.*?)```", CATALOGUE_PAGE, re.DOTALL):
         for entry in yaml.safe_load(block)["evaluators"]:
             resolve(Evaluator, entry)

@@ -11,7 +11,7 @@ import textwrap
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 import yaml
@@ -127,16 +127,6 @@ def test_the_reader_s_queries_answer(followed: Followed) -> None:
     assert (evaluated.labels["agenteval_outcome"], evaluated.value) == ("evaluated", 3.0)
 
 
-def test_explain_reads_the_page(followed: Followed) -> None:
-    """The command at the end of step 5 tells of both applications."""
-    (command,) = [block for block in blocks(QUICK_START, "console") if "--from" in block]
-    assert command == "$ agenteval-otel explain --from http://127.0.0.1:8889/metrics\n"
-    address = f"http://127.0.0.1:{followed.collector.ports.prometheus}/metrics"
-    outcome = run(followed.folder, "-m", "agenteval_otel", "explain", "--from", address)
-    assert "203 calls of monitored handlers" in outcome
-    assert "support: 3 calls: 100.0 % evaluated" in outcome
-
-
 def test_the_recording_rules_give_mean_and_error(followed: Followed, promtool_binary: Path, tmp_path: Path) -> None:
     """The rules of the sampling page are valid, and their arithmetic is that of the offline estimate."""
     (text,) = [block for block in blocks(SAMPLING, "yaml") if "record:" in block]
@@ -145,8 +135,9 @@ def test_the_recording_rules_give_mean_and_error(followed: Followed, promtool_bi
     subprocess.run([promtool_binary, "check", "rules", file], check=True, capture_output=True)
     rules = {rule["record"]: total(rule["expr"]) for rule in yaml.safe_load(text)["groups"][0]["rules"]}
     sums = WeightedSums()
-    for result in results_of(followed.folder / "uneven.jsonl"):
-        sums.add(result["normalized"], 1.0 / result["probability"])
+    for line in (followed.folder / "uneven.jsonl").read_text().splitlines():
+        for result in json.loads(line)["results"]:
+            sums.add(result["normalized"], 1.0 / result["probability"])
     estimate = sums.estimate()
     assert estimate is not None
     assert sums.count < 150
@@ -181,7 +172,3 @@ def value_of(prometheus: Prometheus, expression: str) -> float:
     (sample,) = prometheus.query(expression)
     assert sample.labels["gen_ai_evaluation_name"] == "is_good"
     return sample.value
-
-
-def results_of(file: Path) -> list[dict[str, Any]]:
-    return [result for line in file.read_text().splitlines() for result in json.loads(line)["results"]]

@@ -46,18 +46,14 @@ def test_missing_figures_and_edited_rows_are_named(script: Any) -> None:
     assert any(problem.startswith(first.code) for problem in script.problems(softer))
 
 
-def test_figures_that_differ_in_their_numbers_are_one_range(script: Any) -> None:
-    """Cases of one test become one figure from least to most; other words stay apart."""
-    figures = ["lag p99 3.1 ms of 50", "lag p99 12 ms of 50", "0 lost"]
-    assert script.merged(figures) == ["lag p99 3.1-12 ms of 50", "0 lost"]
-
-
 def test_the_long_form_stands_for_the_short_one_and_failures_show(script: Any) -> None:
-    """A figure that both forms give comes from the long one; a test that failed is told in its row."""
-    measure("A1", "5 cases", form="short")
+    """Figures of several cases become a range, and the long form's take the short one's place; a failure is named."""
+    measure("A1", "5 cases")
     measure("A1", "7 cases", form="full", test="long")
     measure("A2", "lag 900 ms", outcome="failed")
+    measure("A3", "3.1 ms of 50", "12 ms of 50")
     shown = script.measured(figures.read_all())
     rows = {row.split(" | ")[0].strip("| "): row for row in shown.splitlines()}
     assert "| 7 cases | full |" in rows["A1"]
     assert "**FAILED**; lag 900 ms" in rows["A2"]
+    assert "| 3.1-12 ms of 50 | short |" in rows["A3"]

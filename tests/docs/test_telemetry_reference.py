@@ -82,29 +82,20 @@ def generic(names: Any) -> set[str]:
     return {known.get(name, name) for name in names}
 
 
-def test_events_have_the_attributes_of_the_table(watch: Watch) -> None:
-    """An event has no attribute that the table does not know, and all that are always there; so has its span."""
+def test_events_and_run_spans_have_the_attributes_of_the_table(watch: Watch) -> None:
+    """They have no attribute that the table does not know, and all that are always there; so have results' spans."""
     events = [set(event.attributes) for event in watch.telemetry.events()]
     assert len(events) >= 12
-    spans = [set(span.attributes or {}) for span in watch.telemetry.spans("evaluation ")
-             if not span.name.endswith(" support")]  # fmt: skip
+    spans = [span for span in watch.telemetry.spans("evaluation ") if not span.name.endswith(" support")]
     assert len(spans) == len(events)
-    for attributes in events + spans:
-        assert there("event", "always") <= attributes <= there("event")
-    # Not met here: a stream, an injection, a handler that repeats within a trace.
-    seen = set().union(*events)
-    unseen = {name for name in there("event") - seen if not re.search("stream|injection|clustered", name)}
-    assert unseen == set()
-
-
-def test_run_spans_have_the_attributes_of_the_table(watch: Watch) -> None:
-    """The run span likewise."""
     runs = [generic(span.attributes or {}) for span in watch.telemetry.spans("evaluation support")]
     assert len(runs) == 5
-    for attributes in runs:
-        assert there("run_span", "always") <= attributes <= there("run_span")
-    unseen = {name for name in there("run_span") - set().union(*runs) if not re.search("stream|clustered", name)}
-    assert unseen == set()
+    for carrier, seen in (("event", [*events, *(set(span.attributes or {}) for span in spans)]), ("run_span", runs)):
+        for attributes in seen:
+            assert there(carrier, "always") <= attributes <= there(carrier)
+        # Not met here: a stream, an injection, a handler that repeats within a trace.
+        unseen = there(carrier) - set().union(*seen)
+        assert {name for name in unseen if not re.search("stream|injection|clustered", name)} == set()
 
 
 def test_evaluated_spans_have_the_attributes_of_the_table(watch: Watch) -> None:
@@ -145,15 +136,6 @@ def test_metrics_have_the_attributes_of_the_table(watch: Watch) -> None:
         assert set().union(*(set(point.attributes) for point in points)) == set(item.attributes), item.name
 
 
-def test_every_attribute_of_the_table_is_somewhere() -> None:
-    """What stands in the table is on some carrier or some metric."""
-    names = {item.name for item in ATTRIBUTES}
-    on_metrics = {name for item in INSTRUMENTS for name in item.attributes}
-    carried = {name for item in ("event", "crossing", "run_span", "evaluated_span") for name in there(item)}
-    assert names - carried <= on_metrics <= names
-    assert len(names) == len(ATTRIBUTES)
-
-
 def test_names_in_prometheus() -> None:
     """The names that the table gives for Prometheus are those of the documented rules of translation."""
     for item in INSTRUMENTS:
@@ -164,12 +146,16 @@ def test_names_in_prometheus() -> None:
 
 
 def test_the_data_files_name_what_semconv_names() -> None:
-    """No attribute, outcome or reason of `semconv` is missing in the reference or the explanations or left over."""
+    """No attribute, outcome or reason of `semconv` is missing or left over, and each attribute is on some carrier."""
     values = {name: value for name, value in vars(semconv).items() if isinstance(value, str) and name.isupper()}
     attributes = {
         value for name, value in values.items()
         if re.fullmatch(r"(gen_ai|agenteval|error)(\.\w+)+", value) and not name.startswith("EVENT_")
     }  # fmt: skip
-    assert {item.name for item in ATTRIBUTES if "<" not in item.name} == attributes
+    names = [item.name for item in ATTRIBUTES]
+    assert sorted(name for name in names if "<" not in name) == sorted(attributes)
+    on_metrics = {name for item in INSTRUMENTS for name in item.attributes}
+    carried = {name for item in ("event", "crossing", "run_span", "evaluated_span") for name in there(item)}
+    assert set(names) - carried <= on_metrics <= set(names)
     assert set(reference.OUTCOMES) == set(semconv.OUTCOMES)
     assert set(reference.LOST_REASONS) == set(semconv.LOST_REASONS)

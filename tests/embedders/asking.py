@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
-from agenteval_otel.embedders import Embedded, OpenAICompatibleEmbedder
-from agenteval_otel.errors import EmbedderError
+from agenteval_otel.embedders import OpenAICompatibleEmbedder
+from agenteval_otel.embedders.base import EmbedderUsage
+from agenteval_otel.errors import ModelError
 from agenteval_otel.testing import ModelReply, ModelServer
 
 __all__ = ["CANARY", "TEXTS", "embedded", "embedding_reply", "failure", "hosted"]
@@ -24,14 +25,19 @@ def hosted(server: ModelServer, **settings: Any) -> OpenAICompatibleEmbedder:
     return OpenAICompatibleEmbedder(base_url=f"{server.url}/v1", **reported)
 
 
+class Embedded(NamedTuple):
+    vectors: Any
+    usage: EmbedderUsage | None
+
+
 def embedded(embedder: OpenAICompatibleEmbedder, texts: Sequence[str] = TEXTS) -> Embedded:
     """The vectors of the texts and what they took, on a loop of its own."""
-    return asyncio.run(embedder.embedded(texts))
+    return Embedded(*asyncio.run(embedder.embedded(texts)))
 
 
-def failure(embedder: OpenAICompatibleEmbedder, texts: Sequence[str] = TEXTS) -> EmbedderError:
+def failure(embedder: OpenAICompatibleEmbedder, texts: Sequence[str] = TEXTS) -> ModelError:
     """How one call fails."""
-    with pytest.raises(EmbedderError) as raised:
+    with pytest.raises(ModelError) as raised:
         embedded(embedder, texts)
     return raised.value
 

@@ -257,7 +257,7 @@ def test_any_configuration_loads_or_says_what_is_wrong(fields: dict[str, Any], e
 LARGE: list[dict[str, Any]] = [
     {"type": "RuleBased", "rules": [
         {"criterion": "b", "type": "includes", "keywords": ["needle"], "expectedOutcome": "any"},
-        {"criterion": "c", "type": "json_parse"},
+        {"criterion": "c", "type": "json"},
         {"criterion": "d", "type": "regex", "pattern": "needle", "expectedOutcome": "match"},
     ]},
     {"type": "KeywordCoverage", "criterion_name": "a", "expected_keywords": ["needle", "c++"]},

@@ -17,15 +17,14 @@ from opentelemetry.sdk.trace.id_generator import IdGenerator
 
 from agenteval_otel import accounting, annotate, configure, flush, monitor
 from agenteval_otel.config import default_pipeline
-from agenteval_otel.config.process import forget
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import LLMJudge, ResponseHealth
 from agenteval_otel.models import EvaluationInput, Score
-from agenteval_otel.pipeline import PoolDispatcher
+from agenteval_otel.pipeline import InlineDispatcher, PoolDispatcher
 from agenteval_otel.sampling import Escalation, FunctionSampler, ResultSampler
 from agenteval_otel.sampling.base import RANDOMNESS_RANGE
 from agenteval_otel.sampling.escalation import second_randomness
-from agenteval_otel.testing import InlineDispatcher, RecordedTelemetry, ScriptedJudge
+from agenteval_otel.testing import RecordedTelemetry, ScriptedJudge
 from tests.testing.doubles import Free, Keeping, Thinking
 
 
@@ -34,7 +33,6 @@ def _no_handler_is_left() -> Iterator[None]:
     """Handlers follow the settings for as long as they live: those of another test would refuse this one's."""
     yield
     gc.collect()
-    forget()
 
 
 CALLS, FLOOR = 400, 0.1
@@ -144,7 +142,6 @@ def test_the_same_traces_in_every_process(telemetry: RecordedTelemetry) -> None:
     """The decision belongs to the trace: another pipeline, with another sample rate, escalates the same ones."""
     ids = answered(telemetry, RULES)
     first = judged(telemetry)
-    forget()
     again = RecordedTelemetry()
     assert answered(again, RULES, sample_rate=0.5) == ids
     sampled = {event.trace_id for event in again.events()}

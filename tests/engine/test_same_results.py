@@ -26,11 +26,10 @@ from agenteval_otel.evaluators import (
     Toxicity,
 )
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationCriteria, EvaluationInput, EvaluationResult
-from agenteval_otel.pipeline import Dispatcher, Pipeline, PoolDispatcher
+from agenteval_otel.pipeline import Dispatcher, InlineDispatcher, Pipeline, PoolDispatcher
 from agenteval_otel.pipeline.load_shedding import LoadSheddingSettings
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.scoring import overall_score
-from agenteval_otel.testing import InlineDispatcher
 from tests.golden import lines, same, vectors
 from tests.test_golden_runner import TYPES, entry_of
 from tests.testing.doubles import Keeping

@@ -11,10 +11,7 @@ from agenteval_otel.evaluators import LLMJudge
 from agenteval_otel.evaluators.llm_judge.rubric import entry_of, names
 from agenteval_otel.testing import ScriptedJudge
 
-__all__ = ["CODE", "FULL", "NAMES", "SETS", "built", "reply_for", "results"]
-
 NAMES = names()
-SETS = ("AnswerQuality", "ContentHarm")
 CODE = "```python\nsubprocess.run(f'ping {host}', shell=True)\n```"
 FULL = EvaluationInput.model_validate(
     {

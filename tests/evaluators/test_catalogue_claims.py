@@ -74,15 +74,12 @@ def test_quotes_are_found_as_models_write_them(quote: str) -> None:
     [
         ("caf\u00e9", unicodedata.normalize("NFD", "Un caf\u00e9 cr\u00e8me.")),
         (unicodedata.normalize("NFD", "caf\u00e9"), "Un caf\u00e9 cr\u00e8me."),
-        ("\uff11\uff10\uff10 yen", "It costs 100 yen."),
-        ("first line\\nsecond", "The first line\nsecond line."),
-        ("the pass\\u200bword", "It is the pass\u200bword."),
-        ("C:\\new", "It is in C:\\new today."),
+        ("\uff11\uff10\uff10 yen", "It costs 100 yen."), ("first line\\nsecond", "The first line\nsecond line."),
+        ("the pass\\u200bword", "It is the pass\u200bword."), ("C:\\new", "It is in C:\\new today."),
         ("first line\nsecond", {"text": "The first line\nsecond line."}),
-        ('due on "Tuesday"', {"text": ['It is due on "Tuesday"']}),
-        ('"amount": 5', {"amount": 5}),
+        ('due on "Tuesday"', {"text": ['It is due on "Tuesday"']}), ('"amount": 5', {"amount": 5}),
     ],
-)
+)  # fmt: skip
 def test_quotes_are_found_whatever_form_the_text_is_written_in(quote: str, source: Any) -> None:
     """Composed or not, in full width, as it stands in JSON or as JSON says it, and in what is no text itself."""
     assert unquoted(of(claim(quote), source=source)) == 0
@@ -123,41 +120,20 @@ def test_quotes_that_are_not_there_do_not_count(quote: str) -> None:
 @pytest.mark.parametrize(
     ("listed", "word"),
     [
-        (None, "malformed_answer"),
-        ("none", "malformed_answer"),
-        ({"quote": "sent"}, "malformed_answer"),
-        (["sent"], "malformed_answer"),
-        ([claim("sent"), None], "malformed_answer"),
-        ([claim("")], "malformed_answer"),
-        ([claim("  ")], "malformed_answer"),
-        ([claim(7)], "malformed_answer"),
-        ([claim("sent", "true")], "malformed_answer"),
-        ([claim("sent", 1)], "malformed_answer"),
-        ([claim("sent", None)], "malformed_answer"),
-        ([claim("sent"), {"quote": "due"}], "malformed_answer"),
+        (None, "malformed_answer"), ("none", "malformed_answer"), ({"quote": "sent"}, "malformed_answer"),
+        (["sent"], "malformed_answer"), ([claim("sent"), None], "malformed_answer"), ([claim("")], "malformed_answer"),
+        ([claim("  ")], "malformed_answer"), ([claim(7)], "malformed_answer"),
+        ([claim("sent", "true")], "malformed_answer"), ([claim("sent", 1)], "malformed_answer"),
+        ([claim("sent", None)], "malformed_answer"), ([claim("sent"), {"quote": "due"}], "malformed_answer"),
         ([claim("sent", evidence=["e"])], "malformed_answer"),
-        ([claim("sent"), claim("x1"), claim("x2")], "malformed_answer"),
-        ([claim("sent")] * 5, "out_of_range"),
+        ([claim("sent"), claim("x1"), claim("x2")], "malformed_answer"), ([claim("sent")] * 5, "out_of_range"),
     ],
-)
+)  # fmt: skip
 def test_what_are_no_claims_is_a_failure(listed: Any, word: str) -> None:
     """One that is wrong spoils the list: what would be left is not what the judge found."""
     with pytest.raises(EvaluationError) as caught:
         claims_reply(listed, CLAIMS, CaseText(TEXT), None)
     assert caught.value.error_type == word
-
-
-@pytest.mark.parametrize("name", ["Groundedness", "Truth", "Completeness", "ToolCallAccuracy", "CodeVulnerability"])
-@pytest.mark.parametrize(
-    "answer",
-    [{"claims": [claim("due", "yes")], "reason": ""}, {"claims": "all", "reason": ""}, {"reason": "x"}, "5", {}],
-)
-def test_a_malformed_list_is_no_score_of_a_criterion(name: str, answer: Any) -> None:
-    """The word of the failure stays, and what the call took is counted."""
-    judge = ScriptedJudge(fallback=answer, input_tokens=9, output_tokens=3)
-    (result,) = results(built(name, judge))
-    assert (result.status, result.error_type) == ("failed", "malformed_answer")
-    assert (result.metadata or {})["judge"]["inputTokens"] == 9
 
 
 def test_no_claims_are_a_skip() -> None:

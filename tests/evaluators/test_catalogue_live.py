@@ -5,10 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from agenteval_otel import EvaluationResult, configure, monitor
-from agenteval_otel.evaluators import AnswerQuality
+from agenteval_otel.evaluators import LLMJudge
 from agenteval_otel.pipeline import InlineDispatcher
 from agenteval_otel.testing import ScriptedJudge
 from tests.evaluators.catalogue import reply_for
@@ -17,6 +15,7 @@ from tests.judges.test_prompt import taken_apart
 from tests.testing.doubles import Keeping
 
 QUESTION = "Where is my order?"
+RUBRICS = ["Coherence", "Fluency", "Equivalence", {"type": "Groundedness", "scale": "likert5"}]
 ROWS = [(QUESTION, "It is on its way.", "Orders", "shop")]
 
 
@@ -32,17 +31,11 @@ def answered(request: Any) -> dict[str, Any]:
     return {name: answers[name] for name in request.answer_form["properties"]}
 
 
-@pytest.fixture
-def kept(tmp_path: Path) -> Keeping:
-    return Keeping()
-
-
-def judge_question(
-    kept: Keeping, judge: Any, tmp_path: Path, question: str, **fields: Any
-) -> dict[str, EvaluationResult]:
+def judge_question(judge: Any, tmp_path: Path, question: str) -> dict[str, EvaluationResult]:
+    kept = Keeping()
     configure(
-        sample_rate=1.0, evaluators=[AnswerQuality(judge=judge, **fields)], storage=[kept],
-        ground_truth={"type": "csv", "path": str(written(tmp_path / "rows.csv", ROWS))}, dispatcher=InlineDispatcher(),
+        sample_rate=1.0, evaluators=[LLMJudge(judge=judge, rubrics=RUBRICS)], storage=[kept],
+        ground_truth={"type": "file", "path": str(written(tmp_path / "rows.csv", ROWS))}, dispatcher=InlineDispatcher(),
     )  # fmt: skip
 
     @monitor(agent="shop")
@@ -53,10 +46,10 @@ def judge_question(
     return {result.criterion_name: result for result in kept.saved[-1].results}
 
 
-def test_with_ground_truth_there_are_four_scores_from_1_to_5(kept: Keeping, tmp_path: Path) -> None:
+def test_with_ground_truth_there_are_four_scores_from_1_to_5(tmp_path: Path) -> None:
     """As the Partnership Agent has them, from one call: the store's answer is reference and material."""
     judge = ScriptedJudge(answer=answered)
-    actual = judge_question(kept, judge, tmp_path, QUESTION)
+    actual = judge_question(judge, tmp_path, QUESTION)
     assert {name: (result.score, result.passed) for name, result in actual.items()} == {
         "Coherence": (5, True), "Fluency": (5, True), "Equivalence": (4, True), "Groundedness": (3.0, False),
     }  # fmt: skip
@@ -64,10 +57,10 @@ def test_with_ground_truth_there_are_four_scores_from_1_to_5(kept: Keeping, tmp_
     assert list(taken_apart(request.prompt)[1]) == ["input", "response", "reference"]
 
 
-def test_without_ground_truth_two_are_judged_and_two_are_skipped(kept: Keeping, tmp_path: Path) -> None:
+def test_without_ground_truth_two_are_judged_and_two_are_skipped(tmp_path: Path) -> None:
     """The judge is not asked for what cannot be said, and each skip names what was missing."""
     judge = ScriptedJudge(answer=answered)
-    actual = judge_question(kept, judge, tmp_path, "How much is a stamp for a letter?")
+    actual = judge_question(judge, tmp_path, "How much is a stamp for a letter?")
     assert {name: (result.status, result.skip_reason) for name, result in actual.items()} == {
         "Coherence": ("scored", None), "Fluency": ("scored", None),
         "Equivalence": ("skipped", "no ground truth"),

@@ -7,10 +7,8 @@ from typing import Any
 
 import pytest
 
-from agenteval_otel import EvaluationInput, EvaluationRunConfig, run_evaluation_sync
-from agenteval_otel.errors import ConfigurationError, EvaluationSkipped
+from agenteval_otel.errors import EvaluationSkipped
 from agenteval_otel.evaluators import CompletedWithin, Contains, CostWithin, CriterionEvaluator, ExactMatch, ToolUse
-from agenteval_otel.evaluators.func import as_evaluator
 from agenteval_otel.models import EvaluationCriteria, EvaluationResult
 from tests.evaluators.support import result_of
 
@@ -51,15 +49,11 @@ def test_nothing_to_compare_is_no_zero() -> None:
     for evaluator in (ExactMatch(), CostWithin(max_cost_usd=1), CompletedWithin(limit_s=1)):
         with pytest.raises(EvaluationSkipped, match=r"no ground truth|not known"):
             run(evaluator)
+    with pytest.raises(EvaluationSkipped, match="the ground truth is no text"):
+        run(ExactMatch(), ground_truth=5)
     for evaluator in (ExactMatch(expected="a"), Contains(substrings=["a"])):
         result = run(evaluator, response={"a": 1})
         assert (result.status, result.error_type, result.score) == ("failed", "missing_text", None)
-
-
-def test_a_ground_truth_that_is_no_text_is_said_so() -> None:
-    """There is one, and nothing that a text could be equal to: the skip says which of the two."""
-    with pytest.raises(EvaluationSkipped, match="the ground truth is no text"):
-        ExactMatch().score(EvaluationInput(response="5", ground_truth=5))
 
 
 def test_contains_counts_what_is_found() -> None:
@@ -101,31 +95,6 @@ def test_what_is_no_number_is_a_failure() -> None:
         assert (result.status, result.error_type, result.normalized) == ("failed", "invalid_value", None)
 
 
-def test_milliseconds_are_read() -> None:
-    """A limit may be given in milliseconds; it is held in seconds, and dumped so."""
-    evaluator = CompletedWithin.load({"limit_ms": 1500})
-    assert evaluator == CompletedWithin(limit_s=1.5)
-    assert evaluator.model_dump()["limit_s"] == 1.5
-    for wrong in ("1", True):
-        with pytest.raises(ConfigurationError, match="expected a number of milliseconds as limit_ms"):
-            CompletedWithin.load({"limit_ms": wrong})
-
-
-@pytest.mark.parametrize(
-    "config",
-    [{"type": "CostWithin", "max_cost_usd": -1}, {"type": "CostWithin", "max_cost_usd": math.nan}, "CostWithin",
-     {"type": "CompletedWithin", "limit_s": -1}, {"type": "CompletedWithin", "limit_ms": "1"}, "Contains", "ToolUse",
-     {"type": "CompletedWithin", "limit_s": 1, "limit_ms": 1}, {"type": "Contains", "substrings": "a"},
-     {"type": "ToolUse", "expectations": [{"name": ""}]}, {"type": "ToolUse", "expectations": [{}]},
-     {"type": "ToolUse", "expectations": [{"name": "a", "arguments_match": 7}]}],
-    ids=str,
-)  # fmt: skip
-def test_wrong_configurations_are_refused(config: Any) -> None:
-    """What nothing could meet, or is none, is refused when it is loaded."""
-    with pytest.raises(ConfigurationError):
-        as_evaluator(config)
-
-
 def test_a_threshold_replaces_the_verdict() -> None:
     """By itself only the whole passes; with a threshold what reaches it; on a binary scale the score is the verdict."""
     half: dict[str, Any] = {"response": "a"}
@@ -146,18 +115,12 @@ CALLS = [
 ]
 
 
-def is_x(raw: str) -> bool:
-    return raw == '{"q": "x"}'
-
-
 EXPECTATIONS: list[tuple[dict[str, Any], bool]] = [
     ({"name": "search"}, True), ({"name": "Search"}, False), ({"name": "calc"}, True), ({"name": "own"}, True),
     ({"name": "search", "min_calls": 2}, True), ({"name": "search", "min_calls": 3}, False),
     ({"name": "search", "min_calls": -1}, True), ({"name": "search", "arguments_contain": "Zürich\",\"n\":1"}, True),
     ({"name": "search", "raw_args_contain": "\"q\": \"x\""}, True), ({"name": "search", "rawArgsContain": "no"}, False),
     ({"name": "search", "min_calls": 2, "arguments_contain": "x"}, False),
-    ({"name": "search", "arguments_match": is_x}, True),
-    ({"name": "search", "arguments_match": lambda raw: (False, "no")}, False),
     ({"name": "search", "argument_checks": {"n": {"min": 1}}}, True),
     ({"name": "search", "argument_checks": {"n": {"min": 2}}}, False),
     ({"name": "search", "argument_checks": lambda arguments: arguments["q"] == "x"}, True),
@@ -182,11 +145,3 @@ def test_the_value_is_the_share_of_expectations() -> None:
     assert result.score == 0.5
     assert "search: 0 of 1 calls, 2 with other arguments" in (result.reasoning or "")
     assert run(ToolUse(expectations=[])).score == 1.0
-
-
-def test_a_raising_matcher_is_this_evaluators_failure() -> None:
-    """What a function raises is no verdict on the agent."""
-    evaluator = ToolUse(expectations=[{"name": "search", "arguments_match": lambda raw: raw["q"]}])
-    made = EvaluationInput.model_validate({"response": "", "messageHistory": CALLS})
-    (result,) = run_evaluation_sync(made, EvaluationRunConfig(evaluators=(evaluator,))).results
-    assert (result.status, result.error_type, result.score) == ("failed", "TypeError", None)

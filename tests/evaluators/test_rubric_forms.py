@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from typing import Any
 
 import pytest
@@ -11,8 +10,6 @@ import pytest
 from agenteval_otel import EvaluationInput, EvaluationResult
 from agenteval_otel.errors import ConfigurationError, EvaluationSkipped
 from agenteval_otel.evaluators import LLMJudge, Rubric
-from agenteval_otel.judges import JudgeRequest, Verdict
-from agenteval_otel.scoring.scales import RATINGS, rating_of
 from agenteval_otel.testing import ScriptedJudge
 
 INPUT = EvaluationInput(prompt="q", response="An answer.")
@@ -30,12 +27,10 @@ def answer(score: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("levels", "message", "score"),
     [
-        ({1: "bad", 5: "good"}, 4, 0.75),
-        ({0: "none", 10: "all"}, 3, 0.3),
-        ({"true": "yes", "false": "no"}, True, 1.0),
+        ({1: "bad", 5: "good"}, 4, 0.75), ({0: "none", 10: "all"}, 3, 0.3), ({"true": "yes", "false": "no"}, True, 1.0),
         ({"pass": "yes", "fail": "no"}, False, 0.0),
     ],
-)
+)  # fmt: skip
 def test_levels_on_the_scale_from_0_to_1(levels: dict[Any, str], message: Any, score: float) -> None:
     """The judge is asked by the levels, and the score is its place between the ends."""
     rubric = Rubric(criterion_name="c", scale="numeric", levels=levels, threshold=0.75)
@@ -112,35 +107,11 @@ def test_a_bare_number(reply: str, score: int | None, word: str | None) -> None:
 
 def test_a_bare_number_is_for_models_that_give_text() -> None:
     """Other judges give an object by contract; and a scale without whole numbers is refused at load."""
-    requests: list[JudgeRequest] = []
-
-    def ask(request: JudgeRequest) -> Verdict:
-        requests.append(request)
-        return Verdict(answer={}, raw="5")
-
-    (result,) = judged(ask, rubrics=["Coherence"], reply_form="number")
-    assert result.score == 5
-    assert requests[0].answer_form == {}
-    assert requests[0].prompt.endswith(
-        "Answer with the score and nothing else, a whole number from 1 (worst) to 5 (best)."
-    )
     (scripted,) = judged(ScriptedJudge(fallback=answer(4)), rubrics=["Coherence"], reply_form="number")
     assert scripted.score == 4
-    for fields in ({"scale": "pass/fail"}, {"scale": "numeric"}, {"rubrics": ["Bias"]}, {"rubrics": ["Truth"]}):
+    for fields in ({"scale": "numeric"}, {"rubrics": ["Bias"]}, {"rubrics": ["Truth"]}):
         with pytest.raises(ConfigurationError, match="reply_form number is for a scale of whole numbers"):
             LLMJudge(judge=ScriptedJudge(), reply_form="number", **fields)
-
-
-@pytest.mark.parametrize(
-    ("score", "word"),
-    [(1, "Unacceptable"), (0.2, "Unacceptable"), (2, "Poor"), (2.5, "Average"), (3.01, "Good"), (4, "Good"),
-     (4.6, "Exceptional"), (5, "Exceptional"), (5.01, "Inconclusive"), (0, "Inconclusive"), (-1, "Inconclusive"),
-     (math.nan, "Inconclusive"), (None, "Inconclusive"), (True, "Inconclusive"), ("4", "Inconclusive")],
-)  # fmt: skip
-def test_ratings(score: Any, word: str) -> None:
-    """Each word covers up to its whole number; what is no score of the scale is inconclusive."""
-    assert rating_of(score) == word
-    assert word in (*RATINGS, "Inconclusive")
 
 
 def test_what_is_there_is_told_apart_from_what_only_looks_like_it() -> None:
@@ -160,18 +131,13 @@ def test_what_is_there_is_told_apart_from_what_only_looks_like_it() -> None:
 @pytest.mark.parametrize(
     ("field", "stack", "reason"),
     [
-        ("ground_truth", {}, "no ground truth"),
-        ("ground_truth", [], "no ground truth"),
-        ("ground_truth", {"answer": " "}, "no ground truth"),
-        ("context", {"page": " ", "note": None}, "no context"),
-        ("context", {"documents": []}, "no context"),
-        ("response", {}, "no response"),
-        ("response", [""], "no response"),
-        ("ground_truth", 0, None),
-        ("ground_truth", False, None),
+        ("ground_truth", {}, "no ground truth"), ("ground_truth", [], "no ground truth"),
+        ("ground_truth", {"answer": " "}, "no ground truth"), ("context", {"page": " ", "note": None}, "no context"),
+        ("context", {"documents": []}, "no context"), ("response", {}, "no response"),
+        ("response", [""], "no response"), ("ground_truth", 0, None), ("ground_truth", False, None),
         ("context", {"found": 0}, None),
     ],
-)
+)  # fmt: skip
 def test_nothing_in_a_wrapping_is_nothing(field: str, stack: Any, reason: str | None) -> None:
     """Empty lists, mappings and blank texts inside of them are no material; a zero and a no are."""
     judge = ScriptedJudge(fallback=answer(True))
@@ -184,13 +150,6 @@ def test_nothing_in_a_wrapping_is_nothing(field: str, stack: Any, reason: str | 
     assert judge.calls == 0
 
 
-@pytest.mark.parametrize("levels", [{"low": "a", "high": "b"}, {3: "a"}, {"true": "a", "3": "b"}, {0: "a", 1.5: "b"}])
-def test_levels_that_have_no_place_from_0_to_1_are_refused(levels: Any) -> None:
-    """A word that is no number would be a score that counts for nothing, and a lone 3 one of 3 percent."""
-    with pytest.raises(ConfigurationError, match="numeric"):
-        LLMJudge(judge=ScriptedJudge(), criterion_name="c", scale="numeric", levels=levels)
-
-
 def test_levels_between_0_and_1_describe_the_scale() -> None:
     """They are told, and any number from 0 to 1 is a score."""
     judge = ScriptedJudge(fallback=answer(0.7))
@@ -198,19 +157,6 @@ def test_levels_between_0_and_1_describe_the_scale() -> None:
     assert (result.score, result.normalized) == (0.7, 0.7)
     assert "- 0.5: half" in judge.requests[0].prompt
     assert "a number from 0 (worst) to 1 (best)" in judge.requests[0].prompt
-
-
-def test_a_changed_copy_is_judged_by_its_own_words() -> None:
-    """What was worked out of the old fields (criteria, version) stays behind, of a rubric too."""
-    evaluator = LLMJudge(judge=ScriptedJudge(), criterion_name="c", scale="likert5", threshold=4)
-    before = (evaluator.criteria(), evaluator.fingerprint)
-    changed = evaluator.model_copy(update={"threshold": 5.0})
-    assert changed.criteria()[0].threshold == 5.0
-    assert changed.fingerprint != before[1]
-    assert (evaluator.criteria(), evaluator.model_copy().fingerprint) == before
-    rubric = Rubric(criterion_name="c", scale="likert5", threshold=4)
-    assert rubric.criterion.threshold == 4
-    assert rubric.model_copy(update={"threshold": 5.0}).criterion.threshold == 5.0
 
 
 @pytest.mark.parametrize("form", ["score", "lines"])
@@ -230,13 +176,6 @@ def test_a_template_with_its_texts_inline_tells_the_rubric_too() -> None:
     judge = ScriptedJudge(fallback=answer(5))
     judged(judge, rubrics=["Fluency"], prompt_template="Is {{response}} fluent?", placement="inline")
     assert 'Levels of "Fluency":\n- 1: Hardly' in judge.requests[0].system
-
-
-@pytest.mark.parametrize("threshold", ["9", 9, "0.5"])
-def test_a_threshold_beyond_the_scale_is_refused_as_text_too(threshold: Any) -> None:
-    """Variables say everything as text."""
-    with pytest.raises(ConfigurationError, match="Coherence goes from 1 to 5"):
-        LLMJudge(judge=ScriptedJudge(), rubrics=[{"type": "Coherence", "threshold": threshold}])
 
 
 def test_a_template_brings_the_parts_of_its_rubric_along() -> None:

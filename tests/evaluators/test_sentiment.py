@@ -8,14 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Sentiment, sentiment
-from agenteval_otel.evaluators.built_in import MAX_FILE_BYTES
 from agenteval_otel.evaluators.sentiment import AFINN, BUILTIN, agentdock_tokens, load_lexicon, tokens
-from agenteval_otel.evaluators.words import WHITESPACE
 from agenteval_otel.models import EvaluationInput, EvaluationResult
 from tests.evaluators.support import result_of
 
@@ -107,45 +103,6 @@ def test_a_blank_text_is_neutral_and_a_missing_one_a_failure(output_type: str, s
     assert missing.filler == ("neutral" if output_type == "category" else 0)
 
 
-def test_long_texts_are_cut_and_say_so() -> None:
-    """Only the start of a text beyond the limit counts; of very many words only some are told."""
-    result = run("good " * 10 + "bad " * 10, max_characters=50)
-    assert result.metadata is not None
-    assert (result.metadata["rawScore"], result.metadata["readCharacters"]) == (20, 50)
-    assert str(result.reasoning).endswith("only the start of the text")
-    many = run("good " * 3_000)
-    assert many.metadata is not None
-    assert (many.metadata["rawScore"], len(many.metadata["positiveWords"])) == (6_000, 1_000)
-    assert "good, 2980 more; negative: none" in str(many.reasoning)
-
-
-def test_what_may_take_long_runs_elsewhere() -> None:
-    """With the default limit it is quick enough for the loop."""
-    assert evaluator().resolved_execution == "inline"
-    assert evaluator(max_characters=1_000_000).resolved_execution == "process"
-
-
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"output_type": "numeric"}, "output_type: expected 'comparativeNormalized', 'rawScore' or 'category'"),
-        ({"source_text_field": "answer"}, "source_text_field: expected response, prompt, groundTruth or context"),
-        (
-            {"lexicon": "no/such/file"},
-            'lexicon: expected "builtin", "afinn" or the path of a lexicon file: no/such/file: cannot be read: No such',
-        ),
-        ({"lexicon": "."}, "a lexicon file: .: expected a regular file"),
-        ({"positive_threshold": float("nan")}, "positive_threshold: expected a finite number"),
-        ({"max_characters": 0}, "max_characters: expected at least 1"),
-        ({"words": []}, "words: unknown field"),
-    ],
-)
-def test_wrong_settings_are_named(fields: dict[str, Any], message: str) -> None:
-    """Each wrong option is refused at load, by its name."""
-    with pytest.raises(ConfigurationError, match=re.escape(message)):
-        evaluator(**fields)
-
-
 def test_a_file_may_be_the_lexicon(tmp_path: Path) -> None:
     """A file of words and values is all there is then, emoji included; comments and empty lines are passed over."""
     path = tmp_path / "words.tsv"
@@ -162,21 +119,19 @@ def test_a_file_may_be_the_lexicon(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
+        (None, 'expected "builtin", "afinn" or the path of a lexicon file:'),
         (b"good\t1\nbad -1\n", "line 2: expected a word, a tab and a number, found 'bad -1'"),
         (b"\t1\n", "line 1: expected a word, a tab and a number"),
         (b"# words\ngood\t6\n", "line 2: expected a number from -5 to 5, found '6'"),
         (b"good\tnan\n", "line 1: expected a number from -5 to 5, found 'nan'"),
-        (b"good\t1\nGOOD\t2\n", "line 2: 'good' is there a second time"),
-        (b"can't stand\t-3\n", '"can\'t stand" is not one word, so no text could contain it'),
-        (b"# nothing\n", "has no entries"),
-        (b"\xff\t1\n", ":1: not UTF-8"),
-        (b"x" * (MAX_FILE_BYTES + 1), f"more than {MAX_FILE_BYTES} bytes"),
+        (b"\xff\t1\n", ": not UTF-8"),
     ],
 )
-def test_a_wrong_file_is_refused_by_its_line(tmp_path: Path, content: bytes, message: str) -> None:
+def test_a_wrong_file_is_refused_by_its_line(tmp_path: Path, content: bytes | None, message: str) -> None:
     """What is wrong with a lexicon is told at load, with the number of the line."""
     path = tmp_path / "words.tsv"
-    path.write_bytes(content)
+    if content is not None:
+        path.write_bytes(content)
     with pytest.raises(ConfigurationError, match=re.escape(message)):
         evaluator(lexicon=str(path))
 
@@ -192,23 +147,13 @@ def test_without_the_extra_afinn_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_the_lexica_hold_single_words_with_values() -> None:
     """The package's own words are lower-cased, sorted, worth something, and each can be found in a text."""
-    own = load_lexicon(BUILTIN, tokens).values
+    own = load_lexicon(BUILTIN).values
     assert all(isinstance(value, int) and -5 <= value <= 5 and value for value in own.values())
     for name in ("words.tsv", "emoji.tsv"):
         lines = (Path(sentiment.__file__).parent / "lexicon" / name).read_text("utf-8").splitlines()
         words = [line.partition("\t")[0] for line in lines if not line.startswith("#")]
         assert words == sorted(words)
         assert all(tokens(word) == [word] and agentdock_tokens(word) == [word] for word in words)
-    afinn = load_lexicon(AFINN, tokens).values
+    afinn = load_lexicon(AFINN).values
     assert len([word for word in afinn if word.isascii()]) > 3_000
     assert afinn["\U0001f60d"] == own["\U0001f60d"]
-
-
-@given(text=st.text(f"ab!.'[\u2019\u2764\ufe0f{WHITESPACE}\x1c\x85", max_size=20))
-@settings(deadline=None)
-def test_the_original_splits_as_it_says(text: str) -> None:
-    """Punctuation and line ends to spaces, runs of whitespace to one, trimmed, split at single spaces."""
-    spaced = "".join(" " if char in '.,/#!?$%^&*;:{}=_`"~()\n' else char for char in text.lower())
-    run_of = f"[{WHITESPACE}]"
-    expected = re.sub(f"{run_of}{{2,}}", " ", spaced).strip(WHITESPACE).split(" ")
-    assert (agentdock_tokens(text) or [""]) == expected

@@ -19,8 +19,14 @@ T = TypeVar("T")
 INPUT = EvaluationInput(response="text")
 
 
-async def run(executor: Executor, evaluator: Evaluator) -> list[EvaluationResult]:
-    return await evaluate(executor, evaluator, INPUT)
+async def run(executor: Executor, evaluator: Evaluator, text: str = "text") -> list[EvaluationResult]:
+    return await evaluate(executor, evaluator, EvaluationInput(response=text))
+
+
+async def facts(executor: Executor, evaluator: Evaluator, text: str = "text") -> dict[str, Any]:
+    """The metadata of the only result."""
+    (result,) = await run(executor, evaluator, text)
+    return result.metadata or {}
 
 
 async def outcome(executor: Executor, evaluator: Evaluator) -> str:
@@ -30,6 +36,17 @@ async def outcome(executor: Executor, evaluator: Evaluator) -> str:
     except EvaluationError as error:
         return error.error_type
     return result.status
+
+
+async def outcomes(executor: Executor, evaluator: Evaluator, count: int) -> list[str]:
+    """One evaluation after the other."""
+    return [await outcome(executor, evaluator) for _ in range(count)]
+
+
+def fork_server_of(executor: Executor) -> int:
+    assert executor._supervisor is not None
+    assert executor._supervisor.server is not None
+    return executor._supervisor.server.pid
 
 
 def with_executor(work: Callable[[Executor], Awaitable[T]], *, live: bool = False) -> T:

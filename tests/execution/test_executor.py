@@ -5,22 +5,24 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
+import time
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from agenteval_otel.errors import EvaluationError, EvaluationSkipped
-from agenteval_otel.evaluators import CriterionEvaluator
-from agenteval_otel.execution import Executor
+from agenteval_otel.evaluators import CriterionEvaluator, Evaluator
+from agenteval_otel.execution import MAX_STRIKES, Executor
 from agenteval_otel.execution.threads import MAX_THREADS
 from agenteval_otel.models import EvaluationInput, Score
-from tests.execution.support import INPUT, alone, forever, outcome, run, with_executor
+from tests.execution.support import alone, forever, outcome, outcomes, run, with_executor
+from tests.testing.computing import Computing
 from tests.testing.doubles import Fixed, Free, Thinking, enter_and_wait
 
 
 def test_each_execution_has_its_place() -> None:
-    """``inline`` and ``async`` run on the loop's thread, ``thread`` on one of its own, which ends with the executor."""
     places: dict[str, threading.Thread] = {}
 
     def here(name: str) -> Score:
@@ -42,8 +44,6 @@ def test_each_execution_has_its_place() -> None:
 @pytest.mark.parametrize("kind", [Fixed, Free])
 @pytest.mark.parametrize("error", [ValueError("x"), EvaluationSkipped("nothing"), EvaluationError("y", error_type="z")])
 def test_errors_of_a_sync_evaluator_come_back(kind: type[Fixed], error: Exception) -> None:
-    """What an evaluator raises comes back as it is, from whatever thread."""
-
     def fail(_: EvaluationInput) -> Score:
         raise error
 
@@ -52,50 +52,21 @@ def test_errors_of_a_sync_evaluator_come_back(kind: type[Fixed], error: Exceptio
     assert caught.value is error
 
 
-def test_exits_in_a_thread_are_errors() -> None:
-    """SystemExit in a thread is this evaluator's failure; the thread serves the next one."""
-
+def test_an_evaluator_that_exits_or_cancels_itself_has_failed() -> None:
     def leave(_: EvaluationInput) -> Score:
         raise SystemExit(2)
 
+    async def gives_up(_: EvaluationInput) -> None:
+        raise asyncio.CancelledError
+
     async def work(executor: Executor) -> list[str]:
-        return [await outcome(executor, evaluator) for evaluator in (Fixed(action=leave), Fixed())]
+        evaluators = Fixed(action=leave), Thinking(action=gives_up), Fixed()
+        return [await outcome(executor, evaluator) for evaluator in evaluators]
 
-    assert with_executor(work) == ["SystemExit", "scored"]
-
-
-def test_an_async_evaluator_has_a_time_limit() -> None:
-    """An evaluator that waits for longer than its limit is cancelled and has failed with ``timeout``."""
-    cancelled: list[bool] = []
-
-    async def waits(_: EvaluationInput) -> None:
-        try:
-            await forever()
-        except asyncio.CancelledError:
-            cancelled.append(True)
-            raise
-
-    with pytest.raises(EvaluationError, match=r"no result within 0\.02 s") as caught:
-        alone(Thinking(action=waits, timeout_s=0.02))
-    assert caught.value.error_type == "timeout"
-    assert cancelled == [True]
-
-
-def test_a_blocking_evaluator_has_a_time_limit() -> None:
-    """An evaluator that blocks its thread has failed with ``timeout``, and the next one gets a fresh thread."""
-    entered, leave = threading.Event(), threading.Event()
-
-    async def work(executor: Executor) -> None:
-        stuck = Fixed(action=lambda _: enter_and_wait(entered, leave), timeout_s=0.05)
-        assert [await outcome(executor, evaluator) for evaluator in (stuck, Fixed())] == ["timeout", "scored"]
-        assert executor.state(stuck).strikes == 1
-
-    with_executor(work)
-    leave.set()
+    assert with_executor(work) == ["SystemExit", "cancelled", "scored"]
 
 
 def test_the_time_limit_begins_with_the_evaluation(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An evaluation that waits behind a slow one is not charged for the wait."""
     monkeypatch.setattr("agenteval_otel.execution.threads.LOOK_AHEAD_S", 60.0)  # no other thread takes it
     entered, leave = threading.Event(), threading.Event()
     slow = Fixed(action=lambda _: enter_and_wait(entered, leave) or Score(value=1.0), timeout_s=10)
@@ -115,7 +86,6 @@ def test_the_time_limit_begins_with_the_evaluation(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("late", ["answer", "error"])
 def test_what_comes_too_late_makes_no_noise(late: str, caplog: pytest.LogCaptureFixture) -> None:
-    """An evaluation that comes back after its limit, with an answer or an error, is dropped in silence."""
     entered, leave = threading.Event(), threading.Event()
 
     def act(_: EvaluationInput) -> Score:
@@ -142,8 +112,6 @@ class Turn:
 
 
 class Hidden(CriterionEvaluator):
-    """A plain `score` that gives an awaitable."""
-
     criterion_name: str = "hidden"
 
     def score(self, evaluation_input: EvaluationInput) -> Any:
@@ -162,8 +130,6 @@ def test_a_plain_function_may_give_an_awaitable(execution: Any, on_the_loop: boo
 
 
 def test_an_async_evaluator_can_run_in_a_thread() -> None:
-    """With ``thread`` it has an event loop of its own there, and a time limit; it still counts as calling a model."""
-
     async def act(_: EvaluationInput) -> Score:
         await asyncio.sleep(0)
         return Score(value=threading.current_thread() is not threading.main_thread())
@@ -176,7 +142,6 @@ def test_an_async_evaluator_can_run_in_a_thread() -> None:
 
 
 def test_an_answer_does_not_wait_behind_a_long_one() -> None:
-    """When an evaluation takes long, those behind it run on a fresh thread; never more than a few at once."""
     entered, leave = threading.Event(), threading.Event()
     long = Fixed(action=lambda _: enter_and_wait(entered, leave) or Score(value=1.0), timeout_s=10)
 
@@ -196,54 +161,18 @@ def test_an_answer_does_not_wait_behind_a_long_one() -> None:
 
 
 def test_too_many_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What does not fit has failed with ``queue_full`` at once; the others are evaluated."""
     monkeypatch.setattr("agenteval_otel.execution.executor.MAX_WAITING", 15)
 
     async def work(executor: Executor) -> list[str]:
         evaluator = Fixed()
         outcomes = await asyncio.gather(*(outcome(executor, evaluator) for _ in range(20)))
-        assert all(load.waiting == 0 for load in executor.waiting().values())
+        assert all(load.waiting == 0 for load in executor.loads.values())
         return sorted(outcomes)
 
     assert with_executor(work) == ["queue_full"] * 5 + ["scored"] * 15
 
 
-def test_done_is_called_once_on_the_loops_thread() -> None:
-    """Whatever becomes of an evaluation its callback comes once and later; a cancelled one gets none."""
-    calls: list[tuple[str, Any, threading.Thread]] = []
-
-    def note(name: str) -> Any:
-        return lambda outcome: calls.append((name, outcome, threading.current_thread()))
-
-    def fail(_: EvaluationInput) -> Score:
-        raise ValueError("x")
-
-    async def many() -> None:
-        evaluators = {
-            "scored": Fixed(), "failed": Fixed(action=fail), "awaited": Thinking(),
-            "late": Thinking(action=forever, timeout_s=0.01),
-        }  # fmt: skip
-        for name, evaluator in evaluators.items():
-            executor.start(evaluator, INPUT, evaluator.criteria(), note(name))
-        executor.start(cancelled, INPUT, cancelled.criteria(), note("cancelled"))()
-        executor.start(waits, INPUT, waits.criteria(), note("waits"))()
-        assert calls == []
-        while len(calls) < len(evaluators):
-            await run(executor, Thinking())
-        await run(executor, Fixed())
-
-    executor, cancelled, waits = Executor(live=False), Fixed(), Thinking(action=forever)
-    asyncio.run(many())
-    executor.close()
-    kinds = {name: type(outcome).__name__ for name, outcome, _ in calls}
-    assert kinds == {"scored": "list", "failed": "ValueError", "awaited": "list", "late": "EvaluationError"}
-    assert len(calls) == len(kinds)
-    assert {thread for _, _, thread in calls} == {threading.current_thread()}
-    assert all(load.waiting == 0 for load in executor.waiting().values())
-
-
 def test_not_more_models_at_once_than_allowed() -> None:
-    """At most so many async evaluations run at once; the wait for a place is outside of the time limit."""
     now = [0, 0]
 
     async def think(_: EvaluationInput) -> None:
@@ -266,7 +195,6 @@ def test_not_more_models_at_once_than_allowed() -> None:
 
 
 def test_a_cancelled_run_cancels_its_evaluator() -> None:
-    """When the run itself is cancelled, the evaluator's task goes with it."""
     cancelled: list[bool] = []
 
     async def begin() -> None:
@@ -287,3 +215,106 @@ def test_a_cancelled_run_cancels_its_evaluator() -> None:
 
     asyncio.run(begin())
     assert cancelled == [True]
+
+
+def test_closed_loops_are_forgotten() -> None:
+    executor, loops = Executor(live=True), []
+
+    async def work(evaluator: Evaluator) -> None:
+        loops.append(weakref.ref(asyncio.get_running_loop()))
+        await run(executor, evaluator)
+
+    for evaluator in (Thinking(), Computing(), Fixed(), Thinking(), Computing()):
+        asyncio.run(work(evaluator))
+    executor.close()
+    gc.collect()
+    assert executor.mode(evaluator) == "process"
+    assert [loop() for loop in loops[:2]] == [None, None]
+
+
+TIMEOUTS = ["timeout"] * MAX_STRIKES
+
+
+def test_an_evaluator_that_blocks_too_often_is_quarantined() -> None:
+    leave = threading.Event()
+    calls: list[int] = []
+
+    def block(_: EvaluationInput) -> None:
+        calls.append(1)
+        leave.wait(20)
+
+    async def work(executor: Executor) -> None:
+        stuck = Fixed(action=block, timeout_s=0.02)
+        assert await outcomes(executor, stuck, MAX_STRIKES + 2) == [*TIMEOUTS, "quarantined", "quarantined"]
+        assert await outcome(executor, Fixed()) == "scored"
+
+    with_executor(work)
+    assert len(calls) == MAX_STRIKES
+    leave.set()
+
+
+def test_an_evaluator_that_ignores_cancellation_is_left_behind(caplog: pytest.LogCaptureFixture) -> None:
+    async def work(executor: Executor) -> None:
+        release = asyncio.get_running_loop().create_future()
+
+        async def stubborn(_: EvaluationInput) -> None:
+            while not release.done():
+                try:
+                    await asyncio.shield(release)
+                except asyncio.CancelledError:
+                    continue
+            raise ValueError("late")
+
+        evaluator = Thinking(action=stubborn, timeout_s=0.02)
+        assert await outcomes(executor, evaluator, MAX_STRIKES + 1) == [*TIMEOUTS, "quarantined"]
+        assert (executor.state(evaluator).strikes, len(executor.started_async())) == (MAX_STRIKES, MAX_STRIKES)
+        release.set_result(None)
+        await asyncio.wait(executor.started_async())
+
+    with_executor(work)
+    gc.collect()
+    (line,) = [entry.message for entry in caplog.records]
+    assert "evaluator_quarantined" in line
+
+
+class Slow(asyncio.Future[None]):
+    def cancel(self, msg: Any = None) -> bool:
+        time.sleep(0.3)
+        return super().cancel(msg)
+
+
+async def held_up(_: EvaluationInput) -> None:
+    await Slow()
+
+
+@pytest.mark.parametrize("action", [forever, held_up])
+def test_an_overrun_that_ends_when_cancelled_is_no_strike(action: Any) -> None:
+    """A slow model is no defect, however late the loop is: its timeouts never lead to quarantine."""
+
+    async def work(executor: Executor) -> int:
+        evaluator = Thinking(action=action, timeout_s=0.01)
+        assert await outcomes(executor, evaluator, MAX_STRIKES + 2) == [*TIMEOUTS, "timeout", "timeout"]
+        return executor.state(evaluator).strikes
+
+    assert with_executor(work) == 0
+
+
+def test_an_evaluator_that_blocks_the_background_thread_is_moved_and_then_quarantined(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Named in the log once, it runs in a thread from now on, whatever its settings say; the third time ends it."""
+
+    async def work(executor: Executor) -> None:
+        for evaluator in (Free(), Fixed(execution="inline"), Thinking()):
+            before = executor.mode(evaluator)
+            assert before in ("inline", "async")
+            executor.state(evaluator).blocked(2.0)
+            assert (executor.mode(evaluator), await outcome(executor, evaluator)) == ("thread", "scored")
+        blocking = Free(criterion_name="blocking")
+        for _ in range(MAX_STRIKES):
+            executor.state(blocking).blocked(2.0)
+        assert await outcome(executor, blocking) == "quarantined"
+
+    with_executor(work, live=True)
+    lines = [entry.message for entry in caplog.records if "Free:blocking" in entry.message]
+    assert [line.split("'")[1] for line in lines] == ["evaluator_blocked", "evaluator_quarantined"]

@@ -12,15 +12,13 @@ import pytest
 from agenteval_otel.evaluators import Evaluator, Func
 from agenteval_otel.execution import Executor
 from agenteval_otel.execution.threads import CPU_SHARE
-from agenteval_otel.models import EvaluationInput, Score
-from tests.execution.support import run, with_executor
+from agenteval_otel.models import EvaluationInput
+from tests.execution.support import run
 from tests.testing import computing
 from tests.testing.doubles import Fixed, Free
 
 
 def in_turn(executor: Executor, *evaluators: Any) -> list[Any]:
-    """Each evaluator's result, one evaluation after the other."""
-
     async def work() -> list[Any]:
         return [(await run(executor, evaluator))[0] for evaluator in evaluators]
 
@@ -35,7 +33,6 @@ def words(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 def test_a_plain_function_that_proves_cheap_runs_inline(caplog: pytest.LogCaptureFixture) -> None:
-    """Its first calls run in a thread; after a hundred of which at most one took a millisecond it runs inline."""
     places: list[bool] = []
     here = threading.current_thread()
     evaluator = Func.of(lambda _: not places.append(threading.current_thread() is here), criterion_name="c")
@@ -49,7 +46,6 @@ def test_a_plain_function_that_proves_cheap_runs_inline(caplog: pytest.LogCaptur
 
 
 def test_one_that_computes_stays_in_its_thread(caplog: pytest.LogCaptureFixture) -> None:
-    """Two of a hundred calls that take longer than a millisecond keep a function in its thread."""
     calls: list[int] = []
 
     def act(_: EvaluationInput) -> bool:
@@ -67,7 +63,6 @@ def test_one_that_computes_stays_in_its_thread(caplog: pytest.LogCaptureFixture)
 def test_an_inline_evaluator_that_computes_goes_to_a_thread(
     cpu_s: float, calls: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The longer it takes the sooner it is moved; the log says so once, and what would be better."""
     evaluator, executor = computing.Free(cpu_s=cpu_s), Executor(live=True)
     in_turn(executor, *[evaluator] * calls)
     assert executor.mode(evaluator) == "thread"
@@ -80,21 +75,20 @@ def test_a_long_call_now_and_then_moves_nobody() -> None:
     """A collection of the host's garbage may happen in anybody's turn: cheap calls in between make up for it."""
     evaluator, executor = Free(), Executor(live=True)
     for _ in range(200):
-        executor.ran_inline(evaluator, 0.004)
+        executor.state(evaluator).ran_inline(0.004)
         for _ in range(3):
-            executor.ran_inline(evaluator, 0.0001)
+            executor.state(evaluator).ran_inline(0.0001)
     assert executor.mode(evaluator) == "inline"
 
 
 def test_a_moved_evaluator_stays_in_its_thread() -> None:
-    """However cheap it is there, so that it does not go to and fro."""
     evaluator, executor = Fixed(), Executor(live=True)
     state = executor.state(evaluator)
     for _ in range(100):
         state.ran_in_thread(0.0)
     assert executor.mode(evaluator) == "inline"
     for _ in range(2):
-        executor.ran_inline(evaluator, 0.6)
+        executor.state(evaluator).ran_inline(0.6)
     for _ in range(1000):
         state.ran_in_thread(0.0)
     assert executor.mode(evaluator) == "thread"
@@ -102,17 +96,15 @@ def test_a_moved_evaluator_stays_in_its_thread() -> None:
 
 @pytest.mark.parametrize("evaluator", [Fixed(execution="inline"), Fixed(execution="thread"), Fixed(execution="async")])
 def test_an_explicit_execution_is_obeyed(evaluator: Evaluator, caplog: pytest.LogCaptureFixture) -> None:
-    """Who says where an evaluator runs has it there, cheap or not."""
     executor, mode = Executor(live=True), evaluator.execution
     for _ in range(300):
         executor.state(evaluator).ran_in_thread(0.0)
-        executor.ran_inline(evaluator, 0.6)
+        executor.state(evaluator).ran_inline(0.6)
     assert executor.mode(evaluator) == mode
     assert caplog.records == []
 
 
 def test_offline_nothing_rests_or_moves(caplog: pytest.LogCaptureFixture) -> None:
-    """Who evaluates by hand has the processor: no worker process, no rest, no line."""
     executor = Executor(live=False)
     evaluator = Func.of(lambda _: computing.compute(0.05), criterion_name="c", scale="any")
     result = in_turn(executor, *[computing.Free(cpu_s=0.01)] * 4, *[evaluator] * 8, computing.Computing())
@@ -122,7 +114,6 @@ def test_offline_nothing_rests_or_moves(caplog: pytest.LogCaptureFixture) -> Non
 
 
 def test_threads_rest_between_evaluations_that_compute(caplog: pytest.LogCaptureFixture) -> None:
-    """A thread rests so long that it uses its share of a core; with many that wait the log gives advice, once."""
     evaluator = Func.of(lambda _: computing.compute(0.005), criterion_name="c", scale="any")
     executor = Executor(live=True)
 
@@ -136,20 +127,3 @@ def test_threads_rest_between_evaluations_that_compute(caplog: pytest.LogCapture
     asyncio.run(work(40))
     executor.close()
     assert words(caplog) == ["evaluator_throttled"]
-
-
-def test_the_executor_knows_what_waits() -> None:
-    """Counts and seconds per execution, for load shedding."""
-
-    async def work(executor: Executor) -> None:
-        await run(executor, evaluator)
-        usual_s = executor.state(evaluator).usual_s
-        two = [asyncio.ensure_future(run(executor, evaluator)) for _ in range(2)]
-        await asyncio.sleep(0)
-        load = executor.waiting()["thread"]
-        assert (load.waiting, load.waiting_s, load.at_once) == (2, pytest.approx(2 * usual_s), 1)
-        await asyncio.wait(two)
-        assert executor.waiting()["thread"].waiting == 0
-
-    evaluator = Fixed(action=lambda _: Score(value=threading.Event().wait(0.05)))
-    with_executor(work, live=True)

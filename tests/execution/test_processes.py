@@ -8,9 +8,8 @@ import json
 import os
 import re
 import signal
-import sys
 import threading
-from collections.abc import Coroutine
+import time
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,14 +19,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agenteval_otel.engine.run import EvaluationRunner
-from agenteval_otel.errors import EvaluationError
 from agenteval_otel.evaluators import Evaluator, Func, KeywordCoverage, ResponseHealth, RuleBased
 from agenteval_otel.execution import Executor
 from agenteval_otel.models import EvaluationInput, EvaluationResult, Score
+from tests.execution.support import facts, fork_server_of, outcome, run
 from tests.execution.support import with_executor as with_any_executor
+from tests.promises.programs import run_program
 from tests.testing.computing import Computing, Filling, Looking, Secretive, Troubled, is_long
 from tests.testing.doubles import Fixed
-from tests.testing.evaluations import evaluate
 
 BUILT_IN = [
     ResponseHealth(),
@@ -44,43 +43,12 @@ BUILT_IN = [
 with_executor = partial(with_any_executor, live=True)
 
 
-def one(executor: Executor, evaluator: Evaluator, text: str = "text") -> Coroutine[Any, Any, list[EvaluationResult]]:
-    return evaluate(executor, evaluator, EvaluationInput(response=text))
-
-
-async def failure_or_scored(executor: Executor, evaluator: Evaluator, text: str) -> str:
-    """The word of the failure, or ``scored``."""
-    try:
-        await one(executor, evaluator, text)
-    except EvaluationError as error:
-        return error.error_type
-    return "scored"
-
-
-def fork_server_of(executor: Executor) -> int:
-    supervisor = executor._supervisor
-    assert supervisor is not None
-    assert supervisor.server is not None
-    return supervisor.server.pid
-
-
-def file_of(pid: int, name: str) -> str:
-    return Path(f"/proc/{pid}/{name}").read_text()
-
-
-def reap(pid: int) -> None:
-    """What hosts do that reap every child; only this one, or it would wait for others that do not end."""
-    with contextlib.suppress(ChildProcessError):  # ours was quicker
-        os.waitpid(pid, 0)
-
-
 def comparable(results: list[EvaluationResult]) -> list[tuple[Any, ...]]:
     times = {"started_ns": None, "ended_ns": None}
     return [(result.model_copy(update=times), type(result.score), result.filler) for result in results]
 
 
 def test_results_and_failures_are_those_of_an_inline_run() -> None:
-    """Whatever built-in evaluators, functions and raising ones give for any input, a worker process gives the same."""
     evaluators: list[Evaluator] = [
         *BUILT_IN, Troubled(), Filling(criterion_name="filling"), Func.of(is_long, threshold=1),
     ]  # fmt: skip
@@ -112,16 +80,13 @@ def test_results_and_failures_are_those_of_an_inline_run() -> None:
 
 
 def test_it_runs_in_another_process_that_is_started_once() -> None:
-    """Nothing is started before the first evaluation; all of them run in one other process, with text of any size."""
-
     async def work(executor: Executor) -> None:
         assert "not started" in repr(executor._supervisor)
-        evaluator = Computing(cpu_s=0.001)
-        actual = await asyncio.gather(*(one(executor, evaluator, "x" * size) for size in (0, 1, 1 << 20, 5)))
-        facts = [results[0].metadata or {} for results in actual]
-        assert [fact["length"] for fact in facts] == [0, 1, 1 << 20, 5]
-        assert len({fact["pid"] for fact in facts}) == 1
-        assert facts[0]["pid"] not in (os.getpid(), fork_server_of(executor))
+        evaluator, sizes = Computing(cpu_s=0.001), (0, 1, 1 << 20, 5)
+        actual = await asyncio.gather(*(facts(executor, evaluator, "x" * size) for size in sizes))
+        assert tuple(fact["length"] for fact in actual) == sizes
+        (pid,) = {fact["pid"] for fact in actual}
+        assert pid not in (os.getpid(), fork_server_of(executor))
 
     with_executor(work)
 
@@ -138,80 +103,58 @@ def test_nothing_of_the_host_goes_along(monkeypatch: pytest.MonkeyPatch, tmp_pat
     monkeypatch.setenv("COMPUTING_KEY", "canary-4")
 
     async def work(executor: Executor) -> dict[str, Any]:
-        await one(executor, Looking())
-        (result,) = await one(executor, Secretive(api_key="its own"))
-        assert result.metadata == {"key": "its own", "variable": "canary-4"}
-        (result,) = await one(executor, Looking())
-        pid = fork_server_of(executor)
-        assert not {"canary", "PYTHONPATH"} & set(re.split(r"\W|_", file_of(pid, "environ")))
-        if sys.platform == "linux":
-            assert file_of(pid, "oom_score_adj").strip() == "1000"
-        return result.metadata or {}
+        await run(executor, Looking())
+        actual = await facts(executor, Secretive(api_key="its own"))
+        assert actual == {"key": "its own", "variable": "canary-4"}
+        process = Path(f"/proc/{fork_server_of(executor)}")
+        assert not {"canary", "PYTHONPATH"} & set(re.split(r"\W|_", (process / "environ").read_text()))
+        assert (process / "oom_score_adj").read_text() == "1000\n"
+        return await facts(executor, Looking())
 
-    facts = with_executor(work)
-    assert "canary" not in json.dumps(facts)
-    assert facts["environment"]["PATH"] == os.environ["PATH"]
-    assert facts["environment"]["PYTHONPATH"] == str(tmp_path)
-    assert facts["environment"]["AGENTEVAL_ENABLED"] == "false"
-    assert (facts["nice"], facts["input"]) == (19, 0)
+    actual = with_executor(work)
+    environment = actual["environment"]
+    assert "canary" not in json.dumps(actual)
+    assert (environment["PATH"], environment["PYTHONPATH"]) == (os.environ["PATH"], str(tmp_path))
+    assert (environment["AGENTEVAL_ENABLED"], actual["nice"], actual["input"]) == ("false", 19, 0)
     assert not (tmp_path / "ran").exists()
-
-
-def test_the_end_of_one_evaluation_is_its_own() -> None:
-    """Of a batch with a crash, an exit and an endless loop in it just these fail; the others run in the next worker."""
-
-    async def work(executor: Executor) -> None:
-        problems = {7: ("segfault", "crashed"), 20: ("_exit", "crashed"), 33: ("hang", "timeout")}
-        evaluators = [Troubled(criterion_name=f"t{number}", timeout_s=3.0) for number in range(40)]
-        words = await asyncio.gather(*(
-            failure_or_scored(executor, evaluator, problems.get(number, ("fine", ""))[0])
-            for number, evaluator in enumerate(evaluators)
-        ))  # fmt: skip
-        assert words == [problems.get(number, ("", "scored"))[1] for number in range(40)]
-
-    with_executor(work)
 
 
 @pytest.mark.parametrize("reaped", [False, True])
 def test_it_comes_back_when_all_of_it_is_killed(reaped: bool) -> None:
-    """When the fork server is killed, and even reaped by the host's own code, the next evaluation has another one."""
+    """A killed fork server, even one that the host's own code reaps, costs the evaluation under way and no other."""
 
     async def work(executor: Executor) -> None:
-        (first,) = await one(executor, Computing())
+        first = await facts(executor, Computing())
         pid = fork_server_of(executor)
-        under_way = asyncio.ensure_future(one(executor, Computing(cpu_s=0.3)))
+        under_way = asyncio.ensure_future(outcome(executor, Computing(cpu_s=0.3)))
         os.kill(pid, signal.SIGKILL)
         if reaped:
-            await asyncio.to_thread(reap, pid)
-        (second,) = await under_way
-        assert (first.metadata or {})["pid"] != (second.metadata or {})["pid"]
+            with contextlib.suppress(ChildProcessError):  # ours was quicker
+                await asyncio.to_thread(os.waitpid, pid, 0)
+        assert await under_way in ("crashed", "scored")
+        assert (await facts(executor, Computing()))["pid"] != first["pid"]
         assert fork_server_of(executor) != pid
 
     with_executor(work)
 
 
 def test_signals_of_a_group_do_not_end_it() -> None:
-    """An interrupt at the terminal or a service's SIGTERM is the host's to act on."""
-
     async def work(executor: Executor) -> None:
         evaluator = Computing()
-        (first,) = await one(executor, evaluator)
+        first = await facts(executor, evaluator)
         pid = fork_server_of(executor)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             os.kill(pid, number)
-        (second,) = await one(executor, evaluator)
-        assert (fork_server_of(executor), (first.metadata or {})["pid"]) == (pid, (second.metadata or {})["pid"])
+        assert (await facts(executor, evaluator), fork_server_of(executor)) == (first, pid)
         assert os.getpgid(pid) != os.getpgid(0)
 
     with_executor(work)
 
 
 def test_a_cancelled_run_is_forgotten_and_the_end_is_prompt() -> None:
-    """Nobody waits for an evaluation whose run was cancelled: closing ends the processes at once."""
-
     async def work(executor: Executor) -> int:
-        await one(executor, Computing())
-        task = asyncio.ensure_future(one(executor, Troubled(timeout_s=60.0), "hang"))
+        await run(executor, Computing())
+        task = asyncio.ensure_future(run(executor, Troubled(timeout_s=60.0), "hang"))
         await asyncio.sleep(0)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -228,14 +171,12 @@ def test_a_cancelled_run_is_forgotten_and_the_end_is_prompt() -> None:
 
 
 def test_what_was_taken_is_delivered_after_the_end_was_asked_for() -> None:
-    """Evaluations under way when the executor is closed come to their end, and late ones are done too."""
-
     async def work(executor: Executor) -> list[Any]:
-        await one(executor, Computing())
-        under_way = asyncio.ensure_future(one(executor, Computing(cpu_s=0.2)))
+        await run(executor, Computing())
+        under_way = asyncio.ensure_future(run(executor, Computing(cpu_s=0.2)))
         await asyncio.sleep(0)
         executor.close()
-        return [(await under_way)[0].score, (await one(executor, Computing()))[0].score]
+        return [(await under_way)[0].score, (await run(executor, Computing()))[0].score]
 
     assert with_executor(work) == [0.5, 0.5]
 
@@ -249,10 +190,8 @@ def test_what_was_taken_is_delivered_after_the_end_was_asked_for() -> None:
     ],
 )
 def test_what_cannot_be_made_again_stays(evaluator: Evaluator, why: str, caplog: pytest.LogCaptureFixture) -> None:
-    """A lambda, a partial function or a field outside of the dump keeps an evaluator in this process, on a thread."""
-
     async def work(executor: Executor) -> list[Any]:
-        results = [*await one(executor, evaluator), *await one(executor, evaluator)]
+        results = [*await run(executor, evaluator), *await run(executor, evaluator)]
         assert "not started" in repr(executor._supervisor)
         return [executor.mode(evaluator), *[result.status for result in results]]
 
@@ -262,19 +201,97 @@ def test_what_cannot_be_made_again_stays(evaluator: Evaluator, why: str, caplog:
     assert why in line
 
 
-@pytest.mark.parametrize("name", ["/usr/bin/uwsgi_python3", "mypythonapp", "python3.11.real", "/nowhere/python"])
-def test_without_a_python_it_is_a_thread(
-    name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Where the running program is no Python, or starts none, evaluations run on a thread, and the log says so."""
+PATIENCE_S = 30.0
+PROGRAM = """
+    import asyncio, atexit, os, sys
+    sys.path[:0] = sys.argv[2:]
+    from agenteval_otel.models import EvaluationInput
+    from agenteval_otel.execution import Executor
+    from tests.testing.computing import Computing, Troubled
+    from tests.testing.evaluations import evaluate
 
-    async def work(executor: Executor) -> list[int]:
-        actual = [await one(executor, Computing()) for _ in range(2)]
-        return [(results[0].metadata or {})["pid"] for results in actual]
+    async def one(evaluator, text="x"):
+        return (await evaluate(executor, evaluator, EvaluationInput(response=text)))[0].metadata
 
-    monkeypatch.setattr("sys.executable", name)
-    monkeypatch.setattr("sys.exec_prefix", "/nowhere")
-    monkeypatch.setattr("sys.base_exec_prefix", "/nowhere")
-    assert with_executor(work) == [os.getpid()] * 2
-    (line,) = [entry.message for entry in caplog.records]
-    assert "worker_process_unavailable" in line
+    executor, evaluator = Executor(live=True), Computing()
+    atexit.register(executor.leave)  # as a pipeline does
+    worker = asyncio.run(one(evaluator))["pid"]
+    fork_server = executor._supervisor.server.pid
+    if sys.argv[1] == "fork":
+        pid = os.fork()
+        if pid == 0:
+            own = asyncio.run(one(evaluator))["pid"]
+            os._exit(0 if own != worker and executor._supervisor.server.pid != fork_server else 1)
+        print("child", os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+        print("same", asyncio.run(one(evaluator))["pid"] == worker, flush=True)
+    print("pids", fork_server, worker, flush=True)
+    if sys.argv[1] == "killed":
+        async def busy():
+            hanging = asyncio.ensure_future(one(Troubled(timeout_s=60.0), "hang"))
+            await asyncio.wait({hanging}, timeout=0.3)
+            os.kill(os.getpid(), 9)
+        asyncio.run(busy())
+    if sys.argv[1] == "importing":
+        import endless
+        async def busy():
+            await asyncio.wait({asyncio.ensure_future(one(endless.Endless()))}, timeout=0.3)
+            os.kill(os.getpid(), 9)
+        asyncio.run(busy())
+"""
+ENDLESS = """
+import os, time
+from tests.testing.computing import Computing
+while os.environ["AGENTEVAL_ENABLED"] == "false":
+    time.sleep(1)
+class Endless(Computing, type="Endless"):
+    pass
+"""
+
+
+def is_there(pid: str) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def gone(*pids: str) -> bool:
+    deadline, pause = time.monotonic() + PATIENCE_S, threading.Event()
+    while any(map(is_there, pids)) and time.monotonic() < deadline:
+        pause.wait(0.02)
+    return not any(map(is_there, pids))
+
+
+@pytest.mark.parametrize(("how", "code"), [("normal", 0), ("killed", -9), ("importing", -9)])
+def test_nothing_stays_when_the_host_ends(how: str, code: int, tmp_path: Path) -> None:
+    (tmp_path / "endless.py").write_text(ENDLESS)
+    finished = run_program(PROGRAM, how, str(tmp_path), flags=("-W", "error"), AGENTEVAL_ENABLED="true")
+    assert (finished.code, finished.stderr) == (code, "")
+    assert gone(*finished.lines("pids")[0].split())
+
+
+CONFIGURING = """
+    import asyncio
+    from agenteval_otel.evaluators import Func
+    from agenteval_otel.execution import Executor
+    from agenteval_otel.models import EvaluationInput
+    from tests.testing.configuring import is_inert
+    from tests.testing.evaluations import evaluate
+
+    executor, evaluator = Executor(live=True), Func.of(is_inert, execution="process")
+    (result,) = asyncio.run(evaluate(executor, evaluator, EvaluationInput(response="x")))
+    executor.close()
+    print("inert", result.score, executor.mode(evaluator), flush=True)
+"""
+
+
+def test_a_module_that_configures_does_nothing_there() -> None:
+    finished = run_program(CONFIGURING)
+    assert (finished.code, finished.lines("inert")) == (0, ["True process"])
+
+
+def test_a_forked_host_has_a_child_of_its_own() -> None:
+    finished = run_program(PROGRAM, "fork", flags=("-W", "error"))
+    assert (finished.code, finished.stderr) == (0, "")
+    assert (finished.lines("child"), finished.lines("same")) == (["0"], ["True"])
+    assert gone(*finished.lines("pids")[0].split())

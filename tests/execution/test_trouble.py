@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
-import socket
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -16,26 +13,24 @@ from agenteval_otel.errors import EvaluationError
 from agenteval_otel.evaluators import Func
 from agenteval_otel.execution import Executor, supervisor
 from agenteval_otel.models import EvaluationInput, ToolCall
-from tests.execution.support import Starting
-from tests.execution.test_processes import fork_server_of, one, with_executor
+from tests.execution.support import Starting, facts, run
+from tests.execution.test_processes import with_executor
 from tests.promises.programs import run_program
 from tests.testing.computing import Computing, Troubled
 from tests.testing.evaluations import evaluate
 
 
 async def place(executor: Executor) -> int:
-    """The process in which an evaluation runs."""
-    return (await one(executor, Computing()))[0].metadata["pid"]  # type: ignore[index,no-any-return]
-
-
-def no_more(*_: Any) -> Any:
-    raise OSError(24, "Too many open files")
+    return int((await facts(executor, Computing()))["pid"])
 
 
 def test_a_process_that_cannot_be_started_now_is_tried_again(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Meanwhile evaluations run here without waiting, and the log says so once; after the pause there is a worker."""
+
+    def no_more() -> Any:
+        raise OSError(24, "Too many open files")
 
     async def work(executor: Executor) -> None:
         assert executor._supervisor is not None
@@ -49,42 +44,6 @@ def test_a_process_that_cannot_be_started_now_is_tried_again(
     with_executor(work)
     (line,) = [entry.message for entry in caplog.records]
     assert "worker_process_unavailable" in line
-
-
-def test_a_default_timeout_of_the_hosts_sockets_is_not_the_workers(caplog: pytest.LogCaptureFixture) -> None:
-    """gevent and eventlet make sockets that do not block as well: the fork server and the worker wait all the same."""
-
-    async def work(executor: Executor) -> None:
-        computing = Computing()
-        (first,) = await one(executor, computing)
-        await asyncio.sleep(0.3)  # longer than the timeout
-        (second,) = await one(executor, computing)
-        assert first.metadata["pid"] == second.metadata["pid"] != os.getpid()  # type: ignore[index]
-
-    socket.setdefaulttimeout(0.1)
-    try:
-        with_executor(work)
-    finally:
-        socket.setdefaulttimeout(None)
-    assert not caplog.records
-
-
-def test_it_never_gives_up_for_good() -> None:
-    """However often the fork server is killed while it starts, evaluations are done, and later there is a worker."""
-
-    async def work(executor: Executor) -> None:
-        assert executor._supervisor is not None
-        for _ in range(4):
-            under_way = asyncio.ensure_future(place(executor))
-            while executor._supervisor.server is None and not under_way.done():
-                await asyncio.wait({under_way}, timeout=0.01)
-            if executor._supervisor.server is not None:
-                os.kill(fork_server_of(executor), signal.SIGKILL)
-            assert (await asyncio.wait_for(under_way, 20.0)) > 0
-        executor._supervisor._not_before = 0.0
-        assert await place(executor) != os.getpid()
-
-    with_executor(work)
 
 
 def test_an_evaluator_whose_module_ends_the_fork_server_leaves_it(
@@ -101,7 +60,7 @@ def test_an_evaluator_whose_module_ends_the_fork_server_leaves_it(
     async def work(executor: Executor) -> None:
         assert executor._supervisor is not None
         for _ in range(3):
-            assert (await one(executor, fatal))[0].score == 1.0
+            assert (await run(executor, fatal))[0].score == 1.0
             executor._supervisor._not_before = 0.0
         assert executor.mode(fatal) == "thread"
         assert await place(executor) != os.getpid()
@@ -120,21 +79,18 @@ def test_an_input_that_json_cannot_hold_is_no_strike() -> None:
 
     async def work(executor: Executor) -> None:
         evaluator = Computing()
-        (before,) = await one(executor, evaluator)
+        before = await facts(executor, evaluator)
         with pytest.raises(EvaluationError, match="cannot read its input"):
             await evaluate(executor, evaluator, deep)
         (here,) = await evaluate(executor, evaluator, odd)
         assert (here.metadata or {})["pid"] == os.getpid()
-        (after,) = await one(executor, evaluator)
-        assert after.metadata == before.metadata
+        assert await facts(executor, evaluator) == before
         assert executor.state(evaluator).strikes == 0
 
     with_executor(work)
 
 
 def test_criteria_of_each_input_reach_the_worker() -> None:
-    """An evaluator sees the input's own criteria, its own ones, or others with every answer."""
-
     async def work(executor: Executor) -> None:
         evaluator = Computing()
         own = EvaluationInput(response="x", criteria=evaluator.criteria())
@@ -146,93 +102,55 @@ def test_criteria_of_each_input_reach_the_worker() -> None:
 
 
 def test_others_do_not_wait_for_a_replaced_worker() -> None:
-    """An evaluator that the worker does not know yet gets another one; what was under way comes to its end."""
-
     async def work(executor: Executor) -> None:
         first = Computing(cpu_s=0.05)
-        await one(executor, first)
-        under_way = [asyncio.ensure_future(one(executor, first)) for _ in range(3)]
+        await run(executor, first)
+        under_way = [asyncio.ensure_future(run(executor, first)) for _ in range(3)]
         await asyncio.sleep(0)
-        late = [asyncio.ensure_future(one(executor, Troubled(criterion_name=f"t{n}"), "fine")) for n in range(3)]
+        late = [asyncio.ensure_future(run(executor, Troubled(criterion_name=f"t{n}"), "fine")) for n in range(3)]
         actual = await asyncio.gather(*under_way, *late)
         assert [results[0].score for results in actual] == [0.5] * 3 + [1.0] * 3
 
     with_executor(work)
 
 
-def test_another_event_loop_takes_over() -> None:
-    """When the background thread was replaced its new loop reads the answers."""
-    executor = Executor(live=True)
-    for _ in range(3):
-        assert asyncio.run(place(executor)) != os.getpid()
-    executor.close()
-
-
 def test_an_evaluator_ends_what_it_started() -> None:
-    """The worker does not act on a group's signals, but what its evaluators start does."""
-
     async def work(executor: Executor) -> Any:
-        return (await one(executor, Starting()))[0].score
+        return (await run(executor, Starting()))[0].score
 
     assert with_executor(work) is True
 
 
-OWN = """
+KILLING = """
 import os, signal, time
-
-def good(evaluation_input):
-    return True
 
 def kills_its_parent(evaluation_input):
     os.kill(os.getppid(), signal.SIGKILL)
     time.sleep(5)
     return True
-
-def hangs(evaluation_input):
-    time.sleep(600)
 """
 PROGRAM = """
-    import signal, sys
+    import signal
     from agenteval_otel import accounting, configure, flush, monitor
     from agenteval_otel.evaluators import Func
-    import own_evaluators
+    from killing import kills_its_parent
 
     class Keeping:
         async def save_result(self, aggregated):
-            for result in aggregated.results:
-                print("result", result.criterion_name, result.error_type or result.status, flush=True)
+            (result,) = aggregated.results
+            print("result", result.error_type, flush=True)
 
-    if __name__ == "__main__":
-        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # as in many command-line programs
-        functions = [getattr(own_evaluators, name) for name in sys.argv[2:]]
-        evaluators = [Func.of(function, execution="process", timeout_s=0.5) for function in functions]
-        configure(evaluators=evaluators, sample_rate=1.0, storage=[Keeping()])
-        handler = monitor(agent="agent")(lambda number: str(number))
-        for number in range(int(sys.argv[1])):
-            handler(number)
-        print("flushed", flush(50.0), accounting()["evaluated"])
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # as in many command-line programs
+    configure(evaluators=[Func.of(kills_its_parent, execution="process")], sample_rate=1.0, storage=[Keeping()])
+    for number in range(8):
+        monitor(str.upper)("text")
+    print("flushed", flush(50.0), accounting()["evaluated"])
 """
 
 
-def results_of(folder: Path, calls: int, *functions: str) -> Counter[tuple[str, str]]:
-    """How often each function's results had each outcome, in a program of its own that survives them."""
-    (folder / "own_evaluators.py").write_text(OWN)
-    finished = run_program(PROGRAM, str(calls), *functions, timeout_s=90.0, PYTHONPATH=str(folder))
-    assert finished.code == 0, finished.stderr
-    assert finished.lines("flushed") == [f"True {calls}"]
-    return Counter((name, outcome) for name, outcome in (line.split() for line in finished.lines("result")))
-
-
 def test_what_ends_the_fork_server_never_runs_in_the_application(tmp_path: Path) -> None:
-    """An evaluator that kills its parent process fails, and neither the application nor its parent is killed."""
-    outcomes = results_of(tmp_path, 8, "kills_its_parent")
-    assert sum(outcomes.values()) == 8
-    assert {outcome for _, outcome in outcomes} <= {"crashed", "quarantined"}
-
-
-def test_a_hanging_evaluator_that_is_quarantined_holds_up_no_queued_answer(tmp_path: Path) -> None:
-    """After three time limits its waiting evaluations fail at once, and the others are all scored."""
-    outcomes = results_of(tmp_path, 40, "good", "hangs")
-    assert outcomes["good", "scored"] == 40
-    assert outcomes["hangs", "timeout"] <= 4
-    assert outcomes["hangs", "timeout"] + outcomes["hangs", "quarantined"] == 40
+    (tmp_path / "killing.py").write_text(KILLING)
+    finished = run_program(PROGRAM, timeout_s=90.0, PYTHONPATH=str(tmp_path))
+    assert (finished.code, finished.lines("flushed")) == (0, ["True 8"]), finished.stderr
+    assert len(finished.lines("result")) == 8
+    assert set(finished.lines("result")) <= {"crashed", "quarantined"}

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from agenteval_otel.ground_truth import CsvGroundTruthStore
+from agenteval_otel.ground_truth import FileGroundTruthStore
 from agenteval_otel.models import EvaluationInput
 
 COLUMNS = ("UserPrompt", "ExpectedOutput", "Category", "Module")
@@ -29,7 +29,7 @@ def later(path: Path) -> Path:
     return path
 
 
-def ask(store: CsvGroundTruthStore, prompt: str | None, **fields: object) -> object:
+def ask(store: FileGroundTruthStore, prompt: str | None, **fields: object) -> object:
     """The answer to a prompt, or None."""
     result = store.find(EvaluationInput.model_validate({"prompt": prompt, **fields}))
     return None if result is None else result.answer

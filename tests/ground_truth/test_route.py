@@ -24,7 +24,7 @@ from agenteval_otel import (
 from agenteval_otel.config import SettingsError, default_pipeline
 from agenteval_otel.errors import ConfigurationError, EvaluationSkipped
 from agenteval_otel.evaluators import Func
-from agenteval_otel.ground_truth import CsvGroundTruthStore, GroundTruth, GroundTruthStore
+from agenteval_otel.ground_truth import FileGroundTruthStore, GroundTruth, GroundTruthStore
 from agenteval_otel.pipeline import InlineDispatcher
 from agenteval_otel.runtime.log import log
 from agenteval_otel.testing import RecordedTelemetry
@@ -104,7 +104,7 @@ def scores(kept: Keeping) -> list[Any]:
 
 def test_live_answers_get_their_ground_truth(path: Path, kept: Keeping) -> None:
     """From the rows of the agent's module; the result says whether there was one."""
-    live(kept, {"type": "csv", "path": str(path)})
+    live(kept, {"type": "file", "path": str(path)})
     monitor(agent="shop")(echo)("where is my ORDER?")
     monitor(agent="diner")(echo)("Hello! Where is my order?")
     monitor(agent="shop")(echo)("Something else.")
@@ -114,7 +114,7 @@ def test_live_answers_get_their_ground_truth(path: Path, kept: Keeping) -> None:
 
 def test_the_handler_may_name_the_module(path: Path, kept: Keeping) -> None:
     """In the metadata, whatever the agent is called; and what it says itself is ground truth wins."""
-    live(kept, CsvGroundTruthStore(path=path))
+    live(kept, FileGroundTruthStore(path=path))
 
     @monitor(agent="shop")
     def handler(question: str, **facts: Any) -> str:
@@ -123,13 +123,14 @@ def test_the_handler_may_name_the_module(path: Path, kept: Keeping) -> None:
 
     handler("Where is my order?", metadata={"module": "diner"})
     handler("Where is my order?", ground_truth="Lost.")
-    assert scores(kept) == ["In the kitchen.", "Lost."]
+    handler("Where is my order?", ground_truth=" \n")  # nothing was said: the store is asked
+    assert scores(kept) == ["In the kitchen.", "Lost.", "On its way."]
 
 
 def test_the_run_span_has_whether_a_reference_was_there(path: Path, telemetry: RecordedTelemetry) -> None:
     """With the module, which is the agent's name."""
     configure(
-        sample_rate=1.0, storage=[telemetry.storage()], ground_truth=CsvGroundTruthStore(path=path),
+        sample_rate=1.0, storage=[telemetry.storage()], ground_truth=FileGroundTruthStore(path=path),
         dispatcher=InlineDispatcher(),
     )  # fmt: skip
     for question in ("Where is my order?", "Something else."):
@@ -179,19 +180,6 @@ def test_a_service_that_breaks_costs_the_ground_truth_only(error: BaseException,
     assert [item.evaluator_type for item in offline(Remote(answer=error)).run_errors] == ["GroundTruthStore"]
 
 
-def test_blank_ground_truth_is_none(path: Path, kept: Keeping) -> None:
-    """A handler that says an empty text has said nothing: the store is asked."""
-    live(kept, CsvGroundTruthStore(path=path))
-
-    @monitor(agent="shop")
-    def handler(question: str) -> str:
-        annotate(ground_truth=" \n")
-        return question
-
-    handler("Where is my order?")
-    assert scores(kept) == ["On its way."]
-
-
 def test_the_caller_never_looks_it_up(kept: Keeping) -> None:
     """It happens on the background thread."""
     live(kept, Local(answer=GroundTruth(answer="a")), dispatcher={"type": "pool", "linger_s": 0.0})
@@ -203,7 +191,7 @@ def test_the_caller_never_looks_it_up(kept: Keeping) -> None:
 
 def test_a_broken_change_is_counted_with_its_line(path: Path, kept: Keeping, caplog: pytest.LogCaptureFixture) -> None:
     """The rows from before answer; the log names the line."""
-    store = CsvGroundTruthStore(path=path)
+    store = FileGroundTruthStore(path=path)
     live(kept, store)
     store._file.problems.append(ConfigurationError("rows.csv:3: UserPrompt is empty"))
     with caplog.at_level(logging.WARNING, "agenteval_otel"):
@@ -218,9 +206,9 @@ def test_wrong_settings_say_where(tmp_path: Path) -> None:
     wrong = tmp_path / "rows.csv"
     wrong.write_text("UserPrompt,ExpectedOutput\nx\n")
     with pytest.raises(SettingsError, match=r"ground_truth: .*rows\.csv:2: expected the columns"):
-        configure(ground_truth={"type": "csv", "path": str(wrong)})
-    with pytest.raises(SettingsError, match=r"ground_truth: unknown ground_truth type 'xml'"):
-        configure(ground_truth={"type": "xml"})
+        configure(ground_truth={"type": "file", "path": str(wrong)})
+    with pytest.raises(SettingsError, match=r"ground_truth: unknown ground_truth type 'csv'"):
+        configure(ground_truth={"type": "csv"})
 
 
 def _store() -> Any:
@@ -230,7 +218,7 @@ def _store() -> Any:
 def test_reloaded_settings_keep_a_store_that_says_the_same(path: Path, tmp_path: Path) -> None:
     """It goes on with what it knows; another one takes its place."""
     file = tmp_path / "settings.yaml"
-    text = f"ground_truth: {{type: csv, path: {path}}}\nstorage: []\ndispatcher: inline\n"
+    text = f"ground_truth: {{type: file, path: {path}}}\nstorage: []\ndispatcher: inline\n"
     file.write_text(text)
     configure(file)
     before = _store()
@@ -250,12 +238,12 @@ def offline(store: Any, **fields: Any) -> Any:
 
 def test_offline_it_is_the_same(path: Path) -> None:
     """The snapshot holds what evaluators saw and how it was found; an input's own ground truth wins."""
-    outcome = offline({"type": "csv", "path": str(path)}, agent="diner")
+    outcome = offline({"type": "file", "path": str(path)}, agent="diner")
     assert (outcome.results[0].score, outcome.has_ground_truth) == ("In the kitchen.", True)
     assert outcome.input_snapshot.metadata["ground_truth"] == {
         "prompt": "Where is my order?", "module": "diner", "match": "exact", "share": 1.0,
     }  # fmt: skip
-    brought = offline(CsvGroundTruthStore(path=path), ground_truth="mine", metadata={"a": 1})
+    brought = offline(FileGroundTruthStore(path=path), ground_truth="mine", metadata={"a": 1})
     assert (brought.results[0].score, brought.input_snapshot.metadata) == ("mine", {"a": 1})
     assert not offline(None).has_ground_truth
 
@@ -269,7 +257,7 @@ def test_evaluators_cannot_change_the_stores_answers(tmp_path: Path) -> None:
         evaluation_input.ground_truth["a"].append(2)
         return True
 
-    config = EvaluationRunConfig(evaluators=[changes], ground_truth={"type": "jsonl", "path": str(path)})
+    config = EvaluationRunConfig(evaluators=[changes], ground_truth={"type": "file", "path": str(path)})
     for _ in range(2):
         run_evaluation_sync(EvaluationInput(prompt="Where is my order?", response="a"), config)
     assert config.ground_truth.rows()[0].answer == {"a": [1]}  # type: ignore[union-attr]

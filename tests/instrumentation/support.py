@@ -9,9 +9,8 @@ from pydantic import Field
 
 from agenteval_otel import monitor
 from agenteval_otel.models import EvaluationInput, Score
-from agenteval_otel.pipeline import Pipeline
+from agenteval_otel.pipeline import InlineDispatcher, Pipeline
 from agenteval_otel.sampling import RatioSampler
-from agenteval_otel.testing import InlineDispatcher
 from tests.testing.doubles import Free
 
 __all__ = ["Seen"]

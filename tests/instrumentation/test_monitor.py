@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -10,74 +9,11 @@ import pytest
 from agenteval_otel import accounting, configure, monitor
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import ResponseHealth
-from agenteval_otel.models import EvaluationInput, Score
-from agenteval_otel.pipeline import InlineDispatcher, Pipeline
+from agenteval_otel.models import EvaluationInput
+from agenteval_otel.pipeline import InlineDispatcher
 from agenteval_otel.sampling import RatioSampler
 from tests.instrumentation.support import Seen
 from tests.testing.doubles import Free, Keeping
-
-
-def test_the_kill_switch(seen: Seen) -> None:
-    """Switched off, calls go by and are counted as disabled; switched on again they are evaluated."""
-    handler = seen.monitor(str.upper)
-    seen.pipeline.enabled = False
-    assert handler("a") == "A"
-    seen.pipeline.enabled = True
-    assert handler("b") == "B"
-    assert seen.outcomes == {"disabled": 1, "evaluated": 1}
-    assert [made.response for made in seen.inputs] == ["B"]
-
-
-def test_the_outcomes_add_up_to_the_calls() -> None:
-    """At a ratio of a half every call has one outcome."""
-    seen = Seen(0.5)
-    handler = seen.monitor(str.upper)
-    for _ in range(200):
-        handler("a")
-    assert sum(seen.outcomes.values()) == 200
-    assert set(seen.outcomes) == {"evaluated", "not_sampled"}
-    seen.pipeline.shutdown(5)
-
-
-def test_evaluators_that_call_monitored_handlers_are_ignored() -> None:
-    """What an evaluator calls is neither counted nor evaluated: evaluations are never evaluated."""
-    kept = Keeping()
-    other = Seen()
-    helper = other.monitor(agent="helper")(str.lower)
-
-    def judge(evaluation_input: EvaluationInput) -> Any:
-        return Score(value=helper("OK") == "ok" and handler.__wrapped__("x") == "X" and list(stream("q")) == ["q"])
-
-    @other.monitor(agent="stream")
-    def stream(question: str) -> Iterator[str]:
-        yield question
-
-    made = Pipeline(
-        sampler=RatioSampler(), evaluators=(Free(action=judge),), storage=(kept,), dispatcher=InlineDispatcher()
-    )
-    handler = monitor(agent="handler", pipeline=made)(str.upper)
-    handler("a")
-    assert [result.score for result in kept.results] == [True]
-    assert other.outcomes == {}
-    assert made.accounting.outcomes()["evaluated"] == 1
-    helper("AGAIN")
-    assert other.outcomes == {"evaluated": 1}
-    made.shutdown(5)
-    other.pipeline.shutdown(5)
-
-
-def test_an_answer_that_cannot_be_read_is_counted() -> None:
-    """An answer without text is a failed capture; the caller has it all the same."""
-
-    class Mute:
-        def __str__(self) -> str:
-            raise RuntimeError
-
-    seen = Seen()
-    mute = Mute()
-    assert seen.monitor(lambda question: mute)("q") is mute
-    assert seen.outcomes == {"capture_failed": 1}
-    seen.pipeline.shutdown(5)
 
 
 def test_a_later_change_of_the_answer_is_not_judged(seen: Seen) -> None:
@@ -97,8 +33,8 @@ def test_a_later_change_of_the_answer_is_not_judged(seen: Seen) -> None:
     assert seen.last.session_id == "ann"
 
 
-def test_configure_reaches_handlers_that_were_decorated_before() -> None:
-    """A handler follows the configured pipeline from then on; the outcomes so far stay in the accounting."""
+def test_configure_reaches_handlers_that_were_decorated_before(seen: Seen) -> None:
+    """A handler follows the configured pipeline, except one with its own; earlier outcomes stay in the accounting."""
     first, second = Keeping(), Keeping()
     configure(storage=[first], dispatcher=InlineDispatcher(), sample_rate=1.0, evaluators=[Free(criterion_name="one")])
 
@@ -107,22 +43,16 @@ def test_configure_reaches_handlers_that_were_decorated_before() -> None:
         return question
 
     own = monitor(evaluators=[Free(criterion_name="own")])(str.upper)
+    elsewhere = seen.monitor(str.upper)
     handler("a")
     own("a")
     configure(storage=[second], dispatcher=InlineDispatcher(), sample_rate=1.0, evaluators=[Free(criterion_name="two")])
     handler("b")
     own("b")
+    elsewhere("b")
     assert [result.criterion_name for result in first.results] == ["one", "own"]
     assert [result.criterion_name for result in second.results] == ["two", "own"]
-    assert accounting()["evaluated"] == 4
-
-
-def test_a_handler_with_its_own_pipeline_stays_there(seen: Seen) -> None:
-    """`pipeline=` is not changed by `configure`."""
-    handler = seen.monitor(str.upper)
-    configure(storage=[Keeping()], dispatcher=InlineDispatcher())
-    handler("a")
-    assert seen.outcomes == {"evaluated": 1}
+    assert (accounting()["evaluated"], seen.outcomes) == (4, {"evaluated": 1})
 
 
 def test_own_settings_go_before_the_pipelines(seen: Seen) -> None:
@@ -168,12 +98,9 @@ def test_wrong_arguments_are_refused_at_decoration(seen: Seen, arguments: dict[s
     assert seen.outcomes == {}
 
 
-@pytest.mark.parametrize("handler", [7, "name", None])
-def test_what_is_no_handler_is_refused(seen: Seen, handler: Any) -> None:
+@pytest.mark.parametrize("handler", [7, "name", Free])
+def test_what_is_no_handler_is_refused(handler: Any) -> None:
     """Something that cannot be called is no handler; a class is none either: its methods are."""
-    if handler is not None:
-        with pytest.raises(ConfigurationError):
-            monitor(handler)
     with pytest.raises(ConfigurationError) as caught:
-        seen.monitor(Free)
+        monitor(handler)
     assert caught.value.path == "handler"

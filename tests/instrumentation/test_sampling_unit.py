@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,20 +11,13 @@ from opentelemetry import trace
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, TraceState
 
 from agenteval_otel import monitor
-from agenteval_otel.pipeline import Pipeline
+from agenteval_otel.pipeline import InlineDispatcher, Pipeline
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.sampling.trace import CallRandomness, SamplingSettings
-from agenteval_otel.testing import InlineDispatcher, RecordedTelemetry
+from agenteval_otel.testing import RecordedTelemetry
 from tests.testing.doubles import Free
 
 PROBABILITY, SCOPE, CLUSTERED = (f"agenteval.sampling.{name}" for name in ("probability", "scope", "clustered"))
-
-
-@pytest.fixture
-def telemetry() -> Iterator[RecordedTelemetry]:
-    recorded = RecordedTelemetry()
-    yield recorded
-    recorded.shutdown()
 
 
 def handler_of(
@@ -36,12 +28,7 @@ def handler_of(
         sampler=RatioSampler(ratio=ratio), evaluators=(Free(sample_rate=own_rate),), storage=(telemetry.storage(),),
         dispatcher=InlineDispatcher(), sampling=SamplingSettings(**sampling),
     )  # fmt: skip
-
-    @monitor(agent=agent, pipeline=pipeline)
-    def answer(question: str) -> str:
-        return "An answer."
-
-    return answer
+    return monitor(agent=agent, pipeline=pipeline)(lambda question: "An answer.")
 
 
 def under(span_context: SpanContext, handler: Any) -> None:
@@ -61,23 +48,16 @@ def event_values(telemetry: RecordedTelemetry, name: str) -> list[Any]:
 
 
 def test_a_trace_is_in_or_out_as_a_whole_and_calls_one_by_one(telemetry: RecordedTelemetry) -> None:
-    """400 calls below one span: by trace none or all, by call about the ratio; the probability is the ratio."""
-    for unit, expected in (("trace", (0, 400)), ("call", range(60, 141))):
-        handler = handler_of(telemetry, 0.25, unit=unit)
+    """400 calls below one span: by trace none or all, by call about the ratio, from which evaluators' own rates cut."""
+    for unit, ratio, own_rate, expected in (
+        ("trace", 0.25, None, (0, 400)), ("call", 0.25, None, range(60, 141)), ("call", 0.5, 0.25, range(60, 141)),
+    ):  # fmt: skip
+        handler = handler_of(telemetry, ratio, own_rate=own_rate, unit=unit)
         before = len(telemetry.events())
         for _ in range(400):
             under(remote(0xABC, None), handler)
         assert len(telemetry.events()) - before in expected
     assert set(event_values(telemetry, PROBABILITY)) <= {0.25}
-
-
-def test_rates_nest_by_call_too(telemetry: RecordedTelemetry) -> None:
-    """An evaluator's own smaller rate cuts from the number of the call."""
-    handler = handler_of(telemetry, 0.5, own_rate=0.25, unit="call")
-    for _ in range(400):
-        under(remote(0xABC, None), handler)
-    assert 60 <= len(telemetry.events()) <= 140
-    assert set(event_values(telemetry, PROBABILITY)) == {0.25}
 
 
 def test_the_calls_of_a_span_are_numbered_alike_in_every_process() -> None:
@@ -95,29 +75,22 @@ def test_the_calls_of_a_span_are_numbered_alike_in_every_process() -> None:
 def test_a_handler_that_repeats_in_a_trace_is_named_once(
     telemetry: RecordedTelemetry, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """From the ninth call in one trace on the results say that intervals are too narrow; the log says it once."""
+    """From the ninth call in one trace on the results say that intervals are too narrow; the log says it once. Calls
+    that are sampled one by one, and those of different traces, are as good as independent."""
     caplog.set_level(logging.WARNING, "agenteval_otel")
-    handler = handler_of(telemetry, agent="repeating")
+    repeating, apart, by_call = (
+        handler_of(telemetry, agent="repeating", unit=unit) for unit in ("trace", "trace", "call")
+    )
+    for trace_id in range(1, 21):
+        under(remote(trace_id, None), apart)
+        under(remote(1, None), by_call)
+    assert event_values(telemetry, CLUSTERED) == [None] * 40
     for trace_id in (1, 2):
         for _ in range(12):
-            under(remote(trace_id, None), handler)
-    assert event_values(telemetry, CLUSTERED) == [None] * 8 + [True] * 16
-    named = [record.getMessage() for record in caplog.records if "handler_repeats_in_trace" in record.getMessage()]
-    assert len(named) == 1
-    assert "repeating" in named[0]
-
-
-@pytest.mark.parametrize(("unit", "traces"), [("call", 1), ("trace", 20)])
-def test_other_handlers_are_not_named(
-    unit: str, traces: int, telemetry: RecordedTelemetry, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Calls that are sampled one by one, and those of different traces, are as good as independent."""
-    caplog.set_level(logging.WARNING, "agenteval_otel")
-    handler = handler_of(telemetry, agent="others", unit=unit)
-    for number in range(20):
-        under(remote(1 + number % traces, None), handler)
-    assert event_values(telemetry, CLUSTERED) == [None] * 20
-    assert "handler_repeats_in_trace" not in caplog.text
+            under(remote(trace_id, None), repeating)
+    assert event_values(telemetry, CLUSTERED)[40:] == [None] * 8 + [True] * 16
+    (named,) = [entry.getMessage() for entry in caplog.records if "handler_repeats_in_trace" in entry.getMessage()]
+    assert "repeating" in named
 
 
 QUARTER = "th:c"

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 from tests.instrumentation.support import Seen
+from tests.promises.hosts import SHAPES as SHAPES_OF_SCRIPTS
+from tests.promises.hosts import Script, drive
 
 
 def plain(question: str, times: int = 1) -> str:
@@ -48,22 +50,17 @@ class AnsweringLater:
         return question.upper()
 
 
-class AnsweringInParts:
-    async def __call__(self, question: str) -> AsyncGenerator[str, None]:
-        yield question.upper()
-
-
 def outcome_of(actual: Any) -> Any:
     """What a handler of any shape answers in the end."""
     if inspect.isasyncgen(actual):
-
-        async def collect() -> list[Any]:
-            return [chunk async for chunk in actual]
-
-        return "".join(asyncio.run(collect()))
+        return "".join(asyncio.run(_collect(actual)))
     if inspect.iscoroutine(actual):
         return asyncio.run(_await(actual))
     return "".join(actual) if inspect.isgenerator(actual) else actual
+
+
+async def _collect(stream: AsyncGenerator[Any, Any]) -> list[Any]:
+    return [chunk async for chunk in stream]
 
 
 async def _await(actual: Any) -> Any:
@@ -85,7 +82,7 @@ def test_to_its_caller_a_handler_stays_what_it_was(seen: Seen, handler: Callable
 
 @pytest.mark.parametrize(
     "handler",
-    [*SHAPES, Answering(), AnsweringLater(), AnsweringInParts(), functools.partial(plain, times=1),
+    [*SHAPES, Answering(), AnsweringLater(), functools.partial(plain, times=1),
      functools.partial(waiting), functools.partial(async_stream), functools.lru_cache(plain), lambda q: q.upper(),
      "HI".format],
     ids=lambda handler: getattr(handler, "__name__", type(handler).__name__),
@@ -103,6 +100,9 @@ def test_methods_of_every_kind(seen: Seen) -> None:
     """Instance, class and static methods work in both orders of the decorators."""
     monitor = seen.monitor
 
+    def of_owner(owner: Any, question: str) -> str:
+        return f"{owner.name} {question}"
+
     class Agent:
         name = "agent"
 
@@ -110,32 +110,12 @@ def test_methods_of_every_kind(seen: Seen) -> None:
         def instance(self, question: str) -> str:
             return f"{self.name} {question}"
 
-        @monitor
-        async def later(self, question: str) -> str:
-            return f"{self.name} {question}"
-
-        @monitor
-        @classmethod
-        def class_inside(cls, question: str) -> str:
-            return f"{cls.name} {question}"
-
-        @classmethod
-        @monitor
-        def class_outside(cls, question: str) -> str:
-            return f"{cls.name} {question}"
-
-        @monitor
-        @staticmethod
-        def static_inside(question: str) -> str:
-            return f"agent {question}"
-
-        @staticmethod
-        @monitor
-        def static_outside(question: str) -> str:
-            return f"agent {question}"
+        class_inside, class_outside = monitor(classmethod(of_owner)), classmethod(monitor(of_owner))
+        static_inside = monitor(staticmethod(lambda question: f"agent {question}"))
+        static_outside = staticmethod(monitor(lambda question: f"agent {question}"))
 
     agent, names = Agent(), ("class_inside", "class_outside", "static_inside", "static_outside")
-    methods = [agent.instance, agent.later, *(getattr(owner, name) for owner in (agent, Agent) for name in names)]
+    methods = [agent.instance, *(getattr(owner, name) for owner in (agent, Agent) for name in names)]
     for count, method in enumerate(methods, start=1):
         assert outcome_of(method("hi")) == "agent hi"
         assert len(seen.inputs) == count
@@ -154,78 +134,25 @@ def test_what_a_handler_returns_instead_of_answering_is_followed(seen: Seen) -> 
         assert seen.inputs.pop().response == "HI"
 
 
-def test_the_answer_is_the_same_object(seen: Seen) -> None:
-    """The caller gets the handler's own object, which is not touched."""
-    answer = {"content": "text", "extra": [1]}
-    assert seen.monitor(lambda question: answer)("q") is answer
-    assert answer == {"content": "text", "extra": [1]}
-    assert seen.last.response == "text"
+@pytest.mark.parametrize("shape", ["function", "coroutine", "generator", "async generator"])
+@pytest.mark.parametrize("error", [ValueError("x"), SystemExit(3), KeyboardInterrupt(), asyncio.CancelledError()])
+def test_an_exception_is_evaluated_by_its_class(seen: Seen, shape: str, error: BaseException) -> None:
+    """What the handler raises reaches the caller as the same object; what a stream gave before is its answer."""
+    script = Script()
+    script.error = error
+    assert drive(seen.monitor(SHAPES_OF_SCRIPTS[shape](script)), "hi").error is error
+    is_stream = "generator" in shape
+    cancelled = shape == "async generator" and isinstance(error, asyncio.CancelledError)
+    assert seen.last.error_type == (None if cancelled else type(error).__name__)
+    assert (seen.last.response, seen.last.stream_end) == (
+        ("chunk", "abandoned" if cancelled else "error") if is_stream else ("", None)
+    )  # fmt: skip
 
 
-def test_wrong_calls_raise_what_they_always_raised(seen: Seen) -> None:
-    """A call with wrong arguments raises Python's own TypeError, also for streams, which raise at once or at first."""
-    for handler in (plain, waiting):
-        with pytest.raises(TypeError, match="missing 1 required positional argument"):
-            outcome_of(seen.monitor(handler)())
-    for handler in (stream, async_stream):
-        with pytest.raises(TypeError, match="missing 1 required positional argument"):
-            outcome_of(seen.monitor(handler)())
-
-
-class Failure(Exception):
-    pass
-
-
-@pytest.mark.parametrize("kind", ["plain", "waiting", "stream", "async_stream"])
-@pytest.mark.parametrize(
-    "error", [Failure("x"), SystemExit(3), KeyboardInterrupt()], ids=lambda error: type(error).__name__
-)
-def test_exceptions_pass_unchanged(seen: Seen, kind: str, error: BaseException) -> None:
-    """What the handler raises reaches the caller as the same object, and its class is evaluated."""
-
-    def plain(question: str) -> str:
-        raise error
-
-    async def waiting(question: str) -> str:
-        raise error
-
-    def stream(question: str) -> Generator[str, None, None]:
-        yield "part"
-        raise error
-
-    async def async_stream(question: str) -> AsyncGenerator[str, None]:
-        yield "part"
-        raise error
-
-    handlers: dict[str, Any] = {"plain": plain, "waiting": waiting, "stream": stream, "async_stream": async_stream}
-    with pytest.raises(type(error)) as caught:
-        outcome_of(seen.monitor(handlers[kind])("hi"))
-    assert caught.value is error
-    assert caught.value.__context__ is None
-    assert seen.last.error_type == type(error).__name__
-    assert seen.last.response == ("part" if "stream" in kind else "")
-
-
-def test_cancellation_passes(seen: Seen) -> None:
-    """A cancelled coroutine raises CancelledError to its task, and is evaluated as one."""
-
-    @seen.monitor
-    async def handler(question: str) -> str:
-        entered.set()
-        await asyncio.get_running_loop().create_future()
-        return "never"
-
-    async def host() -> None:
-        task = asyncio.ensure_future(handler("hi"))
-        await entered.wait()
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert task.cancelled()
-
-    entered = asyncio.Event()
-    asyncio.run(host())
-    assert seen.last.error_type == "CancelledError"
+@pytest.mark.parametrize("handler", SHAPES, ids=lambda handler: handler.__name__)
+def test_a_wrong_call_raises_what_it_always_raised(seen: Seen, handler: Callable[..., Any]) -> None:
+    with pytest.raises(TypeError, match="missing 1 required positional argument"):
+        outcome_of(seen.monitor(handler)())
 
 
 def test_nested_handlers_are_each_evaluated(seen: Seen) -> None:

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from agenteval_otel.errors import ConfigurationError, JudgeError
-from agenteval_otel.judges import CacheSettings, CallableJudge, JudgeRequest
-from agenteval_otel.judges.adapter import as_judge
+from agenteval_otel.judges import CacheSettings, JudgeRequest
+from agenteval_otel.judges.adapter import CallableJudge, as_judge
 from agenteval_otel.testing import ScriptedJudge
 from tests.judges.asking import GOOD, QUESTION, ask, failure, outcomes, types_of
 
@@ -84,31 +84,24 @@ def test_other_values_are_refused(value: Any) -> None:
 
 
 def test_a_script_is_followed() -> None:
-    """Failures come first, then the replies in order, then the fallback; all calls are counted."""
-    judge = ScriptedJudge(
-        replies=({"reason": "a", "score": 1}, "no JSON", {"error": "rate_limited"}), fallback=GOOD, fail_first=1,
-        input_tokens=7,
-    )  # fmt: skip
-    for _ in range(2):
-        result = outcomes(judge, 6)
-        assert types_of(result) == ["server_error", "answer", "malformed_answer", "rate_limited", "answer", "answer"]
-        assert [item.usage.input_tokens for item in result if item.usage is not None] == [7] * 6
-        assert (judge.calls, judge.requests) == (6, (QUESTION,) * 6)
-        judge.reset()
-    assert judge.calls == 0
+    """The replies come in order, failures among them, then the fallback; all calls are counted."""
+    replies = ({"reason": "a", "score": 1}, "no JSON", {"error": "rate_limited"})
+    judge = ScriptedJudge(replies=replies, fallback=GOOD, input_tokens=7)
+    result = outcomes(judge, 5)
+    assert types_of(result) == ["answer", "malformed_answer", "rate_limited", "answer", "answer"]
+    assert [item.usage.input_tokens for item in result if item.usage is not None] == [7] * 5
+    assert (judge.calls, judge.requests) == (5, (QUESTION,) * 5)
 
 
 def test_a_script_may_compute_or_fail() -> None:
-    """A function answers by the request; `error` fails each call; without a reply the answer is empty."""
+    """A function answers by the request; a fallback may fail each call; without a reply the answer is empty."""
 
     def by_length(request: JudgeRequest) -> dict[str, Any]:
         return {"reason": "", "score": len(request.prompt)}
 
     assert ask(ScriptedJudge(answer=by_length)).answer["score"] == len(QUESTION.prompt)
-    assert types_of(outcomes(ScriptedJudge(error="overloaded"), 2)) == ["overloaded", "overloaded"]
+    assert types_of(outcomes(ScriptedJudge(fallback={"error": "overloaded"}), 2)) == ["overloaded", "overloaded"]
     assert failure(ScriptedJudge()).error_type == "empty_answer"
-    with pytest.raises(ConfigurationError, match="rate_limited"):
-        ScriptedJudge(error="sulking")
 
 
 def test_the_script_is_chosen_by_settings() -> None:

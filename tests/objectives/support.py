@@ -12,9 +12,9 @@ from agenteval_otel.evaluators import CriterionEvaluator
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, Score
 from agenteval_otel.objectives import BreachSettings, ObjectiveCrossing, ObjectiveSettings
 from agenteval_otel.objectives.track import Track, Verdict
-from agenteval_otel.pipeline import Pipeline
+from agenteval_otel.pipeline import InlineDispatcher, Pipeline
 from agenteval_otel.sampling import RatioSampler
-from agenteval_otel.testing import InlineDispatcher, RecordedTelemetry
+from agenteval_otel.testing import RecordedTelemetry
 
 PASS, FAIL = Verdict(passed=True), Verdict(passed=False)
 QUICK = BreachSettings(false_alarm_every=500, recover_after=40, minimum=10)

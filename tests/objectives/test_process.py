@@ -12,7 +12,8 @@ import pytest
 from agenteval_otel import configure, disable, enable, flush, monitor
 from agenteval_otel.config import default_pipeline
 from agenteval_otel.objectives import BreachSettings
-from agenteval_otel.testing import InlineDispatcher, RecordedTelemetry
+from agenteval_otel.pipeline import InlineDispatcher
+from agenteval_otel.testing import RecordedTelemetry
 from tests.objectives.support import QUICK, Good, Kept
 
 

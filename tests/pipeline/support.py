@@ -59,7 +59,6 @@ def pool_of(record: Record, stall: Stall | None = None, **settings: Any) -> Pool
 
 
 def eventually(attempt: Callable[[], bool], patience_s: float = 10.0) -> bool:
-    """Try until it holds or patience is over; each attempt does its own bounded waiting."""
     deadline = time.monotonic() + patience_s
     while time.monotonic() < deadline:
         if attempt():

@@ -3,17 +3,101 @@
 from __future__ import annotations
 
 import logging
+import random
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from agenteval_otel import Settings
 from agenteval_otel.errors import ConfigurationError
-from agenteval_otel.pipeline.load_shedding import FULL, NO_MODEL_CALLS, OFF, REDUCED, CostMeter, LoadShedder
+from agenteval_otel.pipeline.load_shedding import (
+    FULL,
+    NO_MODEL_CALLS,
+    OFF,
+    REDUCED,
+    CostMeter,
+    LoadShedder,
+    LoadSheddingSettings,
+    Work,
+    thinned,
+)
 from agenteval_otel.runtime.log import log
 from agenteval_otel.sampling import SamplingDecision
+from agenteval_otel.sampling.base import RANDOMNESS_RANGE, threshold_of
 from agenteval_otel.semconv import SHED
-from tests.pipeline.simulated import SAMPLED, Simulated
+from agenteval_otel.testing import ManualClock
+
+_STEP_S = 0.01
+_SPREAD = 0x9E3779B97F4A7C15  # the golden section: randomness that is spread evenly, the same in every run
+SAMPLED = SamplingDecision(True, 1.0, "ratio")
+
+
+class Simulated:
+    """Calls come at a rate, at most `served_per_s` are evaluated, and the shedder looks four times a second.
+
+    Attributes:
+        queued, capacity: The queue; a call that finds it full is lost.
+        offered, taken, lost, shed: Calls so far.
+        judged: Answers wait for judges instead of the background thread.
+    """
+
+    def __init__(
+        self, *, capacity: int = 1_000_000, served_per_s: float = 200.0, judged: bool = False, **settings: Any
+    ) -> None:
+        self.clock = ManualClock(1_000.0)
+        self.queued, self.capacity, self.served_per_s, self.judged = 0, capacity, served_per_s, judged
+        self.offered = self.taken = self.lost = self.shed = 0
+        self.meter = CostMeter({"async": 8})
+        self._due = self._served = 0.0
+        self._next_look = self.clock()
+        self.shedder = LoadShedder(LoadSheddingSettings(**settings), work=self.work, clock=self.clock)
+
+    def work(self) -> Work:
+        return Work(self.queued, self.meter.drain_s(self.queued, {"async": 0.0}), self.lost)
+
+    def run(self, seconds: float, calls_per_s: float = 0.0) -> None:
+        for _ in range(round(seconds / _STEP_S)):
+            if self.clock() >= self._next_look:
+                self._next_look += 0.25
+                self.shedder.look()
+            self._due += calls_per_s * _STEP_S
+            while self._due >= 1:
+                self._due -= 1
+                self.call()
+            self._serve()
+            self.clock.advance(_STEP_S)
+
+    def look(self, times: int = 1) -> None:
+        for _ in range(times):
+            self.shedder.look()
+            self.clock.advance(0.25)
+
+    def call(self) -> None:
+        self.offered += 1
+        decision = self.shedder.thin(SAMPLED, self.offered * _SPREAD % (1 << 64))
+        if not decision.sampled:
+            self.shed += 1
+        elif self.queued >= self.capacity:
+            self.lost += 1
+        else:
+            self.queued += 1
+            self.taken += 1
+
+    def _serve(self) -> None:
+        self._served = min(self._served + self.served_per_s * _STEP_S, self.queued + 1)
+        served = min(int(self._served), self.queued)
+        self._served -= served
+        self.queued -= served
+        if not served:
+            return
+        cost_s = served / self.served_per_s
+        if self.judged:
+            self.meter.note(served, 0.0, {"async": 8 * cost_s})
+        else:
+            self.meter.note(served, cost_s, {})
+
 
 STATE = ("level", "keep", "skip_models")
 
@@ -24,11 +108,11 @@ def state(load: Simulated) -> tuple[object, ...]:
 
 @pytest.mark.parametrize("calls", [5_000, 20_000])
 def test_a_burst_that_drains_in_seconds_is_kept(calls: int) -> None:
-    """Calls that all come within a fifth of a second and drain within the bound are all evaluated."""
     load = Simulated(served_per_s=2_500)
     load.run(5.0, 500)
     load.run(0.2, calls * 5)
     load.run(20.0, 500)
+    load.run(60.0, 2_250)  # nine tenths of what can be evaluated
     assert load.offered >= calls
     assert load.shed == load.lost == 0
 
@@ -36,7 +120,6 @@ def test_a_burst_that_drains_in_seconds_is_kept(calls: int) -> None:
 @pytest.mark.parametrize("judged", [False, True])
 @pytest.mark.parametrize("served_per_s", [50, 200, 1_000])
 def test_overload_reduces_sampling_and_loses_no_call(served_per_s: int, judged: bool) -> None:
-    """At twice the load that can be evaluated, drain time stays near its bound and most of the capacity is used."""
     load = Simulated(served_per_s=served_per_s, judged=judged)
     load.run(40.0, 2 * served_per_s)
     taken, drain_s = load.taken, []
@@ -49,26 +132,20 @@ def test_overload_reduces_sampling_and_loses_no_call(served_per_s: int, judged: 
     assert not load.shedder.skip_models
 
 
-def test_load_within_the_capacity_sheds_nothing() -> None:
-    """Nine tenths of what can be evaluated for a minute leave sampling full."""
-    load = Simulated(served_per_s=200)
-    load.run(60.0, 180)
-    assert load.shed == load.lost == 0
-
-
 @pytest.mark.parametrize("times", [2, 5, 20])
 def test_sampling_recovers_after_the_load(times: int) -> None:
-    """With a tenth of the load, sampling is full again within half a minute of the backlog's end."""
     load = Simulated(served_per_s=200)
     load.run(20.0, times * 200)
     assert load.shedder.level >= REDUCED
     load.run(load.work().drain_s, 20)
+    assert load.shedder.look(), "reduced it has to be asked again"
     load.run(30.0, 20)
     assert state(load) == (FULL, None, False)
+    load.queued = 0
+    assert not load.shedder.look()
 
 
 def test_a_backlog_that_shrinks_reduces_sampling_no_further() -> None:
-    """Drain time above the bound that falls by itself is no reason to sample less."""
     load = Simulated(served_per_s=1_000)
     load.run(5.0, 500)
     load.queued = 15_000
@@ -77,7 +154,6 @@ def test_a_backlog_that_shrinks_reduces_sampling_no_further() -> None:
 
 
 def test_a_queue_that_overflows_reduces_sampling() -> None:
-    """A queue too small for the bound loses few calls in the long run, because sampling is reduced all the same."""
     load = Simulated(capacity=64, served_per_s=200)
     load.run(10.0, 400)
     lost, offered = load.lost, load.offered
@@ -87,7 +163,6 @@ def test_a_queue_that_overflows_reduces_sampling() -> None:
 
 
 def test_work_that_stands_still_leads_to_no_model_calls_and_not_to_off() -> None:
-    """When judges hang, evaluators that call a model are skipped; a small share of the others goes on."""
     load = Simulated(served_per_s=200)
     load.run(5.0, 100)
     load.served_per_s = 0.001
@@ -115,7 +190,6 @@ class LateLoop:
 
 
 def test_loop_lag_of_ours_comes_below_its_bound() -> None:
-    """Lateness in proportion to our work ends near its bound, and sampling is never off."""
     loop = LateLoop(caused_by_us=True)
     loop.run(20.0)
     assert OFF not in loop.run(60.0)
@@ -134,7 +208,6 @@ def test_loop_lag_of_the_hosts_own_does_not_stop_evaluation() -> None:
 
 
 def test_loop_lag_of_ours_at_the_least_rate_leads_to_off() -> None:
-    """Where even a small share of the work makes the loop late, nothing is evaluated for a while."""
     loop = LateLoop(caused_by_us=True)
     assert OFF in loop.run(60.0, late_s=6.0)
     loop.load.shedder._set(OFF, 1 / 64)
@@ -157,7 +230,6 @@ def test_without_a_bound_it_measures_and_reduces_nothing(settings: dict[str, Any
 
 
 def test_loop_lag_without_work_of_ours_changes_nothing() -> None:
-    """A late loop while nothing is queued leaves sampling full."""
     load = Simulated()
     for _ in range(50):
         load.shedder._loop_lag.add(1.0)
@@ -178,19 +250,7 @@ def test_one_call_a_second_goes_on_when_nobody_looks() -> None:
     assert load.shedder.thin(SAMPLED, 0).sampled
 
 
-def test_it_wants_to_look_until_sampling_is_full() -> None:
-    """Idle and full it needs no further look; reduced it does."""
-    load = Simulated()
-    assert not load.shedder.look()
-    load.run(20.0, 1_000)
-    load.queued = 0
-    assert load.shedder.look()
-    load.run(60.0)
-    assert not load.shedder.look()
-
-
 def test_changes_of_level_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    """One line with the measure, its value and its bound when sampling is reduced; one line when it is full again."""
     log.forget()
     load = Simulated(served_per_s=200)
     with caplog.at_level(logging.WARNING, "agenteval_otel"):
@@ -204,22 +264,7 @@ def test_changes_of_level_are_logged_once(caplog: pytest.LogCaptureFixture) -> N
     assert "level=0" in lines[1]
 
 
-def test_a_failure_leaves_sampling_full() -> None:
-    """Where the work cannot be measured, nobody stays reduced, and the failure is counted."""
-    failures: list[str] = []
-
-    def work() -> object:
-        raise OSError("no")
-
-    shedder = LoadShedder(work=work, fail=failures.append)  # type: ignore[arg-type]
-    shedder._set(OFF, 1 / 64)
-    assert not shedder.look()
-    assert (shedder.level, shedder.keep, failures) == (FULL, None, ["load_shedding"])
-    assert shedder.gauges() == {"level": 0.0}
-
-
 def test_one_slow_answer_does_not_spoil_the_estimate() -> None:
-    """A first answer that imports a library and one pause of the process leave the estimate near the usual cost."""
     meter = CostMeter({"async": 1})
     meter.note(1, 0.5, {})
     for number in range(100):
@@ -228,7 +273,6 @@ def test_one_slow_answer_does_not_spoil_the_estimate() -> None:
 
 
 def test_a_lasting_change_of_cost_is_followed() -> None:
-    """Answers that become fifty times as expensive show in the estimate after some dozens."""
     meter = CostMeter({"async": 1})
     for cost_s in [0.001] * 50 + [0.05] * 150:
         meter.note(1, cost_s, {})
@@ -252,7 +296,57 @@ def test_judges_drain_side_by_side() -> None:
     ],
 )  # fmt: skip
 def test_an_error_names_the_field(section: dict[str, float], path: str) -> None:
-    """A wrong bound and an unknown field fail at load, each with its path."""
     with pytest.raises(ConfigurationError) as failure:
         Settings(load_shedding=section)
     assert [where for where, _ in failure.value.problems] == [path]
+
+
+DRAWS = st.integers(0, RANDOMNESS_RANGE - 1)
+SHARES = st.floats(0, 1)
+
+
+@given(DRAWS, SHARES, SHARES, st.floats(0.01, 1))
+def test_a_smaller_share_is_part_of_a_larger_one(
+    randomness: int, item: float, other: float, probability: float
+) -> None:
+    if randomness >= threshold_of(probability):
+        return
+    decision = SamplingDecision(True, probability, "ratio")
+    small, large = (thinned(decision, randomness, share) for share in sorted((item, other)))
+    assert large.sampled or not small.sampled
+    assert large.probability == probability * max(item, other)
+    assert large.sampled or large.outcome == SHED
+
+
+def test_the_decisions_own_draw_counts() -> None:
+    """A sampler that draws for a whole conversation is cut by that draw, not by the response's."""
+    decision = SamplingDecision(True, 0.5, "conversation", randomness=threshold_of(0.1))
+    assert thinned(decision, threshold_of(0.4), 0.5).sampled
+    assert not thinned(decision, 0, 0.1).sampled
+
+
+@pytest.mark.parametrize("probability", [None, 0.3])
+def test_a_sampler_that_draws_by_itself_is_thinned_by_the_share(probability: float | None) -> None:
+    dice = random.Random(5)
+    decision = SamplingDecision(True, probability, "function")
+    kept = sum(thinned(decision, dice.getrandbits(64), 0.25).sampled for _ in range(20_000))
+    assert abs(kept / 20_000 - 0.25) < 0.02
+    if probability is None:
+        assert thinned(decision, 0, 0.5).probability is None
+
+
+@settings(deadline=None)  # thousands of draws: a busy machine takes longer
+@given(st.lists(SHARES, min_size=1, max_size=4), st.floats(0.05, 1), st.integers(0, 2**32))
+def test_weighted_counts_are_unbiased(shares: list[float], probability: float, seed: int) -> None:
+    dice, calls = random.Random(seed), 4_000
+    estimate = variance = 0.0
+    for number in range(calls):
+        share, randomness = max(0.05, shares[number % len(shares)]), dice.getrandbits(64)
+        if randomness >= threshold_of(probability):
+            continue
+        decision = thinned(SamplingDecision(True, probability, "ratio"), randomness, share)
+        if decision.sampled:
+            assert decision.probability is not None
+            estimate += 1 / decision.probability
+    variance = sum(1 / (probability * max(0.05, share)) - 1 for share in shares) / len(shares) * calls
+    assert abs(estimate - calls) <= 5 * variance**0.5 + 1e-6

@@ -6,22 +6,23 @@ import asyncio
 import contextlib
 import threading
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
 
 from agenteval_otel import monitor
+from agenteval_otel.engine.live import Done
 from agenteval_otel.evaluators import Func, ResponseHealth
 from agenteval_otel.models import EvaluationInput
-from agenteval_otel.pipeline import Pipeline, PoolDispatcher, process_each
+from agenteval_otel.pipeline import PoolDispatcher, process_each
 from agenteval_otel.pipeline.background_thread import BackgroundThread
-from agenteval_otel.sampling import RatioSampler
 from tests.pipeline.support import Record, eventually, pool_of
+from tests.promises.bench import pipeline_of
+from tests.testing.doubles import enter_and_wait
 
 
 def test_the_thread_starts_with_the_first_call_and_ends_with_the_shutdown() -> None:
-    """Making and starting a pool makes no thread. The watchdog runs only while there is work."""
     before = set(threading.enumerate())
     record = Record()
     pool = pool_of(record)
@@ -41,21 +42,14 @@ def test_the_thread_starts_with_the_first_call_and_ends_with_the_shutdown() -> N
     assert sorted(record.settled) == [(call, "evaluated") for call in range(50)]
 
 
-def test_a_pool_that_was_never_used_shuts_down() -> None:
-    """Shutdown without a call, and again, is fine."""
-    pool = pool_of(Record())
-    assert pool.shutdown(1)
-    assert pool.shutdown(1)
-
-
-def test_the_newest_is_dropped_when_items_run_out() -> None:
-    """Beyond the number of calls that may wait the newest is refused and settled; what was accepted is kept."""
+@pytest.mark.parametrize("bound", [{"max_items": 3}, {"max_bytes": 1_200}])
+def test_the_newest_is_dropped_when_items_or_bytes_run_out(bound: dict[str, int]) -> None:
     record = Record()
-    pool = pool_of(record, max_items=3)
-    assert [pool.submit(call, 1) for call in ("blocking", "a", "b", "c", "d")] == [True, True, True, False, False]
+    pool = pool_of(record, **bound)
+    assert [pool.submit(call, 400) for call in ("blocking", "a", "b", "c", "d")] == [True, True, True, False, False]
     assert record.settled == [("c", "dropped_queue_full"), ("d", "dropped_queue_full")]
     state = pool.state()
-    assert (state["size"], state["bytes"], state["max_bytes"]) == (3, 3, pool.max_bytes)
+    assert (state["size"], state["bytes"], state["max_bytes"]) == (3, 1_200, pool.max_bytes)
     record.leave.set()
     assert pool.flush(10)
     assert pool.submit("e", 1)
@@ -63,36 +57,7 @@ def test_the_newest_is_dropped_when_items_run_out() -> None:
     assert {call for call, outcome in record.settled if outcome == "evaluated"} == {"blocking", "a", "b", "e"}
 
 
-def test_the_newest_is_dropped_when_bytes_run_out() -> None:
-    """The estimated bytes of the calls that wait are bounded too."""
-    record = Record()
-    pool = pool_of(record, max_bytes=1_000)
-    assert [pool.submit(call, 400) for call in ("blocking", "a", "b")] == [True, True, False]
-    assert pool.submit("small", 200)
-    assert pool.state()["bytes"] == 1_000
-    assert record.settled == [("b", "dropped_queue_full")]
-    record.leave.set()
-    assert pool.shutdown(10)
-    assert pool.state() == {"size": 0, "waiting": 0, "bytes": 0, "max_bytes": 1_000}
-
-
-def test_flush_tells_the_truth_about_a_hung_call() -> None:
-    """With a call that does not end a flush gives False when its time is over; what is done is done."""
-    record = Record()
-    pool = pool_of(record)
-    pool.submit("hung", 1)
-    pool.submit("a", 1)
-    assert record.entered.wait(10)
-    assert eventually(lambda: bool(record.settled))
-    started = time.monotonic()
-    assert pool.flush(0.2) is False
-    assert 0.15 < time.monotonic() - started < 5
-    assert record.settled == [("a", "evaluated")]
-    assert pool.shutdown(0.2) is False
-
-
 def test_a_flush_waits_for_what_came_before_it_only() -> None:
-    """Calls that keep coming do not hold up a flush."""
     record = Record()
     pool = pool_of(record, max_items=2_000)
     stop = threading.Event()
@@ -113,7 +78,6 @@ def test_a_flush_waits_for_what_came_before_it_only() -> None:
 
 @pytest.mark.parametrize("kind", ["hung", "blocking"])
 def test_shutdown_settles_the_rest_as_dropped(kind: str) -> None:
-    """What is not done when the time is over is settled as dropped, once, and takes no other outcome later."""
     record = Record()
     pool = pool_of(record, concurrency=1)
     for call in (kind, "a", "b"):
@@ -129,25 +93,8 @@ def test_shutdown_settles_the_rest_as_dropped(kind: str) -> None:
     assert not any(thread.is_alive() for thread in record.threads)
 
 
-def test_an_evaluation_that_flushes_its_own_pool_does_not_wait_for_itself() -> None:
-    """Called from the pool's own thread a flush says False at once."""
-    answers: list[bool] = []
-    pool = PoolDispatcher(linger_s=0)
-
-    async def process(call: Any) -> str:
-        answers.append(pool.flush(30))
-        return "evaluated"
-
-    pool.start(process_each(process), lambda call, outcome: None)
-    pool.submit("a", 1)
-    assert pool.flush(10)
-    assert answers == [False]
-    assert pool.shutdown(10)
-
-
 @pytest.mark.parametrize("kind", ["exit", "interrupt", "broken"])
 def test_an_evaluation_never_ends_the_worker(kind: str) -> None:
-    """SystemExit, KeyboardInterrupt and errors of one evaluation settle that one; the same thread goes on."""
     record = Record()
     pool = pool_of(record)
     for call in ("a", kind, "b"):
@@ -158,46 +105,6 @@ def test_an_evaluation_never_ends_the_worker(kind: str) -> None:
     assert record.outcome_of(kind) == "pipeline_failed"
     assert {record.outcome_of(call) for call in "abc"} == {"evaluated"}
     assert len(record.threads) == 1
-
-
-def test_a_blocked_worker_is_replaced(caplog: pytest.LogCaptureFixture) -> None:
-    """A worker whose loop stands still is replaced: its calls have failed, the others go on, and it ends when it can.
-
-    What it had under way is settled, and asyncio does not complain.
-    """
-    record = Record()
-    pool = pool_of(record, stall_s=0.05, max_items=3)
-    pool.submit("hung", 1)
-    pool.submit("blocking", 1)
-    assert record.entered.wait(10)
-    assert eventually(lambda: pool.submit("a", 1) and pool.flush(0.05))
-    assert record.outcome_of("blocking") == record.outcome_of("hung") == "pipeline_failed"
-    assert {outcome for call, outcome in record.settled if call == "a"} >= {"evaluated"}
-    assert len(record.threads) == 2
-    record.leave.set()
-    assert pool.shutdown(10)
-    for thread in record.threads:
-        thread.join(10)
-        assert not thread.is_alive()
-    assert [entry.message for entry in caplog.records if entry.name == "asyncio"] == []
-
-
-def test_a_worker_that_only_seemed_blocked_ends_too() -> None:
-    """A starved process has a late heartbeat: the thread that was replaced for it does not wait for its last calls."""
-    record = Record()
-    pool = pool_of(record)
-    pool.submit("hung", 1)
-    assert record.entered.wait(10)
-    running = pool._pool
-    assert running.thread is not None
-    running.replace(running.thread, 1.0)
-    assert record.outcome_of("hung") == "pipeline_failed"
-    (thread,) = record.threads
-    thread.join(10)
-    assert not thread.is_alive()
-    pool.submit("a", 1)
-    assert pool.shutdown(10)
-    assert record.outcome_of("a") == "evaluated"
 
 
 def test_what_a_worker_takes_in_the_moment_of_its_replacement_goes_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -246,7 +153,6 @@ def test_a_call_that_comes_while_a_worker_is_started_is_not_left_lying(monkeypat
 
 
 def test_a_worker_that_sleeps_is_not_taken_for_blocked() -> None:
-    """Idle for longer than the limit, the same worker takes the next call."""
     record = Record()
     pool = pool_of(record, stall_s=0.3)
     for call in range(3):
@@ -258,7 +164,6 @@ def test_a_worker_that_sleeps_is_not_taken_for_blocked() -> None:
 
 
 def test_not_more_at_once_than_allowed() -> None:
-    """At most `concurrency` calls are under evaluation at the same time, and all of them get their turn."""
     at_once: list[int] = [0, 0]
 
     async def process(call: Any) -> str:
@@ -281,8 +186,6 @@ def test_not_more_at_once_than_allowed() -> None:
 
 
 class KeepsAllButBlocking:
-    """Has the next thread go on with every call but the one that held the thread."""
-
     def __init__(self) -> None:
         self.tasks: list[asyncio.Task[Any]] = []
 
@@ -293,8 +196,8 @@ class KeepsAllButBlocking:
         return bool(call != "blocking")
 
 
-def test_calls_that_wait_behind_a_held_thread_are_kept() -> None:
-    """Calls that were handed to the held loop and had not begun are evaluated by the next thread, in their order."""
+def test_calls_that_wait_behind_a_held_thread_are_kept(caplog: pytest.LogCaptureFixture) -> None:
+    """The next thread evaluates them, in their order; the held one ends when it can, and asyncio does not complain."""
     record, stall = Record(), KeepsAllButBlocking()
     pool = pool_of(record, stall, stall_s=0.05)
     waiting = [f"waiting-{number}" for number in range(20)]
@@ -310,7 +213,39 @@ def test_calls_that_wait_behind_a_held_thread_are_kept() -> None:
     assert pool.shutdown(10)
     for thread in record.threads:
         thread.join(10)
-    assert len(record.settled) == 22
+        assert not thread.is_alive()
+    assert (len(record.threads), len(record.settled)) == (2, 22)
+    assert [entry.message for entry in caplog.records if entry.name == "asyncio"] == []
+
+
+def test_a_replaced_thread_keeps_no_calls() -> None:
+    """What it had taken and not begun belongs to the next thread; the pool remembers a thread until it comes back."""
+    submitted, entered, leave, record = threading.Event(), threading.Event(), threading.Event(), Record()
+
+    def process(calls: Sequence[Any], done: Done, pause: Callable[[], None]) -> None:
+        for call in calls:
+            if call == "first":
+                submitted.wait(20)  # the next list holds all the others
+            if call == "blocking":
+                enter_and_wait(entered, leave)
+            done(call, "evaluated")
+            pause()
+
+    pool = PoolDispatcher(linger_s=0, stall_s=0.5)
+    pool.start(process, record.settle, on_stall=KeepsAllButBlocking())
+    for call in ("first", "blocking", "a", "b"):
+        pool.submit(call, 1)
+    held = pool._pool.thread
+    submitted.set()
+    assert held is not None
+    assert entered.wait(10)
+    assert pool.flush(10)
+    leave.set()
+    held.join(10)
+    assert held.under_way() == []
+    assert pool.shutdown(10)
+    assert {record.outcome_of(call) for call in ("first", "a", "b")} == {"evaluated"}
+    assert record.outcome_of("blocking") == "pipeline_failed"
 
 
 def test_a_thread_that_ended_with_its_pool_is_not_replaced(
@@ -324,7 +259,7 @@ def test_a_thread_that_ended_with_its_pool_is_not_replaced(
         time.sleep(0.6)  # three looks
 
     monkeypatch.setattr(BackgroundThread, "join", slow_join)
-    pipeline = Pipeline(evaluators=[ResponseHealth()], sampler=RatioSampler(ratio=1.0))
+    pipeline = pipeline_of(ResponseHealth())
     monitor(pipeline=pipeline)(str.upper)("text")
     assert pipeline.shutdown(10.0)
     assert "background_thread_replaced" not in caplog.text
@@ -344,9 +279,7 @@ def test_what_a_replaced_thread_had_started_is_not_waited_for() -> None:
         time.sleep(0.3)
         return True
 
-    pipeline = Pipeline(
-        evaluators=[Func(criterion_name="slow", function=slow, execution="thread")], sampler=RatioSampler(ratio=1.0)
-    )
+    pipeline = pipeline_of(Func.of(slow, execution="thread"))
     handler = monitor(pipeline=pipeline, capture=capture)(str.upper)
     for _ in range(calls):
         handler("text")
@@ -354,7 +287,7 @@ def test_what_a_replaced_thread_had_started_is_not_waited_for() -> None:
     blocks[0] = True
     handler("text")
     assert pipeline.flush(30.0)
-    assert eventually(lambda: pipeline.executor.waiting()["thread"].waiting == 0)
+    assert eventually(lambda: pipeline.executor.loads["thread"].waiting == 0)
     assert pipeline.accounting.outcomes()["evaluated"] >= calls
     assert pipeline.shutdown(10.0)
 
@@ -373,13 +306,7 @@ def test_a_run_that_was_taken_over_starts_nothing_more() -> None:
         started.append("counts")
         return True
 
-    pipeline = Pipeline(
-        evaluators=[
-            Func(criterion_name="blocks", function=blocks, execution="inline"),
-            Func(criterion_name="counts", function=counts, execution="thread"),
-        ],
-        sampler=RatioSampler(ratio=1.0),
-    )
+    pipeline = pipeline_of(Func.of(blocks, execution="inline"), Func.of(counts, execution="thread"))
     monitor(pipeline=pipeline)(str.upper)("text")
     assert pipeline.flush(10.0)
     time.sleep(0.8)  # the blocked thread has come back
@@ -410,7 +337,7 @@ def test_a_generator_that_an_evaluator_left_open_ends_in_silence(
         await kept[-1].__aenter__()
         return True
 
-    pipeline = Pipeline(evaluators=[Func(criterion_name="session", function=evaluate)], sampler=RatioSampler(ratio=1.0))
+    pipeline = pipeline_of(Func.of(evaluate))
     monitor(pipeline=pipeline)(str.upper)("text")
     assert pipeline.flush(10.0)
     (thread,) = [thread for thread in threading.enumerate() if thread.name == "agenteval-background"]
@@ -418,3 +345,27 @@ def test_a_generator_that_an_evaluator_left_open_ends_in_silence(
     thread.join(10.0)
     assert not thread.is_alive()
     assert "4111" not in capfd.readouterr().err + caplog.text
+
+
+class Meanwhile(int):
+    then: Any = None
+
+    def __radd__(self, other: int) -> int:
+        then, Meanwhile.then = Meanwhile.then, None
+        if then is not None:
+            then()
+        return int(other) + int(self)
+
+
+def test_a_shutdown_in_the_middle_of_a_submit() -> None:
+    for used_before in (False, True):
+        record = Record()
+        pool = pool_of(record)
+        if used_before:
+            pool.submit("first", 1)
+            assert pool.flush(10)
+        Meanwhile.then = lambda pool=pool: pool.shutdown(10)
+        pool.submit("late", Meanwhile(1))
+        pool.shutdown(1)
+        assert record.outcome_of("late") in ("dropped_shutdown", "evaluated")
+        assert pool.state()["size"] == 0

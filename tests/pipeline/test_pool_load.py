@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import threading
+import gc
+import logging
 import time
+import warnings
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,31 +15,18 @@ import pytest
 
 from agenteval_otel import monitor
 from agenteval_otel.evaluators import Func, ResponseHealth
-from agenteval_otel.models import AggregatedEvaluationResult
-from agenteval_otel.pipeline import Pipeline, PoolDispatcher
-from agenteval_otel.pipeline.load_shedding import FULL, OFF, REDUCED
+from agenteval_otel.pipeline import InlineDispatcher, Pipeline, PoolDispatcher
+from agenteval_otel.pipeline.load_shedding import _TIMER_S as EVERY_S
+from agenteval_otel.pipeline.load_shedding import FULL, OFF, REDUCED, LoopLag
 from agenteval_otel.sampling import FunctionSampler, RatioSampler, Sampler
-from agenteval_otel.testing import InlineDispatcher
+from agenteval_otel.testing import ManualClock
 from tests.pipeline.support import eventually
+from tests.testing.doubles import Keeping
 
 DEADLINE_S = 20.0
 
 
-class Kept:
-    """A storage provider that keeps what it is given."""
-
-    type = "kept"
-
-    def __init__(self) -> None:
-        self.results: list[AggregatedEvaluationResult] = []
-
-    async def save_result(self, aggregated: AggregatedEvaluationResult) -> None:
-        """Keep it."""
-        self.results.append(aggregated)
-
-
 async def judged(value: Any) -> bool:
-    """An async evaluator."""
     return True
 
 
@@ -50,7 +39,7 @@ def make() -> Iterator[Callable[..., Pipeline]]:
         made.append(
             Pipeline(
                 sampler=sampler or RatioSampler(),
-                storage=(Kept(),),
+                storage=(Keeping(),),
                 **{"evaluators": (ResponseHealth(), Func.of(judged)), **parts},
             )
         )
@@ -66,7 +55,6 @@ def answering(pipeline: Pipeline) -> Callable[[], str]:
 
 
 def reduce(pipeline: Pipeline, level: int, rate: float) -> None:
-    """As after an overload."""
     shedder = pipeline.load_shedder
     shedder._set(level, rate)
     shedder._moved_at = time.monotonic()
@@ -78,7 +66,6 @@ def is_attended(pipeline: Pipeline) -> bool:
 
 
 def test_the_pool_looks_while_there_is_work_and_then_no_more(make: Callable[..., Pipeline]) -> None:
-    """Nobody looks before the first call; a moment after the last one nobody does again."""
     pipeline = make()
     assert not is_attended(pipeline)
     answering(pipeline)()
@@ -88,29 +75,12 @@ def test_the_pool_looks_while_there_is_work_and_then_no_more(make: Callable[...,
 
 
 def test_it_recovers_by_itself_without_calls(make: Callable[..., Pipeline]) -> None:
-    """Reduced and idle, the pool looks until sampling is full again."""
     pipeline = make()
     answering(pipeline)()
     assert pipeline.flush(DEADLINE_S)
     reduce(pipeline, REDUCED, 0.6)
     assert eventually(lambda: pipeline.load_shedder.keep is None)
     assert pipeline.load_shedder.level == FULL
-
-
-def test_a_retired_pool_ends_although_sampling_is_reduced(make: Callable[..., Pipeline]) -> None:
-    """The look keeps no thread: what is retired ends, and the next worker's loop is looked after anew."""
-    pipeline = make()
-    answer = answering(pipeline)
-    answer()
-    assert pipeline.flush(DEADLINE_S)
-    reduce(pipeline, REDUCED, 0.999)
-    pipeline.dispatcher.retire()
-    assert eventually(lambda: not any(item.name == "agenteval-background" for item in threading.enumerate()))
-    before = pipeline.load_shedder._looked_at
-    for _ in range(50):
-        answer()
-    assert pipeline.flush(DEADLINE_S)
-    assert pipeline.load_shedder._looked_at != before
 
 
 @pytest.mark.parametrize(
@@ -124,7 +94,6 @@ def test_a_retired_pool_ends_although_sampling_is_reduced(make: Callable[..., Pi
 def test_a_share_goes_on_with_its_probability(
     make: Callable[..., Pipeline], sampler: Sampler, level: int, share: float, probability: set[float]
 ) -> None:
-    """That share of what the sampler took is evaluated, with the lowered probability; the outcomes add up."""
     pipeline = make(sampler, dispatcher=InlineDispatcher())
     reduce(pipeline, level, share)
     answer = answering(pipeline)
@@ -136,70 +105,99 @@ def test_a_share_goes_on_with_its_probability(
     assert abs(outcomes["evaluated"] / 600 - expected) < 0.1
     assert outcomes["evaluated"] + outcomes["shed"] + outcomes["not_sampled"] == 600
     (kept,) = pipeline.providers
-    assert {result.sampling_probability for result in kept.results} == probability
+    assert {result.sampling_probability for result in kept.saved} == probability
 
 
 def test_no_model_calls_skips_evaluators_that_call_a_model(make: Callable[..., Pipeline]) -> None:
-    """Their criteria are skipped as `load_shed`; the others are scored."""
     pipeline = make(dispatcher=InlineDispatcher())
     pipeline.load_shedder.skip_models = True
     answering(pipeline)()
     (kept,) = pipeline.providers
-    assert {result.criterion_name: result.skip_reason for result in kept.results[0].results} == {
+    assert {result.criterion_name: result.skip_reason for result in kept.results} == {
         "response_health": None, "judged": "load_shed",
     }  # fmt: skip
 
 
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_forked_child_begins_at_full(make: Callable[..., Pipeline]) -> None:
-    """A parent's trouble is not its child's; the parent's stays."""
-    pipeline = make()
-    reduce(pipeline, OFF, 1 / 64)
-    pid = os.fork()
-    if pid == 0:
-        os._exit(0 if (pipeline.load_shedder.level, pipeline.load_shedder.keep) == (FULL, None) else 1)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-    assert pipeline.load_shedder.level == OFF
+class HeldLoop(asyncio.SelectorEventLoop):
+    def __init__(self) -> None:
+        super().__init__()
+        self.timers: list[Callable[[], None]] = []
+
+    def call_later(self, delay: float, callback: Any, *args: Any, context: Any = None) -> Any:  # type: ignore[override]
+        self.timers.append(lambda: callback(*args))
 
 
-def test_a_dispatcher_that_cannot_be_measured_sheds_nothing(make: Callable[..., Pipeline]) -> None:
-    """Where the dispatcher's state cannot be read, sampling is full and the failure is counted."""
-    pipeline = make(dispatcher=Unreadable(linger_s=0.0))
-    reduce(pipeline, REDUCED, 0.999_999_999)
-    answering(pipeline)()
-    assert pipeline.flush(DEADLINE_S)
-    shedder = pipeline.load_shedder
-    assert (shedder.level, shedder.keep, shedder.skip_models) == (FULL, None, False)
-    assert pipeline.accounting.failures["load_shedding"] == 1
+@pytest.fixture
+def held() -> Iterator[HeldLoop]:
+    loop = HeldLoop()
+    yield loop
+    loop.close()
 
 
-class Unreadable(PoolDispatcher, type="unreadable"):
-    """A dispatcher whose state cannot be read."""
+def test_lateness_is_what_the_timer_came_late(held: HeldLoop) -> None:
+    """However many calls a loop has, it has one timer; a pause of a minute between two runs of it is left out."""
+    clock = ManualClock(100.0)
+    loops = LoopLag(clock)
+    for _ in range(100):
+        loops.note(held)
+    (ring,) = held.timers
+    held.timers.clear()
+    clock.advance(EVERY_S + 0.03)
+    ring()
+    assert loops.since(0.0) == [pytest.approx(0.03)]
+    (ring,) = held.timers
+    clock.advance(60.0)
+    ring()
+    assert len(loops.since(0.0)) == 1
 
-    def state(self) -> dict[str, int]:
-        raise OSError("no")
+
+def test_it_ends_when_no_call_came_for_a_while(held: HeldLoop) -> None:
+    clock = ManualClock(100.0)
+    loops = LoopLag(clock)
+    loops.note(held)
+    rings = 0
+    while held.timers:
+        clock.advance(EVERY_S)
+        held.timers.pop()()
+        rings += 1
+    assert rings == 5 / EVERY_S
+    loops.note(held)
+    assert len(held.timers) == 1
 
 
-def test_drain_time_follows_the_queue(make: Callable[..., Pipeline]) -> None:
-    """Once calls have been measured, calls that wait have a drain time; an empty queue has none."""
-    leave = threading.Event()
+def test_loops_are_few_and_those_that_are_gone_make_room() -> None:
+    loops, made = LoopLag(ManualClock()), [HeldLoop() for _ in range(10)]
+    for loop in made:
+        loops.note(loop)
+    assert sum(len(loop.timers) for loop in made) == 8
+    made[0].close()
+    loops.note(made[9])
+    assert len(made[9].timers) == 1
+    for loop in made:
+        loop.close()
 
-    async def waits(value: Any) -> bool:
-        await asyncio.get_running_loop().run_in_executor(None, leave.wait, DEADLINE_S)
-        return True
 
-    pipeline = make(evaluators=(Func.of(waits),), dispatcher=PoolDispatcher(linger_s=0.0, concurrency=2))
-    answer = answering(pipeline)
-    leave.set()
-    for _ in range(20):
-        answer()
-    assert pipeline.flush(DEADLINE_S)
-    assert pipeline.load_shedder.gauges()["drain_time"] == 0.0
-    assert eventually(lambda: not is_attended(pipeline))
-    leave.clear()
-    for _ in range(20):
-        answer()
-    assert eventually(lambda: pipeline.load_shedder.gauges()["drain_time"] > 0.0)
-    leave.set()
-    assert pipeline.flush(DEADLINE_S)
-    assert pipeline.load_shedder.gauges()["drain_time"] == 0.0
+def test_a_real_loop_is_measured_and_ends_in_silence(caplog: pytest.LogCaptureFixture) -> None:
+    """A loop that is held up for a moment says so; it closes with its timer set, without a word, and is let go."""
+    loops = LoopLag()
+
+    async def host() -> None:
+        loops.note(asyncio.get_running_loop())
+        measured = asyncio.Event()
+        asyncio.get_running_loop().call_later(EVERY_S + 0.1, measured.set)
+        end = time.monotonic() + EVERY_S + 0.05
+        while time.monotonic() < end:  # the host's own code holds its loop
+            pass
+        await asyncio.wait_for(measured.wait(), DEADLINE_S)
+        gone.append(weakref.ref(asyncio.get_running_loop()))
+
+    gone: list[Any] = []
+    with warnings.catch_warnings(), caplog.at_level(logging.DEBUG, "asyncio"):
+        warnings.simplefilter("error")
+        started = time.monotonic()
+        asyncio.run(host(), debug=False)
+        assert time.monotonic() - started < DEADLINE_S
+        gc.collect()
+    assert max(loops.since(0.0)) >= 0.04
+    assert gone[0]() is None
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]

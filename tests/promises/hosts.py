@@ -141,7 +141,6 @@ class Program(NamedTuple):
 
 
 def random_program(dice: random.Random) -> Program:
-    """A handler of up to four yields and a consumer of up to seven moves."""
     catches = (*THROWN, Exception, BaseException)
     steps = tuple(Step(object(), dice.choice(catches), dice.choice(REACTIONS)) for _ in range(dice.randint(0, 4)))
     moves = tuple((dice.choice((*MOVES, "next", "next")), dice.choice(THROWN)) for _ in range(dice.randint(1, 7)))

@@ -96,8 +96,6 @@ _PROGRAM = """
 
 
 class Killed(NamedTuple):
-    """Names of the results that were reported as saved, and the number of kills."""
-
     saved: list[str]
     killed: int
 

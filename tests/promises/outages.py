@@ -7,15 +7,14 @@ import struct
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
-from concurrent import futures
+from contextlib import ExitStack
 from http.server import ThreadingHTTPServer
 from typing import Any
 
 import grpc
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest, ExportLogsServiceResponse
 
-from tests.backends.faults import PostHandler, free_ports
+from tests.backends.faults import PostHandler, free_ports, grpc_server
 
 HTTP_FAULTS = ("refuse", "reset", "half-open", "trickle", "429", "503", "413", "400", "large answer")
 GRPC_FAULTS = ("refuse", "half-open", "UNAVAILABLE", "INVALID_ARGUMENT")
@@ -26,28 +25,19 @@ _ID = "gen_ai.response.id"
 
 
 class OtlpReceiver:
-    """Counts the response ids of the events that it takes; a context manager that keeps its port.
-
-    Attributes:
-        fault: What it does instead of taking: one of the faults, or None while it is well.
-        taken: How often each response id was taken.
-        asked: Requests for logs by the fault that they met.
-        bodies: How often each body of a request for logs came.
-        answered_bytes: The most that one client read of a large answer.
-    """
+    """Counts the response ids of the events that it takes; a context manager that keeps its port."""
 
     def __init__(self, protocol: str) -> None:
         self.protocol = protocol
-        self.fault: str | None = None
+        self.fault: str | None = None  # what it does instead of taking; None while it is well
         self.taken: Counter[str] = Counter()
-        self.asked: Counter[str | None] = Counter()
-        self.bodies: Counter[bytes] = Counter()
-        self.answered_bytes = 0
+        self.bodies: Counter[bytes] = Counter()  # of requests for logs
+        self.answered_bytes = 0  # the most that one client read of a large answer
         self._closed, self._lock = threading.Event(), threading.Lock()
         self._holder: socket.socket | None = None
+        self._stack = ExitStack()
         (self.port,) = free_ports(1)
         self.endpoint = f"http://127.0.0.1:{self.port}"
-        self._server: Any = None
         self._listen()
 
     def __enter__(self) -> OtlpReceiver:
@@ -72,7 +62,6 @@ class OtlpReceiver:
         if self._holder is not None:
             self._holder.close()
             self._holder = None
-        if self._server is None:
             self._listen()
 
     def take(self, body: bytes) -> int:
@@ -82,7 +71,6 @@ class OtlpReceiver:
             for scope in resource.scope_logs for record in scope.log_records
         ]  # fmt: skip
         with self._lock:
-            self.asked[self.fault] += 1
             self.bodies[body] += 1
             if self.fault in (None, "large answer") or (self.fault == "413" and len(records) <= MOST_RECORDS):
                 for record in records:
@@ -90,29 +78,32 @@ class OtlpReceiver:
         return len(records)
 
     def wait(self, seconds: float) -> bool:
-        """Let time pass; True when it is closed or well again meanwhile."""
+        """Let time pass; True when it is closed meanwhile."""
         until = time.monotonic() + seconds
-        while time.monotonic() < until and self.fault is not None:
-            if self._closed.wait(0.02):
-                return True
+        while time.monotonic() < until and self.fault is not None and not self._closed.wait(0.02):
+            pass
         return self._closed.is_set()
 
     def _listen(self) -> None:
         if self.protocol == "grpc":
-            self._server = _grpc_server(self)
-            return
-        server = _Http(("127.0.0.1", self.port), _Handler)
-        server.receiver = self
-        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-        self._server = server
+            self._stack.enter_context(grpc_server(self._export, self.port))
+        else:
+            server = _Http(("127.0.0.1", self.port), _Handler)
+            server.receiver = self
+            threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+            self._stack.callback(server.server_close)
+            self._stack.callback(server.shutdown)
 
     def _deafen(self) -> None:
-        server, self._server = self._server, None
-        if self.protocol == "grpc" and server is not None:
-            server.stop(0).wait(5.0)
-        elif server is not None:
-            server.shutdown()
-            server.server_close()
+        self._stack.close()
+
+    def _export(self, method: str, body: bytes, context: Any) -> bytes:
+        if "logs" not in method:
+            return b""
+        self.take(body)
+        if self.fault is not None:
+            context.abort(getattr(grpc.StatusCode, self.fault), "refused")
+        return ExportLogsServiceResponse().SerializeToString()
 
 
 class _Http(ThreadingHTTPServer):
@@ -164,22 +155,3 @@ class _Handler(PostHandler):
             return
         finally:
             receiver.answered_bytes = max(receiver.answered_bytes, sent)
-
-
-def _grpc_server(receiver: OtlpReceiver) -> Any:
-    def export(body: bytes, context: Any) -> bytes:
-        receiver.take(body)
-        if receiver.fault is not None:
-            context.abort(getattr(grpc.StatusCode, receiver.fault), "refused")
-        return ExportLogsServiceResponse().SerializeToString()
-
-    class Every(grpc.GenericRpcHandler):
-        def service(self, call: Any) -> Any:
-            handler: Callable[[bytes, Any], bytes] = export if "logs" in call.method else (lambda body, context: b"")
-            return grpc.unary_unary_rpc_method_handler(handler)
-
-    server = grpc.server(futures.ThreadPoolExecutor(4), options=[("grpc.so_reuseport", 0)])
-    server.add_generic_rpc_handlers((Every(),))
-    server.add_insecure_port(f"127.0.0.1:{receiver.port}")
-    server.start()
-    return server

@@ -30,28 +30,20 @@ _WRAPS: tuple[Callable[[str], str], ...] = (
     lambda text: text,
     lambda text: f" \n{text}\n",
     lambda text: f"```json\n{text}\n```",
-    lambda text: f"```\n{text}\n```",
     lambda text: f"```python\n{text}\n```",
     lambda text: f"Here is my verdict:\n{text}",
     lambda text: f"{text}\nI hope that this helps.",
     lambda text: f"```json\n{text}\n```\nand\n```json\n{text}\n```",
     lambda text: text + text,
-    lambda text: f"{text},\n{text}",
     lambda text: f"[{text}]",
-    lambda text: f'"{text}"',
     lambda text: f'{{"answer": {text}}}',
-    lambda text: f"<thinking>{text}</thinking>{text}",
-    lambda text: f"// a remark\n{text}",
     lambda text: text.replace('"', "'"),
     lambda text: text.replace("}", ",}"),
     lambda text: "\ufeff" + text,
-    lambda text: text + "\0",
     lambda text: '{"a": ' * 40 + text + "}" * 40,
     lambda text: "[" * 5_000 + text,
-    lambda text: " " * 100_000 + text,
     lambda text: json.dumps(text),
     lambda text: text.replace("{", '{"score": 5, ', 1),
-    lambda text: text[:-1] + ', "score": 1}',
     lambda text: text[:-1] + ', "reason": "again"}',
 )  # fmt: skip
 _TEXTS = (
@@ -62,15 +54,11 @@ _TEXTS = (
 )  # fmt: skip
 
 
-def _some_part(dice: random.Random, good: tuple[str, ...], wrong: tuple[str, ...]) -> str:
-    return dice.choice(good if dice.random() < 0.8 else wrong)
-
-
 def some_output(dice: random.Random) -> str:
     """One output: an answer with something wrong with it, or with nothing."""
     if dice.random() < 0.1:
         return dice.choice(_TEXTS)
-    fields = [f'"{name}": {_some_part(dice, *parts)}' for name, parts in _PARTS.items()]
+    fields = [f'"{name}": {dice.choice(good if dice.random() < 0.8 else bad)}' for name, (good, bad) in _PARTS.items()]
     if dice.random() < 0.1:
         fields.pop(dice.randrange(3))
     if dice.random() < 0.2:
@@ -93,9 +81,9 @@ def honest(text: str, allowed: Callable[[Any], bool]) -> Any:
     actual = _whole(text.strip())
     if not isinstance(actual, dict) or not {"evidence", "reason", "score"} <= actual.keys():
         return NO_SCORE
-    if not _is_list_of_text(actual["evidence"]) or not isinstance(actual["reason"], str):
-        return NO_SCORE
-    return actual["score"] if allowed(actual["score"]) else NO_SCORE
+    evidence = actual["evidence"]
+    is_quotes = isinstance(evidence, list) and all(isinstance(quote, str) for quote in evidence)
+    return actual["score"] if is_quotes and isinstance(actual["reason"], str) and allowed(actual["score"]) else NO_SCORE
 
 
 def _whole(text: str) -> Any:
@@ -112,14 +100,7 @@ def _whole(text: str) -> Any:
             raise ValueError("beyond")
         return float(digits)
 
-    def none(_: str) -> Any:
-        raise ValueError("NaN")
-
     try:
-        return json.loads(text, object_pairs_hook=once, parse_float=finite, parse_int=finite, parse_constant=none)
+        return json.loads(text, object_pairs_hook=once, parse_float=finite, parse_int=finite, parse_constant=finite)
     except (ValueError, RecursionError):
         return None
-
-
-def _is_list_of_text(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(item, str) for item in value)

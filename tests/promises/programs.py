@@ -116,7 +116,6 @@ def together(works: Iterable[Callable[[], object]], timeout_s: float = 60.0) -> 
 
 
 def children() -> set[int]:
-    """The child processes of this process."""
     actual: set[int] = set()
     for task in os.listdir("/proc/self/task"):
         with suppress(OSError), open(f"/proc/self/task/{task}/children") as listed:  # the thread may end
@@ -125,6 +124,5 @@ def children() -> set[int]:
 
 
 def rss() -> int:
-    """What this process holds in memory, in bytes."""
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")

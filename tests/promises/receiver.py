@@ -12,6 +12,11 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from tests.backends.faults import PostHandler, serving
 
+_REQUESTS: dict[str, tuple[Any, str]] = {
+    "traces": (ExportTraceServiceRequest, "resource_spans"), "logs": (ExportLogsServiceRequest, "resource_logs"),
+    "metrics": (ExportMetricsServiceRequest, "resource_metrics"),
+}  # fmt: skip
+
 
 class Reply(NamedTuple):
     status: int = 200
@@ -57,12 +62,8 @@ class Receiver:
 
     def resources(self, signal: str) -> list[Any]:
         """The resources of all requests of a signal, in their order."""
-        kind: Any = {
-            "traces": ExportTraceServiceRequest, "logs": ExportLogsServiceRequest,
-            "metrics": ExportMetricsServiceRequest,
-        }[signal]  # fmt: skip
+        kind, name = _REQUESTS[signal]
         requests = [kind.FromString(body) for body in list(self.bodies[f"/v1/{signal}"])]
-        name = {"traces": "resource_spans", "logs": "resource_logs", "metrics": "resource_metrics"}[signal]
         return [resource for request in requests for resource in getattr(request, name)]
 
     def events(self) -> list[Any]:

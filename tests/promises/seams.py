@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+import pytest
 from opentelemetry.sdk.trace import Span
 
 from agenteval_otel.capture import calls
@@ -168,22 +169,10 @@ class Faults:
 def injected_faults() -> Iterator[Faults]:
     """Replace every seam once, by a function that calls the original unless it is armed; decorate handlers inside."""
     faults = Faults()
-    undo: list[tuple[Any, str, Any, bool]] = []
-    try:
+    with pytest.MonkeyPatch.context() as patch:
         for module in (handlers, scopes, wrappers):
-            undo.append((module, "CURRENT", module.CURRENT, True))
-            module.CURRENT = _scope  # type: ignore[attr-defined]
-        undo.append((handlers, "_LOOP_EVERY", handlers._LOOP_EVERY, True))
-        handlers._LOOP_EVERY = 1
-        for seam in (*CALLER_SEAMS, *BACKGROUND_SEAMS, *COUNTING_SEAMS):
-            own = seam.attribute in vars(seam.owner)
-            original = getattr(seam.owner, seam.attribute)
-            undo.append((seam.owner, seam.attribute, original, own))
-            setattr(seam.owner, seam.attribute, faults.around(seam.name, original))
+            patch.setattr(module, "CURRENT", _scope)
+        patch.setattr(handlers, "_LOOP_EVERY", 1)
+        for name, owner, attribute in (*CALLER_SEAMS, *BACKGROUND_SEAMS, *COUNTING_SEAMS):
+            patch.setattr(owner, attribute, faults.around(name, getattr(owner, attribute)))
         yield faults
-    finally:
-        for owner, attribute, original, own in reversed(undo):
-            if own:
-                setattr(owner, attribute, original)
-            else:
-                delattr(owner, attribute)

@@ -6,15 +6,15 @@ import statistics
 import threading
 import timeit
 from collections.abc import Callable, Iterator
-from pathlib import Path
+from typing import Any
 
 import pytest
 
-from agenteval_otel import accounting, configure, disable, enable, flush, monitor, reload
+from agenteval_otel import accounting, configure, disable, enable, flush, monitor
+from agenteval_otel.evaluators import Func
 from agenteval_otel.pipeline import PoolDispatcher
-from tests.config.support import written_settings
 from tests.promises.figures import Recorder
-from tests.promises.programs import run_program, together
+from tests.promises.programs import together
 from tests.testing.doubles import Free, Keeping
 
 PASS_S, SLACK = 0.5e-6, 10
@@ -49,20 +49,6 @@ def test_a_call_that_is_switched_off_costs_next_to_nothing(promise: Recorder) ->
     assert off <= sampled / 2
 
 
-@pytest.mark.parametrize(("value", "outcome"), [("false", "disabled"), ("true", "evaluated")])
-def test_the_variable_decides_at_start(value: str, outcome: str) -> None:
-    """A process that starts with ``AGENTEVAL_ENABLED=false`` evaluates nothing and counts its calls."""
-    script = (
-        "from agenteval_otel import accounting, flush, monitor\n"
-        "handler = monitor(sample_rate=1.0)(str.upper)\n"
-        "assert [handler('a') for _ in range(5)] == ['A'] * 5\n"
-        "flush(10)\n"
-        "print({name: count for name, count in accounting().items() if count})\n"
-    )
-    finished = run_program(script, AGENTEVAL_ENABLED=value)
-    assert finished.stdout.strip() == str({outcome: 5}), finished.stderr
-
-
 def test_toggling_under_load_is_effective_at_once(promise: Recorder) -> None:
     """While callers call and others toggle, nothing raises; the next call follows each switch; all add up."""
     configure(storage=[Keeping()], evaluators=[Free()], sample_rate=1.0)
@@ -93,74 +79,36 @@ def test_toggling_under_load_is_effective_at_once(promise: Recorder) -> None:
     promise("A15", figure=f"{2 * TOGGLES} switches under load: 0 exceptions, the next call followed each")
 
 
-def test_the_file_switches_off_too(tmp_path: Path) -> None:
-    """`reload` picks up ``enabled: false`` while calls run, and the next call follows it."""
-    configure(written_settings(tmp_path, "sample_rate: 1.0"), storage=[Keeping()], evaluators=[Free()])
-    handler = monitor(answer)
-    handler()
-    written_settings(tmp_path, "sample_rate: 1.0\nenabled: false")
-    assert reload()
-    handler()
-    assert flush(20)
-    assert (accounting()["evaluated"], accounting()["disabled"]) == (1, 1)
-
-
 # --- the environment's own switches for telemetry: who wants no signals pays no judge --------------------------------
 
-FEW = 5
 NONE = {f"OTEL_{signal}_EXPORTER": "none" for signal in ("TRACES", "METRICS", "LOGS")}
-PROGRAM = """
-    import logging, sys
-    from agenteval_otel import accounting, configure, flush, monitor
-    from agenteval_otel.evaluators import Func
-
-    calls, target = int(sys.argv[1]), {"type": "json_file", "path": sys.argv[2]}
-    evaluated = []
-    logging.getLogger("agenteval_otel").addHandler(logging.NullHandler())
-
-    async def judge(evaluation_input):
-        evaluated.append(evaluation_input)
-        return True
-
-    with_objective = [{"name": "judge", "objective": 0.9}]
-    cases = {
-        "plain": {},
-        "otlp": {"storage": [{"type": "otlp"}]},
-        "storage": {"storage": [target]},
-        "callback": {"on_breach": print},
-        "objective": {"criteria": {"all": with_objective}, "agents": {"answer": {"criteria": "all"}}},
-    }
-    for name, settings in cases.items():
-        configure(evaluators=[Func.of(judge, criterion_name="judge")], sample_rate=1.0, **settings)
-
-        @monitor(agent="answer")
-        def answer(text):
-            return text
-
-        before, disabled = len(evaluated), accounting()["disabled"]
-        for call in range(calls):
-            answer("fine")
-        flush(10)
-        print(name, len(evaluated) - before, accounting()["disabled"] - disabled)
-"""
-
-
-def counts(target: Path, **env: str) -> dict[str, tuple[int, int]]:
-    finished = run_program(PROGRAM, str(FEW), str(target), **env)
-    assert finished.code == 0, finished.stderr
-    lines = [line.split() for line in finished.stdout.splitlines() if line.count(" ") == 2]
-    return {name: (int(evaluated), int(disabled)) for name, evaluated, disabled in lines}
+WITHOUT_USE: list[dict[str, Any]] = [{}, {"storage": [{"type": "otlp"}]}]
+IN_USE: list[dict[str, Any]] = [
+    {"storage": [Keeping()]},
+    {"on_breach": print},
+    {"criteria": {"all": [{"name": "judge", "objective": 0.9}]}, "agents": {"answer": {"criteria": "all"}}},
+]
 
 
 @pytest.mark.parametrize(
-    ("env", "emits"),
+    ("environment", "emits"),
     [({"OTEL_SDK_DISABLED": "true"}, False), (NONE, False), ({}, True), ({**NONE, "OTEL_LOGS_EXPORTER": "otlp"}, True),
      ({"OTEL_SDK_DISABLED": "false"}, True)],
     ids=["sdk off", "exporters off", "nothing said", "logs left", "sdk on"],
 )  # fmt: skip
-def test_without_any_signal_nothing_is_evaluated(env: dict[str, str], emits: bool, tmp_path: Path) -> None:
+def test_without_any_signal_nothing_is_evaluated(
+    environment: dict[str, str], emits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Calls end as `disabled`, unless a signal is left, results are kept somewhere or an objective is watched."""
     endpoint = {} if emits else {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9"}
-    result = counts(tmp_path / "results.jsonl", **endpoint, **env)
-    signals = dict.fromkeys(("plain", "otlp"), (FEW, 0) if emits else (0, FEW))
-    assert result == signals | dict.fromkeys(("storage", "callback", "objective"), (FEW, 0))
+    for name, value in {**endpoint, **environment}.items():
+        monkeypatch.setenv(name, value)
+    evaluated: list[Any] = []
+    judge = Func.of(lambda value: evaluated.append(value) or True, criterion_name="judge")
+    for settings in (*WITHOUT_USE, *IN_USE):
+        evaluated.clear()
+        configure(evaluators=[judge], sample_rate=1.0, dispatcher="inline", **settings)
+        disabled = accounting()["disabled"]
+        assert monitor(agent="answer")(answer)() == "an answer"
+        expected = (1, 0) if emits or settings in IN_USE else (0, 1)
+        assert (len(evaluated), accounting()["disabled"] - disabled) == expected, settings

@@ -19,10 +19,10 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from agenteval_otel import monitor
 from agenteval_otel.evaluators import ResponseHealth
 from agenteval_otel.instrumentation import scope as scopes
-from agenteval_otel.pipeline import Pipeline
+from agenteval_otel.pipeline import InlineDispatcher, Pipeline
 from agenteval_otel.runtime.memory import MEMORY
 from agenteval_otel.storage import OtlpStorageProvider
-from agenteval_otel.testing import InlineDispatcher, RecordedTelemetry
+from agenteval_otel.testing import RecordedTelemetry
 from tests.promises.figures import Recorder
 from tests.promises.hosts import HOST_ERRORS, PROTOCOLS, SHAPES, Ended, Script, drive, end_of, random_program, walk
 from tests.promises.seams import (
@@ -150,13 +150,9 @@ def test_no_failing_seam_reaches_the_caller(
 @pytest.mark.parametrize("shape", PROTOCOLS)
 @pytest.mark.parametrize("situation", ["no trace", "not sampled"])
 def test_protocols_are_those_of_the_handler(
-    faults: Faults,
-    telemetry: RecordedTelemetry,
-    shape: str,
-    situation: str,
-    promise: Recorder,
+    faults: Faults, telemetry: RecordedTelemetry, shape: str, situation: str, promise: Recorder,
     monkeypatch: pytest.MonkeyPatch,
-) -> None:
+) -> None:  # fmt: skip
     """Step by step, sends, throws and closes give the same values and the same exceptions with the same contexts."""
     rig, dice = Rig(telemetry, situation), random.Random(f"{shape} {situation}")
     plain, monitored = PROTOCOLS[shape], monitor(pipeline=rig.pipeline)(PROTOCOLS[shape])

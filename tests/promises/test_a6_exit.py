@@ -85,7 +85,6 @@ CODES = {"normal": 0, "warm": 0, "error": 1, "exit": 3, "at exit": 0, "asyncio":
 
 
 def assert_own_end(finished: Finished, end: str) -> None:
-    """The exit code and the output are those of the program."""
     assert finished.code == CODES[end], finished.stderr
     assert finished.stderr.count("Traceback") == (1 if end == "error" else 0), finished.stderr
     assert not any(word in finished.stderr for word in ("/agenteval_otel/", "Task was destroyed", "Fatal Python error"))

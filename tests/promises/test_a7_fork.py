@@ -108,7 +108,6 @@ PROGRAM = """
 def test_children_neither_hang_nor_repeat_the_parents_work(
     python: str, tmp_path: Path, how: str, forks: int, promise: Recorder
 ) -> None:
-    """Children forked under load end in time, evaluate their own calls, and leave the parent's to the parent."""
     target = tmp_path / "results.jsonl"
     finished = run_program(PROGRAM, how, str(target), str(forks), str(CHILD_CALLS), python=python, timeout_s=240)
     report = finished.report()

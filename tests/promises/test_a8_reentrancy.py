@@ -161,7 +161,6 @@ EVALUATORS = """
     ids=["signals", "destructors", "logs", "evaluators"],
 )  # fmt: skip
 def test_a_call_in_the_middle_of_a_call(source: str, where: str, promise: Recorder) -> None:
-    """Calls that interrupt others neither hang nor break, and calls and outcomes add up exactly."""
     watchdog_s = START_S + SECONDS + FLUSH_S
     report = run_program(SETTING + source, str(SECONDS), str(watchdog_s), timeout_s=watchdog_s + 30).report()
     met, calls, outcomes = report["met"], report["calls"], report["outcomes"]

@@ -246,44 +246,14 @@ def test_causes_without_end_are_one_line_a_minute(caplog: pytest.LogCaptureFixtu
     assert len(ours._last) <= 257
 
 
-def test_threads_that_warn_at_once_write_one_line(caplog: pytest.LogCaptureFixture) -> None:
-    """Of threads that meet the same cause in the same moment one writes."""
-    usual = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        with caplog.at_level(logging.WARNING, logger=OURS):
-            for number in range(50):
-                ours, barrier = _Log(), threading.Barrier(4)
-
-                def warn(ours: _Log = ours, barrier: threading.Barrier = barrier, number: int = number) -> None:
-                    barrier.wait(20)
-                    for _ in range(5):
-                        ours.warning("meets", part=str(number))
-
-                together([warn] * 4)
-                reported = int(caplog.messages[-1].partition("left_out=")[2] or 0)
-                assert reported + ours._last[f"meets:{number}"].left_out == 19
-    finally:
-        sys.setswitchinterval(usual)
-    assert sum("meets" in message for message in caplog.messages) == 50
-
-
 def _raises(*_: Any) -> Any:
     raise RuntimeError("a processor of the host's")
 
 
-ODD: dict[str, dict[str, Any]] = {
-    "raising processor": {"processors": [_raises]},
-    "stdlib": {"logger_factory": structlog.stdlib.LoggerFactory(), "wrapper_class": structlog.stdlib.BoundLogger},
-    "raising factory": {"logger_factory": _raises, "wrapper_class": _raises, "context_class": _raises},
-}
-
-
-@pytest.mark.parametrize("name", ODD)
-def test_the_hosts_structlog_is_neither_used_nor_changed(name: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_hosts_structlog_is_neither_used_nor_changed(caplog: pytest.LogCaptureFixture) -> None:
     """However the host has set structlog up, our line goes to the standard library's logger as always."""
     before = structlog.get_config()
-    structlog.configure(**ODD[name])
+    structlog.configure(processors=[_raises], logger_factory=_raises, wrapper_class=_raises, context_class=_raises)
     configured = structlog.get_config()
     try:
         with caplog.at_level(logging.WARNING, logger=OURS):

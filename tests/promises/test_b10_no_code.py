@@ -32,7 +32,7 @@ PROGRAM = r"""
     from agenteval_otel.execution.wire import answer_of, decoded
     from agenteval_otel.capture.build import build_input
     from agenteval_otel import monitor
-    from agenteval_otel.testing import InlineDispatcher
+    from agenteval_otel.pipeline import InlineDispatcher
     from tests.promises.bench import pipeline_of
     count, folder = int(sys.argv[1]), pathlib.Path(sys.argv[2])
     dice = random.Random(10)
@@ -192,12 +192,9 @@ RULES = "S102,S301,S302,S307,S506,S602,S604,S605,S606"
 
 
 def test_the_package_has_nothing_that_runs_data() -> None:
-    """No such call stands in the package, but for the reader of our own catalogue, which is the safe loader in C."""
+    """No such call stands in the package."""
     command = (sys.executable, "-m", "ruff", "check", "--isolated", "--ignore-noqa", "--no-cache", f"--select={RULES}")
     checked = subprocess.run(
         [*command, "--output-format=json", str(PACKAGE)], capture_output=True, text=True, timeout=60, check=False
     )
-    actual = {
-        (Path(load["filename"]).relative_to(PACKAGE).as_posix(), load["code"]) for load in json.loads(checked.stdout)
-    }
-    assert actual == {("evaluators/llm_judge/rubric.py", "S506")}
+    assert json.loads(checked.stdout) == []

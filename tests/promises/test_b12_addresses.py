@@ -14,8 +14,9 @@ from agenteval_otel import monitor
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import LLMJudge, ResponseHealth
 from agenteval_otel.judges import AnthropicJudge, CacheSettings, Judge, OpenAICompatibleJudge, SpendLimits
+from agenteval_otel.pipeline import InlineDispatcher
 from agenteval_otel.storage import JsonFileStorageProvider, SqlStorageProvider
-from agenteval_otel.testing import InlineDispatcher, ModelReply, ModelServer, ScriptedJudge
+from agenteval_otel.testing import ModelReply, ModelServer, ScriptedJudge
 from tests.embedders.asking import failure as embedder_failure
 from tests.embedders.asking import hosted as hosted_embedder
 from tests.judges.asking import CANARY, GOOD, QUESTION, failure, hosted
@@ -116,7 +117,7 @@ def test_the_books_of_judges_at_odd_places(tmp_path: Path) -> None:
     ):
         judge = ScriptedJudge(
             fallback={"reason": "r", "score": 3}, spend=SpendLimits(
-                tokens_per_day=10**6, path=place, patience_s=0.05, share_without_file=1.0, account=f"odd {index}"
+                tokens_per_day=10**6, path=place, patience_s=0.05, account=f"odd {index}"
             ),
             cache=CacheSettings(path=place),
         )  # fmt: skip

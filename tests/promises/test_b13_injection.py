@@ -13,9 +13,11 @@ from typing import Any
 import pytest
 
 from agenteval_otel import EvaluationInput
-from agenteval_otel.evaluators import Evaluator, LLMJudge
+from agenteval_otel.evaluators import LLMJudge
 from agenteval_otel.judges import JudgeRequest
 from agenteval_otel.testing import ScriptedJudge
+from tests.evaluators.catalogue import NAMES as CRITERIA
+from tests.evaluators.catalogue import built
 from tests.judges.payloads import CANARY, PAYLOADS
 from tests.judges.test_prompt import MARK, hidden_in, taken_apart
 from tests.judges.test_prompt import joined as paired
@@ -70,15 +72,6 @@ def _assert_contained(judge: LLMJudge, payload: str, expected: tuple[str, ...]) 
         assert data["response"] == paired(f"An answer. {payload}")
 
 
-def _catalogue() -> dict[str, Evaluator]:
-    """Every evaluator of the registry that is asked by a rubric of the package's own."""
-    kinds = {
-        name: kind for name, kind in sorted(Evaluator.registry.items())
-        if issubclass(kind, LLMJudge) and kind is not LLMJudge and kind.__module__.startswith("agenteval_otel.")
-    }  # fmt: skip
-    return {name: kind.load({"judge": {"type": "scripted"}}) for name, kind in kinds.items()}
-
-
 def _judges() -> dict[str, LLMJudge]:
     scripted = ScriptedJudge()
     everything = ["question", "response", "ground_truth", "context", "history", "tool_calls", "tool_definitions"]
@@ -111,13 +104,12 @@ def test_no_payload_leaves_the_data(name: str, promise: Recorder) -> None:
 @pytest.mark.sized
 def test_no_payload_leaves_the_data_of_any_rubric_of_the_package(promise: Recorder) -> None:
     """The catalogue's rubrics, each with all that it needs and takes."""
-    rubrics = _catalogue()
-    for judge in rubrics.values():
+    for name in CRITERIA:
+        judge = built(name)
         expected = _around(judge.question_for(HARMLESS)[0])
         for payload in PAYLOADS[::EACH]:
             _assert_contained(judge, payload, expected)
-    assert rubrics
-    promise("B13", figure=f"{len(rubrics)} rubrics x {len(PAYLOADS[::EACH])} payloads: 0 breakouts")
+    promise("B13", figure=f"{len(CRITERIA)} rubrics x {len(PAYLOADS[::EACH])} payloads: 0 breakouts")
 
 
 def test_scripted_success_is_told_and_not_promised(promise: Recorder) -> None:

@@ -7,13 +7,12 @@ import json
 import random
 import string
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-import anthropic
 import grpc
 import openai
 import pytest
@@ -26,11 +25,11 @@ from agenteval_otel.components.loading import resolve
 from agenteval_otel.errors import ConfigurationError, ModelError
 from agenteval_otel.evaluators import Func, LLMJudge
 from agenteval_otel.judges import AnthropicJudge, OpenAICompatibleJudge
-from agenteval_otel.pipeline import Pipeline
+from agenteval_otel.pipeline import InlineDispatcher, Pipeline
 from agenteval_otel.runtime.masking import is_secret, mask, mask_known, mask_text, split_address
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.storage import EvaluationStorageProvider, JsonFileStorageProvider
-from agenteval_otel.testing import InlineDispatcher, ModelReply, ModelServer, RecordedTelemetry
+from agenteval_otel.testing import ModelReply, ModelServer, RecordedTelemetry
 from tests.backends.faults import PostHandler, grpc_server, serving
 from tests.embedders.asking import failure as embedder_failure
 from tests.embedders.asking import hosted as hosted_embedder
@@ -118,7 +117,8 @@ PROGRAM = """
     settings = configure(evaluators=["ResponseHealth"], storage=[storage], sample_rate=1.0)
     answer = monitor(lambda question: "an answer")
     pipeline = default_pipeline()
-    for shown in (storage, settings, pipeline, pipeline.handler("a"), storage.emitter, storage.providers, answer):
+    emitter = storage.emitter
+    for shown in (storage, settings, pipeline, pipeline.handler("a"), emitter, emitter.providers, answer):
         print("shown", repr(shown), str(shown), f"{shown}")
     print("dumped", storage.model_dump(), storage.model_dump(by_alias=True), storage.model_dump_json())
     print("dumped", settings.model_dump(), storage.fingerprint)
@@ -216,12 +216,14 @@ def test_a_users_part_is_masked_by_the_names_of_its_fields() -> None:
     """A component of the user's own shows, dumps and fingerprints without its secrets; all else stays as it is."""
     made = vault()
     dumps = [made.model_dump(), made.model_dump(mode="json"), made.model_dump(by_alias=True)]
-    assert_hidden(repr(made), str(made), *dumps, made.model_dump_json(), Settings(storage=[made]))
-    assert_hidden(Settings(storage=[made]).model_dump())
-    assert dumps[0]["pattern"] == made.pattern
-    assert dumps[0]["max_tokens"] == 5
+    settings = Settings(storage=[made])
+    assert_hidden(repr(made), str(made), *dumps, made.model_dump_json(), settings, settings.model_dump())
+    assert {"pattern": made.pattern, "max_tokens": 5, "type": "vault"}.items() <= dumps[0].items()
     assert dumps[0]["options"]["region"] == "eu"
-    assert dumps[0]["type"] == "vault"
+    deep: Any = KEY
+    for _ in range(100):
+        deep = [deep]
+    assert_hidden(mask(deep, "secret"), mask({"password": deep}))
     assert made.fingerprint == vault(api_key="another").fingerprint
     assert made.fingerprint != vault(max_tokens=6).fingerprint
 
@@ -243,34 +245,21 @@ def test_refusals_name_the_field_and_not_the_key(wrong: dict[str, Any]) -> None:
         assert next(iter(wrong)).split("_")[0].lower()[:3] in str(caught.value).lower()
 
 
-def ask_openai(url: str, key: str) -> None:
-    with openai.OpenAI(base_url=f"{url}/v1", api_key=key, max_retries=0) as client:
-        client.chat.completions.create(model="m", messages=[{"role": "user", "content": "q"}])
-
-
-def ask_anthropic(url: str, key: str) -> None:
-    with anthropic.Anthropic(base_url=url, api_key=key, max_retries=0) as client:
-        client.messages.create(model="m", max_tokens=5, messages=[{"role": "user", "content": "q"}])
-
-
-@pytest.mark.parametrize("ask", [ask_openai, ask_anthropic])
 @pytest.mark.parametrize("content", ["no_content", "span_and_event"])
 def test_a_providers_error_that_quotes_the_key(
-    ask: Callable[[str, str], None],
-    content: Any,
-    telemetry: RecordedTelemetry,
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
+    content: Any, telemetry: RecordedTelemetry, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A judge whose provider refuses its key, quoting it, fails: the key is in no signal, file, log line or count."""
+    """A user's evaluator whose provider refuses its key, quoting it, fails: no signal, file or log line has the key."""
     caplog.set_level("DEBUG")
     key = "sk-proj-" + "aB3dE6gH9jK2mN5pQ8sT" * 2
     path = tmp_path / "results.jsonl"
-    with ModelServer([ModelReply(text=f"Incorrect API key provided: {key}", status=401)]) as server:
+    with (
+        ModelServer([ModelReply(text=f"Incorrect API key provided: {key}", status=401)]) as server,
+        openai.OpenAI(base_url=f"{server.url}/v1", api_key=key, max_retries=0) as client,
+    ):
 
         def judge(evaluation_input: Any) -> bool:
-            ask(server.url, key)
-            return True
+            return bool(client.chat.completions.create(model="m", messages=[{"role": "user", "content": "q"}]))
 
         storage = (telemetry.storage(detail="result", content=content), JsonFileStorageProvider(path=path))
         pipeline = pipeline_of(Func.of(judge, criterion_name="judged"), storage=storage)
@@ -279,11 +268,15 @@ def test_a_providers_error_that_quotes_the_key(
         assert server.requests, pipeline.accounting
         pipeline.shutdown(5.0)
     assert pipeline.accounting.results["failed"] == 1
-    events = [(event.body, event.attributes) for event in telemetry.events()]
-    spans = [(span.name, span.attributes, span.status.description, span.events) for span in telemetry.spans()]
     own = [record.getMessage() for record in caplog.records if record.name.startswith("agenteval_otel")]
-    shown = [str(events), str(spans), path.read_text(), str(own), str(pipeline.accounting.failures), repr(pipeline)]
-    assert [text[:500] for text in shown if key in text or key[10:30] in text] == []
+    for shown in (*shown_by(telemetry), path.read_text(), own, pipeline.accounting.failures, pipeline):
+        assert key[10:30] not in str(shown)
+
+
+def shown_by(telemetry: RecordedTelemetry) -> list[Any]:
+    """All that spans and events carry."""
+    spans = [(span.name, span.attributes, span.status.description, span.events) for span in telemetry.spans()]
+    return [*spans, *((event.body, event.attributes) for event in telemetry.events())]
 
 
 LONG_KEY = "sk-" + "".join(random.Random(2).choices(string.ascii_letters + string.digits, k=600))
@@ -332,9 +325,7 @@ def test_no_part_of_a_judges_key_is_quoted(
         assert pipeline.shutdown(10.0)
     assert pipeline.accounting.results["failed"] == 2
     assert_no_part(key, *errors, *("".join(traceback.format_exception(error)) for error in errors))
-    assert_no_part(key, path.read_text(), pipeline.accounting.failures, caplog.text)
-    assert_no_part(key, *((event.body, event.attributes) for event in telemetry.events()))
-    assert_no_part(key, *((span.attributes, span.status.description, span.events) for span in telemetry.spans()))
+    assert_no_part(key, path.read_text(), pipeline.accounting.failures, caplog.text, *shown_by(telemetry))
 
 
 def test_no_key_of_the_host_goes_along(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -362,15 +353,14 @@ storage:
 
 
 @pytest.mark.parametrize("text", ["right", "wrong"])
-@pytest.mark.parametrize("form", ["text", "json"])
-def test_the_check_command_hides_them(text: str, form: str, tmp_path: Path) -> None:
+def test_the_check_command_hides_them(text: str, tmp_path: Path) -> None:
     """`agenteval-otel check` tells what will run, or what is wrong, without values of headers, users and variables."""
     file = tmp_path / "settings.yaml"
     source = SETTINGS % json.dumps(KEY)
     file.write_text(source if text == "right" else source + "    detail: ${OUR_KEY}\n    headersx: ['${OUR_KEY}']\n")
     code = "import sys; from agenteval_otel.cli import main; sys.exit(main(sys.argv[1:]))"
     finished = run_program(
-        code, "check", str(file), "--format", form, OUR_KEY=KEY, TARGET=f"http://{USER}@127.0.0.1:4318",
+        code, "check", str(file), OUR_KEY=KEY, TARGET=f"http://{USER}@127.0.0.1:4318",
         AGENTEVAL_TELEMETRY__HEADERS=json.dumps({"x-other": KEY}),
     )  # fmt: skip
     assert finished.code == (0 if text == "right" else 1), finished.stderr
@@ -405,14 +395,3 @@ def test_a_name_says_whether_it_is_a_secret(name: str, secret: bool) -> None:
 def test_known_secrets_are_taken_out_of_any_text(secret: str, before: str, after: str) -> None:
     """A secret that is known goes, wherever it stands."""
     assert secret not in mask_known(f"{before}{secret}{after}", [secret]) or secret in f"{before}***{after}"
-
-
-def test_masking_copies_and_ends() -> None:
-    """What is masked is a copy that leaves the rest as it is, however deep it is."""
-    values = {"headers": {"a": KEY, "b": None}, "tags": ("x", {"password": 7})}
-    assert mask(values) == {"headers": {"a": "***", "b": None}, "tags": ("x", {"password": "***"})}
-    assert values["headers"] == {"a": KEY, "b": None}
-    deep: Any = KEY
-    for _ in range(100):
-        deep = [deep]
-    assert_hidden(mask(deep, "secret"), mask({"password": deep}))

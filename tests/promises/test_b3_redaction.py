@@ -72,8 +72,7 @@ def phone(source: random.Random) -> str:
         "+49 30 #######", "+49 171 #######", "+44 20 #### ####", "+447### ######", "+33 6 ## ## ## ##", "+919#########",
         "0171 #######", "020 #### ####", "06 ## ## ## ##", "0049 171 #######", "+86 138 #### ####", "tel: #######",
     ))  # fmt: skip
-    number = "".join(source.choice("23456789") if char == "#" else char for char in form)
-    return number
+    return "".join(source.choice("23456789") if char == "#" else char for char in form)
 
 
 SECRETS: dict[str, Make] = {
@@ -205,17 +204,14 @@ def test_evaluators_in_the_process_see_the_original_and_everything_that_leaves_i
     SEEN.clear()
     kept = Keeping()
     pipeline = piped(telemetry.storage(content="span_and_event"), kept)
-
-    @monitor(pipeline=pipeline, agent="support")
-    def handler(question: str) -> Any:
-        yield from (f"your key is {KEY[:9]}", KEY[9:], f", mail to {MAIL}")
-
+    parts = (f"your key is {KEY[:9]}", KEY[9:], f", mail to {MAIL}")
+    handler = monitor(pipeline=pipeline, agent="support")(lambda question: (yield from parts))
     with telemetry.tracer().start_as_current_span("host"):
         list(handler(f"who is {MAIL}?"))
     pipeline.shutdown(5.0)
-    shown = {execution: evaluation_input for execution, evaluation_input in SEEN}
+    shown = dict(SEEN)
     for execution in ("inline", "thread"):
-        assert shown[execution].response_text == f"your key is {KEY}, mail to {MAIL}"
+        assert shown[execution].response_text == "".join(parts)
     assert shown["model"].response_text == "your key is [SECRET], mail to [EMAIL]"
     assert shown["model"].prompt == "who is [EMAIL]?"
     for out in outputs(kept, telemetry):
@@ -255,13 +251,8 @@ def test_ids_are_redacted_with_content_off_too(telemetry: RecordedTelemetry) -> 
     kept = Keeping()
     pipeline = piped(telemetry.storage(), kept)
 
-    @monitor(pipeline=pipeline, agent="support", capture=lambda arguments, answer: {
-        "conversation_id": MAIL, "session_id": MAIL, "response_id": "+1 415 555 0132", "model": MAIL,
-    })  # fmt: skip
-    def handler(question: str) -> str:
-        return "fine"
-
-    handler("?")
+    facts = {"conversation_id": MAIL, "session_id": MAIL, "response_id": "+1 415 555 0132", "model": MAIL}
+    monitor(pipeline=pipeline, agent="support", capture=lambda arguments, answer: facts)(str.upper)("?")
     pipeline.shutdown(5.0)
     (saved,) = kept.saved
     assert (saved.conversation_id, saved.session_id, saved.response_id) == ("[EMAIL]", "[EMAIL]", "[PHONE]")
@@ -275,10 +266,8 @@ def log_text(size: int) -> str:
     kinds = [*SECRETS.values(), *CONTACTS.values()]
     parts: list[str] = []
     for number in range(2_000):
-        parts.append(prose(source, 60, 140))
-        parts.append(
-            f"order_id: {source.randint(1, 99_999)}, total {source.randint(1, 999)}.50 EUR on 2024-05-12 12:30:11"
-        )
+        order, total = source.randint(1, 99_999), source.randint(1, 999)
+        parts += (prose(source, 60, 140), f"order_id: {order}, total {total}.50 EUR on 2024-05-12 12:30:11")
         if number % 40 == 0:
             parts.append(source.choice(kinds)(source))
     once = "\n".join(parts)

@@ -17,14 +17,13 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcess
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from agenteval_otel import annotate, monitor
-from agenteval_otel.pipeline import InlineDispatcher, Pipeline
+from agenteval_otel.pipeline import InlineDispatcher
 from agenteval_otel.runtime.memory import MEMORY
 from agenteval_otel.storage import OtlpStorageProvider
 from tests.promises.bench import pipeline_of
 from tests.promises.figures import Recorder
 from tests.promises.outages import GRPC_FAULTS, HTTP_FAULTS, OtlpReceiver
 from tests.promises.programs import rss
-from tests.promises.receiver import Receiver
 
 RESUMES_S = 30.0
 SILENT_S = float(os.environ.get("AGENTEVAL_C11_SECONDS", "180"))
@@ -37,11 +36,25 @@ CASES = [("http/protobuf", fault) for fault in HTTP_FAULTS] + [("grpc", fault) f
 class Host:
     """A host that answers at a steady pace, and whose results go to the receiver and nowhere else."""
 
-    def __init__(self, receiver: OtlpReceiver, pace_s: float) -> None:
+    def __init__(self, receiver: OtlpReceiver, pace_s: float = 0.0, **signals: Any) -> None:
         self.receiver, self.calls, self._pace_s = receiver, 0, pace_s
-        storage = OtlpStorageProvider(endpoint=receiver.endpoint, protocol=receiver.protocol)
-        self.pipeline = pipeline_of(storage=(storage,))
+        self.storage = OtlpStorageProvider(endpoint=receiver.endpoint, protocol=receiver.protocol, **signals)
+        self.pipeline = pipeline_of(storage=(self.storage,))
         self._answer = monitor(pipeline=self.pipeline, agent="host")(_answer)
+
+    def call(self, times: int = 1) -> None:
+        """Answer so often, at the host's pace."""
+        for _ in range(times):
+            self.calls += 1
+            self._answer(self.calls)
+            if self._pace_s:
+                threading.Event().wait(self._pace_s)
+
+    def delivers(self, seconds: float) -> None:
+        """Flush until everything has arrived, within so long."""
+        began = time.monotonic()
+        while not self.pipeline.flush(5.0):
+            assert time.monotonic() - began < seconds, "nothing is delivered any more"
 
     def answer(self, seconds: float) -> float:
         """Answer for so long; gives the median of what an answer took the caller, in seconds."""
@@ -134,57 +147,40 @@ def test_a_short_outage(protocol: str, fault: str, promise: Callable[..., None])
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(("protocol", "fault"), CASES)
-def test_a_long_outage(protocol: str, fault: str, promise: Callable[..., None]) -> None:
-    """The same for half a minute, with the patience that exporters have."""
-    outlive(protocol, fault, promise, seconds=30.0)
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("protocol", ["http/protobuf", "grpc"])
-def test_minutes_without_an_answer(protocol: str, promise: Callable[..., None]) -> None:
-    """Minutes of a receiver that takes connections and never answers, at 200 answers a second; by hand also ten."""
-    outlive(protocol, "half-open", promise, seconds=SILENT_S)
-
-
-def _host(receiver: OtlpReceiver) -> tuple[Pipeline, Any, Callable[[int], str]]:
-    """A pipeline that sends events to the receiver, its storage and a handler on it."""
-    storage = OtlpStorageProvider(endpoint=receiver.endpoint, protocol=receiver.protocol, signals={"events"})
-    pipeline = pipeline_of(storage=(storage,))
-    return pipeline, storage, monitor(pipeline=pipeline, agent="host")(_answer)
-
-
-def _flushed_within(pipeline: Pipeline, seconds: float) -> None:
-    began = time.monotonic()
-    while not pipeline.flush(5.0):
-        assert time.monotonic() - began < seconds, "nothing is delivered any more"
-
-
-def _burst(handler: Callable[[int], str], numbers: range, pace_s: float) -> None:
-    pause = threading.Event()
-    for number in numbers:
-        handler(number)
-        pause.wait(pace_s)
+@pytest.mark.parametrize(
+    ("protocol", "fault", "seconds"),
+    [
+        *((*case, 30.0) for case in CASES),
+        *(pytest.param(kind, "half-open", SILENT_S, id=f"minutes-{kind}") for kind in ("http/protobuf", "grpc")),
+    ],
+)
+def test_a_long_outage(protocol: str, fault: str, seconds: float, promise: Callable[..., None]) -> None:
+    """The same for half a minute, and without an answer for minutes, with the patience that exporters have."""
+    outlive(protocol, fault, promise, seconds=seconds)
 
 
 @pytest.mark.parametrize("protocol", ["http/protobuf", "grpc"])
 @pytest.mark.usefixtures("impatient")
 def test_nothing_is_lost_within_the_bound(protocol: str, promise: Recorder) -> None:
-    """A receiver that refuses for longer than an exporter's timeout gets every event once it is back, each once."""
+    """A receiver that refuses for longer than an exporter's timeout gets every event once; the end loses what waits."""
     with OtlpReceiver(protocol) as receiver:
-        pipeline, _, handler = _host(receiver)
+        host = Host(receiver, 0.01, signals={"events"})
         receiver.breaks("refuse")
-        _burst(handler, range(300), 0.01)
-        assert pipeline.flush(5.0) is False
-        assert pipeline.flush(5.0) is False, "what waits is not delivered"
+        host.call(300)
+        assert [host.pipeline.flush(5.0), host.pipeline.flush(5.0)] == [False, False], "what waits is not delivered"
         receiver.heals()
-        _flushed_within(pipeline, 30)
+        host.delivers(30)
         assert len(receiver.taken) == 300
         assert set(receiver.taken.values()) == {1}
-        assert pipeline.accounting.failures == {}
+        assert host.pipeline.accounting.failures == {}
         assert MEMORY.encoded_batches.used_bytes == 0
         promise("C11", figure=f"{protocol}, refused for six timeouts: 300 of 300 events arrived, each once")
-        pipeline.shutdown(5)
+        receiver.breaks("refuse")
+        host.call(20)
+        host.pipeline.shutdown(10.0)
+        receiver.heals()
+        assert host.storage.emitter.providers.lost == {("logs", "shutdown"): 20}
+        assert MEMORY.encoded_batches.used_bytes == 0
 
 
 @pytest.mark.usefixtures("impatient")
@@ -192,47 +188,34 @@ def test_the_oldest_is_dropped_beyond_the_bound(monkeypatch: pytest.MonkeyPatch,
     """Beyond the bound the oldest batches go, every lost event is counted by signal and reason, the newest arrive."""
     monkeypatch.setattr(MEMORY.encoded_batches, "max_bytes", 8_192)  # some hundred events exceed it
     with OtlpReceiver("http/protobuf") as receiver:
-        pipeline, storage, handler = _host(receiver)
+        host = Host(receiver, signals={"events"})
         receiver.breaks("503")
-        for start in range(0, 3_000, 500):
-            _burst(handler, range(start, start + 500), 0.0)
-            pipeline.flush(5.0)
+        for _ in range(6):
+            host.call(500)
+            host.pipeline.flush(5.0)
             assert MEMORY.encoded_batches.used_bytes <= 8_192
         receiver.heals()
-        _flushed_within(pipeline, 30)
-        lost = 3_000 - len(receiver.taken)
-        assert 0 < lost < 3_000
-        assert storage.providers.lost == {("logs", "no_room"): lost}
-        assert pipeline.accounting.failures == {"export:logs": lost}
-        assert "r-2999" in receiver.taken
+        host.delivers(30)
+        lost = host.calls - len(receiver.taken)
+        assert 0 < lost < host.calls
+        assert host.storage.emitter.providers.lost == {("logs", "no_room"): lost}
+        assert host.pipeline.accounting.failures == {"export:logs": lost}
+        assert f"r-{host.calls}" in receiver.taken
         promise("C11", figure="beyond the bound: the oldest go, every one counted")
-        pipeline.shutdown(5)
+        host.pipeline.shutdown(5)
 
 
-@pytest.mark.usefixtures("impatient")
-def test_what_the_end_of_the_process_leaves_is_counted() -> None:
-    """Events that still wait when the pipeline ends are counted as lost by the shutdown."""
-    with OtlpReceiver("http/protobuf") as receiver:
-        pipeline, storage, handler = _host(receiver)
-        receiver.breaks("refuse")
-        _burst(handler, range(20), 0.0)
-        pipeline.shutdown(10.0)
-        receiver.heals()
-        assert storage.providers.lost == {("logs", "shutdown"): 20}
-        assert MEMORY.encoded_batches.used_bytes == 0
-
-
-def _provider_with(kind: str) -> tuple[Any, str]:
-    """A provider of the host's, and the signal that goes through it."""
+def _provider_with(kind: str) -> tuple[dict[str, Any], str]:
+    """The options that name a provider of the host's, and the signal that goes through it."""
     if kind == "logs":
         logs = LoggerProvider(shutdown_on_exit=False)
         logs.add_log_record_processor(SimpleLogRecordProcessor(InMemoryLogRecordExporter()))
-        return logs, "logs"
+        return {"logger_provider": logs, "signals": {"events"}}, "logs"
     traces = TracerProvider(shutdown_on_exit=False)
     if kind != "none":
         processor = BatchSpanProcessor if kind == "batch" else SimpleSpanProcessor
         traces.add_span_processor(processor(InMemorySpanExporter()))
-    return traces, "traces"
+    return {"tracer_provider": traces, "signals": {"traces"}}, "traces"
 
 
 @pytest.mark.parametrize("kind", ["simple", "batch", "logs", "none"])
@@ -241,36 +224,17 @@ def test_a_host_provider_that_was_shut_down(kind: str, caplog: pytest.LogCapture
 
     Behind a tracer provider without any processor a flush says no at once: nothing was handed over.
     """
-    provider, signal = _provider_with(kind)
-    options: dict[str, Any] = (
-        {"logger_provider": provider, "signals": {"events"}} if signal == "logs"
-        else {"tracer_provider": provider, "signals": {"traces"}}
-    )  # fmt: skip
+    options, signal = _provider_with(kind)
     storage = OtlpStorageProvider(**options)
     pipeline = pipeline_of(storage=(storage,), dispatcher=InlineDispatcher())
     handler = monitor(pipeline=pipeline, agent="host")(_answer)
     handler(1)
     assert pipeline.flush(10) is (kind != "none")
-    provider.shutdown()
+    options[f"{'logger' if kind == 'logs' else 'tracer'}_provider"].shutdown()
     if kind != "none":
         for number in range(50):
             handler(number)
         assert pipeline.flush(10) is False
-        assert storage.providers.lost[signal, "provider_shut_down"] >= 50
+        assert storage.emitter.providers.lost[signal, "provider_shut_down"] >= 50
         assert not [record for record in caplog.records if record.name.startswith("opentelemetry")]
     pipeline.shutdown(5)
-
-
-@pytest.mark.parametrize(("off", "path"), [("TRACES", "traces"), ("LOGS", "logs"), ("METRICS", "metrics")])
-def test_a_signal_that_is_switched_off(
-    off: str, path: str, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With ``OTEL_<SIGNAL>_EXPORTER=none`` our own exporter sends the other signals and not that one."""
-    monkeypatch.setenv(f"OTEL_{off}_EXPORTER", "none")
-    storage = OtlpStorageProvider(endpoint=receiver.endpoint, protocol="http/protobuf")
-    pipeline = pipeline_of(storage=(storage,), dispatcher=InlineDispatcher())
-    monitor(pipeline=pipeline, agent="host")(_answer)(1)
-    assert pipeline.flush(10) is True
-    pipeline.shutdown(5)
-    sent = {name for name, bodies in receiver.bodies.items() if bodies}
-    assert sent == {"/v1/traces", "/v1/logs", "/v1/metrics"} - {f"/v1/{path}"}

@@ -44,7 +44,6 @@ class Stage:
 
 @pytest.fixture
 def pipeline_with() -> Iterator[Callable[..., Pipeline]]:
-    """Makes pipelines that evaluate everything, and ends them."""
     made: list[Pipeline] = []
 
     def make(storage: Any = None, **otlp: Any) -> Pipeline:
@@ -152,7 +151,6 @@ def test_only_a_readable_reply_that_rejects_nothing_is_a_delivery(
     ids=["partial success", "garbage", "a warning", "empty"],
 )  # fmt: skip
 def test_over_grpc(reply: bytes, delivered: bool, pipeline_with: Callable[..., Pipeline], promise: Recorder) -> None:
-    """Over gRPC rejections and unreadable replies are a no as well, counted, and not sent again."""
     requests: list[bytes] = []
 
     def export(method: str, body: bytes, context: Any) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import threading
 from collections.abc import Iterator
@@ -92,15 +93,14 @@ def test_an_answer_that_the_host_changes(
 ) -> None:
     """Every answer is evaluated as it was returned, however deep the host changes it afterwards."""
     answer = make()
+
+    async def coroutine(prompt: str) -> Any:
+        return answer
+
     if kind == "function":
         monitor(pipeline=waiting.pipeline)(lambda prompt: answer)("asked")
     else:
-
-        @monitor(pipeline=waiting.pipeline)
-        async def handler(prompt: str) -> Any:
-            return answer
-
-        asyncio.run(handler("asked"))
+        asyncio.run(monitor(pipeline=waiting.pipeline)(coroutine)("asked"))
     change(answer)
     (value,) = waiting.judged()
     assert (value.response, state_of(value)) == (RETURNED, None)
@@ -111,21 +111,25 @@ def pieces(kind: str) -> Iterator[Any]:
     """A stream whose maker uses one object again and again."""
     again: dict[str, Any] = {}
     for word in ("as ", "it ", "was ", "returned"):
-        if kind == "text":
-            yield word
-        elif kind == "flat":
+        if kind == "flat":
             again["content"] = word
-            yield again
         else:
-            again["delta"] = again.get("delta") or {}
-            again["delta"]["content"] = word
-            yield again
+            again.setdefault("delta", {})["content"] = word
+        yield word if kind == "text" else again
 
 
 @pytest.mark.parametrize("kind", ["text", "flat", "nested"])
 @pytest.mark.parametrize("sync", [True, False])
 def test_a_stream_whose_chunks_are_one_object(waiting: Waiting, kind: str, sync: bool) -> None:
     """Chunks are kept as they passed, however deep their maker or reader changes them."""
+
+    async def asynchronous(kind: str) -> Any:
+        for piece in pieces(kind):
+            yield piece
+
+    async def consume() -> None:
+        async for chunk in monitor(pipeline=waiting.pipeline)(asynchronous)(kind):
+            changed(chunk)
 
     def changed(chunk: Any) -> None:
         if kind == "flat":
@@ -135,72 +139,49 @@ def test_a_stream_whose_chunks_are_one_object(waiting: Waiting, kind: str, sync:
         for chunk in monitor(pipeline=waiting.pipeline)(pieces)(kind):
             changed(chunk)
     else:
-
-        @monitor(pipeline=waiting.pipeline)
-        async def handler(kind: str) -> Any:
-            for piece in pieces(kind):
-                yield piece
-
-        async def consume() -> None:
-            async for chunk in handler(kind):
-                changed(chunk)
-
         asyncio.run(consume())
     (value,) = waiting.judged()
     assert (value.response, state_of(value)) == (RETURNED, None)
 
 
 def test_calls_that_are_tried_again(waiting: Waiting) -> None:
-    """Each try is judged by what it gave itself, though one list is filled again and again."""
+    """Each try is judged by what it gave itself, though one list is filled again and again, and so is each prompt."""
     shared: list[str] = []
-    tries = iter(range(3))
+    conversation: list[Any] = []
 
     @monitor(pipeline=waiting.pipeline)
-    def handler(prompt: str) -> Any:
-        number = next(tries)
+    def handler(messages: list[Any], number: int) -> Any:
         shared[:] = [f"try {number}"]
         if number == 1:
             raise ConnectionError("again")
         return shared
 
-    handler("asked")
-    with pytest.raises(ConnectionError):
-        handler("asked")
-    handler("asked")
+    for number in range(3):
+        conversation.append({"role": "user", "content": f"question {number}"})
+        with contextlib.suppress(ConnectionError):
+            handler(conversation, number)
     shared.clear()
-    value = waiting.judged()
-    assert [item.response for item in value] == ['["try 0"]', '["try 2"]'], "an error is not judged by this evaluator"
-    assert [state_of(item) for item in value] == [None, None]
+    conversation.clear()
+    first, last = waiting.judged()  # an error is not judged by this evaluator
+    assert (first.response, last.response) == ('["try 0"]', '["try 2"]')
+    assert [len(item.message_history or ()) for item in (first, last)] == [1, 3]
+    assert (first.prompt, last.prompt) == ("question 0", "question 2")
+    assert [state_of(first), state_of(last)] == [None, None]
 
 
-def test_prompts_are_judged_as_they_were_asked(waiting: Waiting) -> None:
-    """A conversation that goes on in the same list does not reach the input of the turn before."""
-    conversation: list[Any] = [{"role": "user", "content": "one"}]
-    handler = monitor(pipeline=waiting.pipeline)(lambda messages: RETURNED)
-    handler(conversation)
-    conversation += [{"role": "assistant", "content": RETURNED}, {"role": "user", "content": "two"}]
-    handler(conversation)
-    first, second = waiting.judged()
-    assert [len(item.message_history or ()) for item in (first, second)] == [1, 3]
-    assert (first.prompt, second.prompt) == ("one", "two")
-
-
-@pytest.mark.parametrize("make", [lambda: "x" * 300_000, lambda: b"x" * 300_000])
-def test_an_answer_that_is_cut_says_so(waiting: Waiting, make: Any) -> None:
-    """An answer above the cap is judged by its head and tail, and said to be so."""
-    monitor(pipeline=waiting.pipeline)(lambda prompt: make())("asked")
-    (value,) = waiting.judged()
-    assert (len(value.response) < 300_000, state_of(value)) == (True, TRUNCATED)
-
-
-@pytest.mark.parametrize(("chunk", "count"), [("x" * 1_000, 400), ({"content": "x"}, 2_000)])
-def test_a_stream_of_which_not_all_is_kept_says_so(waiting: Waiting, chunk: Any, count: int) -> None:
-    """A stream that is longer than what is kept is judged by what was kept, and said to be so."""
+@pytest.mark.parametrize(
+    ("chunk", "count"), [("x" * 300_000, 0), (b"x" * 300_000, 0), ("x" * 1_000, 400), ({"content": "x"}, 2_000)]
+)
+def test_what_is_not_whole_says_so(waiting: Waiting, chunk: Any, count: int) -> None:
+    """An answer above the cap, or a longer stream than is kept, is judged by what was kept, and said to be so."""
 
     def stream(prompt: str) -> Iterator[Any]:
         for _ in range(count):
             yield chunk
 
-    assert sum(1 for _ in monitor(pipeline=waiting.pipeline)(stream)("asked")) == count
+    if count:
+        assert sum(1 for _ in monitor(pipeline=waiting.pipeline)(stream)("asked")) == count
+    else:
+        monitor(pipeline=waiting.pipeline)(lambda prompt: chunk)("asked")
     (value,) = waiting.judged()
-    assert state_of(value) == TRUNCATED
+    assert (len(value.response) < 300_000, state_of(value)) == (True, TRUNCATED)

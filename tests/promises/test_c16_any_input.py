@@ -9,7 +9,7 @@ import io
 import time
 import types
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import pytest
@@ -21,7 +21,6 @@ from agenteval_otel.capture.build import build_input
 from agenteval_otel.capture.calls import Arguments, CapturedCall
 from agenteval_otel.capture.text import CAP_CHARS
 from agenteval_otel.errors import CaptureError
-from agenteval_otel.models import EvaluationInput
 from tests.capture.hostile import Broken, BrokenList, BrokenMapping, BrokenText, Hostile, NoClass, any_text, errors
 from tests.promises.figures import FULL, Recorder, sized
 
@@ -150,14 +149,10 @@ def capture(answer: Any, *, prompt: Any = "asked", chunks: list[Any] | None = No
             break
     assert took_s < CPU_S * SLACK
     if made is not None:
-        check(made)
+        assert type(made.response) is str
+        assert len(made.response) < CAP_CHARS + 100
+        made.model_dump_json().encode("utf-8")
     return made
-
-
-def check(made: EvaluationInput) -> None:
-    assert type(made.response) is str
-    assert len(made.response) < CAP_CHARS + 100
-    made.model_dump_json().encode("utf-8")
 
 
 @pytest.mark.sized
@@ -184,21 +179,15 @@ def test_any_argument(item: Any, other: Any) -> None:
     item, other = made_of(item), made_of(other)
     result = Arguments(handler).conversation((item, other, item), {"system": other, "history": item})
     assert result is None or type(result) is str
-    others = Arguments(handler).others((item, other, item), {"system": other, "history": item})
-    assert others is None or type(others) is dict
+    call = CapturedCall(None, "agent")
+    Arguments(handler).take(call, (item, other, item), {"system": other, "history": item})
+    assert call.others is None or type(call.others) is dict
 
 
-def deep_list() -> Any:
-    actual: Any = []
-    for _ in range(100_000):
-        actual = [actual]
-    return actual
-
-
-def deep_dict() -> Any:
+def deep(wrap: Callable[[Any], Any]) -> Any:
     actual: Any = "x"
     for _ in range(100_000):
-        actual = {"message": actual}
+        actual = wrap(actual)
     return actual
 
 
@@ -210,8 +199,8 @@ LARGE: dict[str, Any] = {
     "deep JSON text": lambda: '{"object": "response", "output": ' + "[" * 100_000 + "]" * 100_000 + "}",
     "10 MB in a field": lambda: {"role": "assistant", "content": "x" * 10_000_000},
     "10 MB in a dataclass": lambda: Record(["x" * 10_000_000]),
-    "a deep list": deep_list,
-    "a deep dictionary": deep_dict,
+    "a deep list": lambda: deep(lambda inner: [inner]),
+    "a deep dictionary": lambda: deep(lambda inner: {"message": inner}),
     "a million messages": lambda: [{"role": "user", "content": "x"}] * 1_000_000,
     "a million parts": lambda: {"role": "assistant", "content": [{"type": "text", "text": "x"}] * 1_000_000},
     "a million calls": lambda: {"role": "assistant", "content": "", "tool_calls": [

@@ -176,7 +176,6 @@ class Batch:
         assert delivered == 1 or failures or skipped or outcomes["evaluated"] == self.size - 1, (outcomes, failures)
 
     def lines(self) -> list[dict[str, Any]]:
-        """The results in the file; each line is JSON without NaN."""
         text = self.path.read_bytes().decode("utf-8")
         return [json.loads(line, parse_constant=_refuse) for line in text.splitlines()]
 

@@ -12,7 +12,7 @@ import pytest
 from agenteval_otel.storage import SqlStorageProvider
 from tests.promises.figures import sized
 from tests.promises.killed import killed_writers
-from tests.promises.programs import run_program
+from tests.storage.samples import run_saving
 
 
 @pytest.mark.sized
@@ -47,11 +47,8 @@ def test_no_saved_row_is_lost(tmp_path: Path, promise: Callable[..., None]) -> N
 
 
 ONE_AT_A_TIME = """
-    import asyncio, fcntl, os, sys
-    from agenteval_otel.models import AggregatedEvaluationResult
-    from agenteval_otel.storage import SqlStorageProvider
-    from agenteval_otel.storage.sql_database import Database
-    path, tried = sys.argv[1], Database._tried
+    import fcntl
+    tried = sql_database.Database._tried
 
     def within(self, items):
         # Whoever is between the beginning and the end of a transaction holds this; a second one would not get it.
@@ -65,8 +62,7 @@ ONE_AT_A_TIME = """
         finally:
             os.close(mine)
 
-    Database._tried = within
-    storage = SqlStorageProvider(path=path)
+    sql_database.Database._tried = within
 
     async def work():
         saved = 0
@@ -91,7 +87,7 @@ ONE_AT_A_TIME = """
 def test_one_writes_at_a_time(tmp_path: Path, promise: Callable[..., None]) -> None:
     """Of four processes no two are within a transaction, or its checkpoint, at once, whatever SQLite's version."""
     path = tmp_path / "results.db"
-    finished = run_program(ONE_AT_A_TIME, str(path))
+    finished = run_saving(ONE_AT_A_TIME, path)
     assert finished.code == 0, finished.stderr
     saved = sum(map(int, finished.lines("saved")))
     overlaps = len(finished.lines("overlap"))

@@ -89,7 +89,6 @@ def margin_s() -> float:
 
 
 def saved(target: Path) -> int:
-    """The responses whose results are in the file, each once."""
     ids = [json.loads(line)["sessionId"] for line in target.read_text().splitlines()] if target.exists() else []
     assert len(ids) == len(set(ids))
     return len(ids)
@@ -99,7 +98,7 @@ def saved(target: Path) -> int:
 def test_a_plain_program_that_asks_for_it_delivers_everything(
     host: str, code: int, python: str, tmp_path: Path, promise: Recorder
 ) -> None:
-    """What is pending is delivered, the host's handler runs, and the exit status is the one it would have been."""
+    """The host's handler runs, and the exit status is the one it would have been."""
     target = tmp_path / "results.jsonl"
     finished = run_program(PLAIN, host, "asked", "slow", str(target), str(CALLS), python=python)
     assert (finished.code, finished.stderr) == (code, ""), finished
@@ -182,12 +181,11 @@ APPLICATION = """
 
 
 @contextlib.contextmanager
-def server(*command: str, folder: Path, **env: str) -> Iterator[subprocess.Popen[str]]:
-    """A server as a process group of its own; nothing of it is left."""
+def server(*command: str, folder: Path) -> Iterator[subprocess.Popen[str]]:
     with (folder / "stderr").open("w") as stderr:
         process = subprocess.Popen(
             [sys.executable, "-W", "ignore", "-m", *command], cwd=folder, stdin=subprocess.DEVNULL, text=True,
-            stdout=subprocess.DEVNULL, stderr=stderr, env=bare_environment(PYTHONPATH=str(PROJECT), **env),
+            stdout=subprocess.DEVNULL, stderr=stderr, env=bare_environment(PYTHONPATH=str(PROJECT)),
             start_new_session=True,
         )  # fmt: skip
     try:
@@ -229,7 +227,6 @@ OWN_WORDS = {
 def test_a_server_ends_its_own_way_and_everything_is_delivered(
     kind: str, questions: bool, tmp_path: Path, promise: Recorder
 ) -> None:
-    """Real servers: their shutdown is theirs, and what they had answered is delivered."""
     target, requests = tmp_path / "results.jsonl", 40
     source = textwrap.dedent(APPLICATION).format(target=str(target), asked=questions)
     (tmp_path / "application.py").write_text(source)

@@ -80,14 +80,6 @@ def response_ids(receiver: Receiver) -> list[str]:
     ]  # fmt: skip
 
 
-def test_a_process_that_is_never_thawed_has_lost_nothing(receiver: Receiver, promise: Recorder) -> None:
-    """Killed while it is frozen: what `flush()` reported as delivered is."""
-    with started_program(PROGRAM, receiver.endpoint, str(CALLS)) as process:
-        assert until_stopped(process) == ["flushed", "True", "0"]
-    assert len(set(response_ids(receiver))) == CALLS
-    promise("D2", figure=f"killed while frozen: {CALLS} of {CALLS} at the receiver")
-
-
 def test_a_flush_that_is_not_done_says_so(receiver: Receiver) -> None:
     """With a judge that hangs `flush()` is False: the caller knows that freezing would lose what is pending."""
     with started_program(PROGRAM, receiver.endpoint, "5", "hangs") as process:

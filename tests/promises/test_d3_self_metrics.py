@@ -29,11 +29,8 @@ def verdict(value: Any) -> bool:
 
 
 def broken(value: Any) -> bool:
-    turn = next(_turn)
-    if turn % 4 == 0:
-        raise ValueError("no")
-    if turn % 4 == 2:
-        raise EvaluationError("no", error_type="rate_limited")
+    if (turn := next(_turn)) % 2 == 0:
+        raise ValueError("no") if turn % 4 == 0 else EvaluationError("no", error_type="rate_limited")
     return True
 
 
@@ -50,14 +47,12 @@ JUDGE = ScriptedJudge(
     fallback={"evidence": [], "reason": "as asked", "score": True}, input_tokens=400, output_tokens=60,
     spend=SpendLimits(prices={"*": {"input": 1.0, "output": 5.0}}, usd_per_day=100.0), breaker=BreakerSettings(),
 )  # fmt: skip
+RELEVANT = LLMJudge(judge=JUDGE, criterion_name="relevant", description="Is it about the question?")
 EIGHT = {
     "support": (ResponseHealth(), func(verdict, "polite"), func(judged, "helpful")),
-    "search": (
-        func(verdict, "grounded"), func(broken, "cites"),
-        LLMJudge(judge=JUDGE, criterion_name="relevant", description="Is it about the question?"),
-    ),
+    "search": (func(verdict, "grounded"), func(broken, "cites"), RELEVANT),
     "router": (func(verdict, "routed"), func(broken, "valid")),
-}  # fmt: skip
+}
 
 
 def all_series(telemetry: RecordedTelemetry) -> list[tuple[str, dict[str, Any]]]:
@@ -68,15 +63,14 @@ def all_series(telemetry: RecordedTelemetry) -> list[tuple[str, dict[str, Any]]]
 async def load(pipeline: Pipeline) -> None:
     """Three agents that answer faster than they are evaluated, on one event loop."""
 
-    def handler(agent: str, evaluators: Any) -> Any:
-        @monitor(pipeline=pipeline, agent=agent, evaluators=evaluators)
-        async def answer(question: str) -> str:
-            annotate(model="m")
-            return "An answer."
+    async def answer_with_model(question: str) -> str:
+        annotate(model="m")
+        return "An answer."
 
-        return answer
-
-    handlers = [handler(agent, evaluators) for agent, evaluators in EIGHT.items()]
+    handlers: list[Any] = [
+        monitor(pipeline=pipeline, agent=agent, evaluators=evaluators)(answer_with_model)
+        for agent, evaluators in EIGHT.items()
+    ]
     for answer in handlers:
         await answer("A question?")
     # Only when the first are done: a worker process takes its time to start.
@@ -103,12 +97,9 @@ def test_it_tells_of_itself_under_load(telemetry: RecordedTelemetry, promise: Re
     assert reported == set(OUTCOMES)
     outcomes = pipeline.accounting.outcomes()
     assert outcomes["dropped_queue_full"] + outcomes["shed"] > 0
-    (level,) = telemetry.points("agenteval.sampling.level")
-    (lag,) = telemetry.points("agenteval.host.loop_lag")
-    (drain,) = telemetry.points("agenteval.queue.drain_time")
-    assert 0 <= level.value <= 3
-    assert 0 <= lag.value < 10
-    assert 0 <= drain.value < 600
+    for name, most in (("sampling.level", 3), ("host.loop_lag", 10), ("queue.drain_time", 600)):
+        (point,) = telemetry.points(f"agenteval.{name}")
+        assert 0 <= point.value <= most
     assert len(result) <= ORDINARY
     pipeline.shutdown(5.0)
 
@@ -128,14 +119,14 @@ def test_text_from_outside_makes_few_series(telemetry: RecordedTelemetry, promis
     dispatcher = PoolDispatcher(max_items=10_000)
     made = pipeline_of(func(hostile, "hostile"), storage=(telemetry.storage(),), dispatcher=dispatcher)
 
-    def call(agent: str, times: int) -> None:
-        @monitor(pipeline=made, agent=agent)
-        def answer(model: str) -> str:
-            annotate(model=model)
-            return "An answer."
+    def answer(model: str) -> str:
+        annotate(model=model)
+        return "An answer."
 
+    def call(agent: str, times: int) -> None:
+        handler = monitor(pipeline=made, agent=agent)(answer)
         for index in range(times):
-            answer(f"model-{index}")
+            handler(f"model-{index}")
 
     call("support", 300)
     assert made.flush(30.0)

@@ -14,46 +14,26 @@ _VARIABLE = re.compile(r"\$(\w+)|\[\[(\w+?)(?::\w+)?\]\]|\$\{(\w+)(?:\.[^:}]+)?(
 
 
 class PanelQuery(NamedTuple):
-    """One query of one panel, ready to be asked.
+    """One query of one panel, ready to be asked: PromQL or LogQL without variables."""
 
-    Attributes:
-        dashboard: The dashboard's uid.
-        panel: The panel's title.
-        kind: Whom it is for.
-        expression: PromQL or LogQL without variables.
-        instant: Asked for one moment; otherwise for the time shown.
-    """
-
-    dashboard: str
+    dashboard: str  # its uid
     panel: str
     kind: Literal["prometheus", "loki"]
     expression: str
-    instant: bool
 
 
 def queries_of(
     files: Mapping[str, str], values: Mapping[str, str], *, interval: str = "15s", range_: str = "1h"
 ) -> list[PanelQuery]:
-    """The queries of all dashboards among the files, in the order of the panels.
-
-    Args:
-        files: Text by path; paths that are no dashboards are passed over.
-        values: What is chosen, by the variable's name. A variable that is left out is the dashboard's "All", or empty
-            where that is not offered.
-        interval: Stands for ``$__rate_interval``, ``$__interval`` and ``$__auto``.
-        range_: Stands for ``$__range``.
-    """
+    """The queries of all dashboards among the files, with the variables' values; one left out is "All", or empty."""
     builtin = {"__rate_interval": interval, "__interval": interval, "__auto": interval, "__range": range_}
     result = []
     for dashboard in dashboards_of(files):
         chosen = {**variables_of(dashboard), **values, **builtin}
         for panel in panels_of(dashboard):
             for target in panel["targets"]:
-                kind = target["datasource"]["type"]
-                expression = interpolated(target["expr"], chosen)
-                result.append(
-                    PanelQuery(dashboard["uid"], panel["title"], kind, expression, bool(target.get("instant")))
-                )
+                kind, expression = target["datasource"]["type"], interpolated(target["expr"], chosen)
+                result.append(PanelQuery(dashboard["uid"], panel["title"], kind, expression))
     return result
 
 

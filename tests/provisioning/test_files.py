@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agenteval_otel.errors import ConfigurationError
-from agenteval_otel.provisioning.files import MARK, differing, left_over, write, yaml_text
+from agenteval_otel.provisioning.files import MARK, differing, write, yaml_text
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.text(max_size=40)
 TREES = st.recursive(
@@ -45,28 +45,6 @@ def test_only_what_differs_is_written(tmp_path: Path) -> None:
     assert write(tmp_path, files) == ["a/one.yaml", "two.yaml"]
     assert (tmp_path / "two.yaml").read_text(encoding="utf-8") == files["two.yaml"]
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["a", "one.yaml", "two.yaml"], "nothing else is left"
-
-
-@pytest.mark.parametrize("content", [b"mine\n", b"# after agenteval-otel provision all\n", b"\xff\xfe\x00", b""])
-def test_somebody_s_own_file_stays(content: bytes, tmp_path: Path) -> None:
-    """Text, bytes that are none, and an empty file: none was generated, and then nothing at all is written."""
-    (tmp_path / "b.yaml").write_bytes(content)
-    files = {"a.yaml": f"# {MARK} x\n", "b.yaml": f"# {MARK} x\n"}
-    with pytest.raises(ConfigurationError, match=r"b\.yaml: was not generated; --force writes over it"):
-        write(tmp_path, files)
-    assert not (tmp_path / "a.yaml").exists()
-    assert (tmp_path / "b.yaml").read_bytes() == content
-    assert write(tmp_path, files, force=True) == ["a.yaml", "b.yaml"]
-
-
-def test_what_no_setting_asks_for_any_more_is_known(tmp_path: Path) -> None:
-    """A generated file beside those of today; not somebody's own, nor those of other targets in other folders."""
-    files = {"a/one.yaml": f"# {MARK} x`\n", "two.yaml": f"# {MARK} x`\n"}
-    assert left_over(tmp_path, files) == []
-    write(tmp_path, {**files, "a/old.yaml": f"# {MARK} x`\n", "b/c.yaml": f"# {MARK} y`\n", "d.yaml": f"# {MARK} y`\n"})
-    (tmp_path / "a/own.yaml").write_text("# agenteval-otel provision\n")
-    (tmp_path / "a/folder").mkdir()
-    assert left_over(tmp_path, files) == ["a/old.yaml"]
 
 
 def test_a_folder_in_the_place_of_a_file_is_told(tmp_path: Path) -> None:

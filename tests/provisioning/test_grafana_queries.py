@@ -112,8 +112,8 @@ def _numbers(prometheus: Prometheus, query: PanelQuery) -> list[float]:
 
 
 @pytest.mark.parametrize("agent", AWKWARD)
-def test_an_agent_is_found_whatever_it_is_called(prometheus: Prometheus, agent: str) -> None:
-    """A criterion of one agent's own counts the results of that agent and of no other, whatever its name is."""
+def test_an_agent_is_found_whatever_it_is_called(prometheus: Prometheus, plan: MonitoringPlan, agent: str) -> None:
+    """A criterion of one agent's own, and the variable's value, give that agent's results and no other's."""
     own = MonitoringPlan(criteria=(criterion("short", agents=(agent,), objective=0.5),), agents=AWKWARD)
     of_short = [query for query in panel_queries(own) if query.dashboard == criterion_uid("short")]
     of_own = [query for query in of_short if query.kind == "prometheus"]
@@ -121,17 +121,9 @@ def test_an_agent_is_found_whatever_it_is_called(prometheus: Prometheus, agent: 
     assert len(_numbers(prometheus, rate)) == 1
     columns = [query for query in of_own if query.panel == "By agent"]
     assert len(columns) == 3
-    for query in columns:
-        assert [dict(sample.labels) for sample in prometheus.query(query.expression)] == [{AGENT: agent}]
-
-
-@pytest.mark.parametrize("agent", AWKWARD)
-def test_an_agent_can_be_chosen_whatever_it_is_called(prometheus: Prometheus, plan: MonitoringPlan, agent: str) -> None:
-    """The variable's value, formatted as Grafana's `regex` does, leaves that agent's results and no other."""
-    chosen = re.sub(r"[\\^$*+?.()|\[\]{}/]", r"\\\g<0>", agent)
-    columns = by_agent(plan, agent=chosen)
-    assert len(columns) == 3
-    for query in columns:
+    chosen = by_agent(plan, agent=re.sub(r"[\\^$*+?.()|\[\]{}/]", r"\\\g<0>", agent))  # as Grafana's `regex` does
+    assert len(chosen) == 3
+    for query in (*columns, *chosen):
         assert [dict(sample.labels) for sample in prometheus.query(query.expression)] == [{AGENT: agent}]
 
 

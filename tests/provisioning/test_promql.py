@@ -52,12 +52,6 @@ def test_selectors_name_the_agents_of_the_criterion() -> None:
     assert promql.matchers_of(criterion("c")) == name
 
 
-def test_empty_matchers_are_left_out() -> None:
-    """What is joined is a text that may stand in a selector's braces."""
-    assert promql.joined("", 'a="b"', "", "c!=''") == "a=\"b\", c!=''"
-    assert promql.joined("") == ""
-
-
 # Weights of passes and of fails; `many` have enough of both, `rare` stand on Kish's number.
 WEIGHED = {
     "many": ([1.0] * 30 + [20.0] * 40, [1.0] * 20 + [20.0] * 9),

@@ -85,14 +85,10 @@ def test_every_alert_has_a_scenario_in_which_it_fires(name: str) -> None:
     assert fires == {alert.name for alert in alerts}
 
 
-def test_settings_without_criteria_have_no_rules() -> None:
-    """Nothing is scored: nothing is recorded, and nothing alerts."""
+def test_without_thresholds_objectives_and_judges_only_the_monitoring_is_watched() -> None:
+    """No alert about quality that nobody asked for, none about judges that are not there; without criteria none."""
     files = files_of(plan_of(judge_models=("m",), has_spend_limit=True))
     assert all(yaml.safe_load(files[name]) == {"groups": []} for name in RULES)
-
-
-def test_without_thresholds_objectives_and_judges_only_the_monitoring_is_watched() -> None:
-    """No alert about quality that nobody asked for, none about judges that are not there."""
     monitoring = {
         "MonitorBlind", "ServiceSilent", "CollectorDown", "QueueDropping", "PipelineFailing", "ExportLosing",
         "EvaluationErrors", "SamplingReduced",
@@ -125,12 +121,6 @@ def test_a_criterion_has_the_alerts_that_its_settings_give_reason_to() -> None:
 def test_the_limit_can_be_passed_and_lies_above_what_is_allowed(objective: float) -> None:
     """At any objective: allowed < limit < everything fails."""
     assert 1.0 - objective < burn_limit(objective) < 1.0
-
-
-@pytest.mark.parametrize(("objective", "factor"), [(0.99, 3), (0.95, 3), (0.94, 3), (0.9, 2.8)])
-def test_factors_are_the_documented_ones(objective: float, factor: float) -> None:
-    """Three times what is allowed, as long as that leaves room; less where many may fail."""
-    assert burn_limit(objective) / (1.0 - objective) == pytest.approx(factor)
 
 
 def test_windows_and_waiting_times_are_scaled_with_a_floor() -> None:
@@ -226,39 +216,20 @@ def test_names_are_shown_as_they_are(promtool_binary: Path, tmp_path: Path) -> N
 
 # --- the generated tests can fail ---
 
-FILES = files_of(EVERYTHING)
-RECORDING, ALERTS, *_ = FILES
-Mutation = Callable[[str], str]
 
-SHARE, LEAST = r"(?<=[<>] )0\.\d+", r"(?<=>= )\d\d+$"
-
-
-def scaled(pattern: str, factor: float) -> Mutation:
+def scaled(pattern: str, factor: float) -> Callable[[str], str]:
     """Every number that the pattern finds, times the factor."""
     return lambda text: re.sub(pattern, lambda match: f"{float(match[0]) * factor:.6f}", text, flags=re.MULTILINE)
 
 
-def without(number: int) -> Mutation:
-    """Without one of the conditions that are joined by `and`."""
-
-    def mutate(expression: str) -> str:
-        conditions = expression.split("\nand ")
-        return "\nand ".join(conditions[:number] + conditions[number + 1 :]) if number < len(conditions) else expression
-
-    return mutate
-
-
-def turned(comparison: re.Match[str]) -> str:
-    return "<" if comparison[0] == ">" else ">"
-
-
-MUTATIONS: dict[str, Mutation] = {
+SHARE, LEAST = r"(?<=[<>] )0\.\d+", r"(?<=>= )\d\d+$"
+MUTATIONS: dict[str, Callable[[str], str]] = {
     "limits a tenth higher": scaled(SHARE, 1.1),
     "limits a tenth lower": scaled(SHARE, 0.9),
     "minimum counts a tenth higher": scaled(LEAST, 1.1),
     "minimum counts a tenth lower": scaled(LEAST, 0.9),
-    "comparisons turned round": lambda text: re.sub(r"[<>](?==? [\d.]+$)", turned, text, flags=re.MULTILINE),
-    **{f"without condition {number + 1}": without(number) for number in range(1, 5)},
+    "without the second condition": lambda text: re.sub(r"(?s)\nand .*?(?=\nand |\Z)", "", text, count=1),
+    "without the last condition": lambda text: text.rpartition("\nand ")[0] or text,
     "without what follows unless and or": lambda text: re.sub(r"\n(unless|or) .*", "", text),
 }
 
@@ -274,35 +245,16 @@ def failing(output: str) -> set[str]:
 @pytest.mark.parametrize("mutation", MUTATIONS)
 def test_a_changed_rule_is_noticed(mutation: str, promtool_binary: Path, tmp_path: Path) -> None:
     """For every alert that the change touches its generated test fails."""
-    tree = yaml.safe_load(FILES[ALERTS])
+    files = files_of(EVERYTHING)
+    tree = yaml.safe_load(files[RULES[1]])
     changed = set()
     for rule in tree["groups"][0]["rules"]:
         mutated = MUTATIONS[mutation](rule["expr"])
         if mutated != rule["expr"]:
             changed.add(rule["alert"])
         rule["expr"] = mutated
-    folder = written({**FILES, ALERTS: yaml.safe_dump(tree)}, tmp_path)
+    folder = written({**files, RULES[1]: yaml.safe_dump(tree)}, tmp_path)
     code, message = promtool(promtool_binary, "test", "rules", *(folder / item for item in TESTS))
     assert changed
     assert code != 0
     assert changed - failing(message) == set()
-
-
-@pytest.mark.backend
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        ("agenteval_evaluation_weight_total", "agenteval_evaluation_results_total"),
-        ("agenteval_evaluation_weighted_score_total", "gen_ai_evaluation_score_sum"),
-        ("agenteval_evaluation_weight_squared_total", "agenteval_evaluation_results_total"),
-        ("[2h]", "[4h]"),
-        ("0.95 + 0", "0.99 + 0"),
-    ],
-)
-def test_a_changed_recording_is_noticed(before: str, after: str, promtool_binary: Path, tmp_path: Path) -> None:
-    """Weights that are left out, another window, another objective: the alerts' tests fail."""
-    assert before in FILES[RECORDING]
-    folder = written({**FILES, RECORDING: FILES[RECORDING].replace(before, after)}, tmp_path)
-    code, message = promtool(promtool_binary, "test", "rules", *(folder / item for item in TESTS))
-    assert code != 0
-    assert failing(message)

@@ -29,19 +29,11 @@ def generated_fixture(plan: MonitoringPlan) -> GeneratedFiles:
 
 
 def test_what_is_shipped_is_what_is_generated(generated: GeneratedFiles) -> None:
-    """Every file says what its settings give now; after a change the command in the message writes them again."""
+    """Every file says what its settings give now, and what wrote it; nothing else lies there but what is known."""
     assert differing(SHIPPED, generated) == [], f"run: {WRITE_THEM}"
-
-
-def test_nothing_lies_there_that_nobody_generates(generated: GeneratedFiles) -> None:
-    """What is no longer generated is removed; what is written by hand is known by name."""
+    assert [name for name, text in generated.items() if MARK not in text] == []
     there = {path.relative_to(SHIPPED).as_posix() for path in SHIPPED.rglob("*") if path.is_file()}
     assert there - generated.keys() == BY_HAND
-
-
-def test_each_file_says_what_wrote_it(generated: GeneratedFiles) -> None:
-    """So that nobody edits it, and `provision` may write over it."""
-    assert [name for name, text in generated.items() if MARK not in text] == []
 
 
 def test_the_example_has_every_kind_of_criterion(plan: MonitoringPlan) -> None:

@@ -22,6 +22,8 @@ GITHUB = "ghp_" + "0123456789abcdefghijABCDEFGHIJ012345"
 JWT = "eyJhbGciOiJIUzI1NiJ9" + ".eyJzdWIiOiIxMjM0NTY3ODkwIn0" + ".dozjgNryP4J3jVmNHl0w5N_XgL0n3I9PlFUP0THsR8U"
 PEM = "-----BEGIN RSA " + "PRIVATE KEY-----\nMIIEpAIBAAKCAQEA\nabc+/=\n-----END RSA PRIVATE KEY-----"
 
+CUT_PEM = "-----BEGIN PRIVATE " + "KEY-----\n" + "MIIEvQIBADANBgkq\n" * 5 + "hkiG9w0="
+
 FOUND = [
     # secrets
     (f"id {AWS_ID}, key {AWS_KEY}.", "id [SECRET], key [SECRET]."),
@@ -38,6 +40,7 @@ FOUND = [
     ("npm_" + "abcdefghijklmnopqrstuvwxyz0123456789", "[SECRET]"),
     ("pypi-" + "AgEIcHlwaS5vcmcCJDU2YjUyNWIx", "[SECRET]"),
     (f"jwt={JWT}", "jwt=[SECRET]"), (f"key:\n{PEM}\nend", "key:\n[SECRET]\nend"),
+    (f"{CUT_PEM} and more", "[SECRET] and more"), (CUT_PEM.replace("\n", "\\n"), "[SECRET]"),
     ("Authorization: Bearer abc.def-123456", "Authorization: Bearer [SECRET]"),
     ("Authorization: Basic dXNlcjpwYXNzd29yZA==", "Authorization: Basic [SECRET]"),
     ("password=hunter2&x=1", "password=[SECRET]&x=1"), ("my password is S3cret!x", "my password is [SECRET]"),
@@ -89,13 +92,6 @@ def test_what_is_personal_or_secret_is_replaced(text: str, redacted: str) -> Non
 def test_what_only_looks_like_it_is_left_alone(text: str) -> None:
     """Ids, dates, amounts, versions and prose come back as the same object."""
     assert REDACTOR.redact(text) is text
-
-
-def test_a_private_key_without_its_end_is_taken_as_far_as_it_goes() -> None:
-    """A key that was cut off is replaced; the sentence behind it is not."""
-    key = "-----BEGIN PRIVATE " + "KEY-----\n" + "MIIEvQIBADANBgkq\n" * 5 + "hkiG9w0="
-    assert REDACTOR.redact(f"{key} and more") == "[SECRET] and more"
-    assert REDACTOR.redact(key.replace("\n", "\\n")) == "[SECRET]"
 
 
 def test_each_kind_can_be_chosen() -> None:
@@ -158,18 +154,11 @@ PIECES = st.sampled_from(
 
 
 @settings(max_examples=400, deadline=None)
-@given(st.lists(PIECES, max_size=9).map("".join))
+@given(st.lists(PIECES, max_size=9).map("".join) | st.text(st.characters(min_codepoint=0, max_codepoint=0x10FFFF)))
 def test_redacting_again_changes_nothing(text: str) -> None:
-    """However the pieces stand together, a second time finds nothing that the first one left."""
+    """However the pieces stand together, and in any text, a second time finds nothing that the first one left."""
     redacted = REDACTOR.redact(text)
     assert REDACTOR.redact(redacted) == redacted
-
-
-@settings(max_examples=200, deadline=None)
-@given(st.text(st.characters(min_codepoint=0, max_codepoint=0x10FFFF)))
-def test_any_text_can_be_redacted(text: str) -> None:
-    """Lone surrogates, control characters, anything: text comes out."""
-    assert isinstance(REDACTOR.redact(text), str)
 
 
 AWKWARD = [

@@ -4,37 +4,27 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 
 import pytest
 
 from agenteval_otel.runtime.memory import MEMORY, MemoryBudget
+from tests.promises.programs import together
 
 
-def test_a_part_has_a_ceiling_of_its_own() -> None:
-    """A part is refused beyond its ceiling, and what it was refused is not reserved."""
+def test_parts_have_ceilings_and_share_one_bound() -> None:
     budget = MemoryBudget(1_000)
     budget.results.max_bytes = 100
     assert budget.results.reserve(100)
     assert not budget.results.reserve(1)
-    assert budget.captured_calls.reserve(900)
-    assert budget.used_bytes == 1_000
-
-
-def test_the_parts_share_one_bound() -> None:
-    """Parts below their ceilings are refused where all of them together would exceed the budget; a release helps."""
-    budget = MemoryBudget(1_000)
     assert budget.captured_calls.reserve(600)
     assert not budget.encoded_batches.reserve(600)
-    assert budget.encoded_batches.used_bytes == 0
+    assert (budget.used_bytes, budget.encoded_batches.used_bytes) == (700, 0)
     budget.captured_calls.release(600)
     assert budget.encoded_batches.reserve(600)
 
 
 def test_threads_that_meet_lose_no_update(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Many threads that reserve and release at once leave nothing reserved, and never more than the bound."""
-    budget = MemoryBudget(64)
-    too_many = []
+    budget, too_many, granted = MemoryBudget(64), list[int](), list[int]()
 
     def work() -> None:
         for _ in range(5_000):
@@ -45,23 +35,16 @@ def test_threads_that_meet_lose_no_update(monkeypatch: pytest.MonkeyPatch) -> No
                 granted.pop()
                 budget.results.release(16)
 
-    granted: list[int] = []
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
-        threads = [threading.Thread(target=work) for _ in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        together([work] * 8)
     finally:
         sys.setswitchinterval(before)
     assert (budget.used_bytes, budget.results.used_bytes, too_many) == (0, 0, [])
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_a_forked_child_begins_with_nothing() -> None:
-    """What the parent has reserved is not the child's."""
     assert MEMORY.results.reserve(1_000)
     try:
         pid = os.fork()

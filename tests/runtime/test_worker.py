@@ -11,26 +11,23 @@ from collections.abc import Callable
 import pytest
 
 from agenteval_otel.runtime.worker import Worker
-from tests.promises.programs import run_program
+from tests.promises.programs import run_program, together
 
 HANG_S = 30.0
 
 
 @pytest.fixture
 def release() -> threading.Event:
-    """What the jobs of a test wait for."""
     return threading.Event()
 
 
 def holding(worker: Worker, release: threading.Event) -> None:
-    """Have the worker run a job that waits."""
     entered = threading.Event()
     assert worker.submit(lambda: (entered.set(), release.wait(HANG_S)))
     assert entered.wait(HANG_S)
 
 
 def test_jobs_run_in_order_on_one_thread() -> None:
-    """The first job starts the thread, a daemon; each job is run once."""
     worker = Worker("jobs", max_waiting=100)
     assert not worker.has_thread
     ran: list[tuple[int, str, bool]] = []
@@ -45,7 +42,6 @@ def test_jobs_run_in_order_on_one_thread() -> None:
 
 
 def test_what_it_does_not_take_is_counted(release: threading.Event, caplog: pytest.LogCaptureFixture) -> None:
-    """Beside the running job so many wait; the others are refused, and named in one line."""
     worker, ran = Worker("full", max_waiting=3), list[int]()
     holding(worker, release)
     taken = [worker.submit(lambda number=number: ran.append(number)) for number in range(10)]  # type: ignore[misc]
@@ -59,7 +55,6 @@ def test_what_it_does_not_take_is_counted(release: threading.Event, caplog: pyte
 
 @pytest.mark.parametrize("error", [ValueError("private text"), SystemExit(1), KeyboardInterrupt()])
 def test_an_error_ends_only_its_job(error: BaseException, caplog: pytest.LogCaptureFixture) -> None:
-    """It is logged by its type; the same thread runs the next job."""
     worker, threads = Worker(f"failing {type(error).__name__}", max_waiting=10), list[threading.Thread]()
 
     def fail() -> None:
@@ -76,7 +71,6 @@ def test_an_error_ends_only_its_job(error: BaseException, caplog: pytest.LogCapt
 
 
 def test_closing_keeps_its_limit(release: threading.Event) -> None:
-    """It does not wait for a job that hangs; what waits is run once that job is back, and then the thread ends."""
     worker, ran = Worker("jobs", max_waiting=10), list[int]()
     holding(worker, release)
     worker.submit(lambda: ran.append(1))
@@ -91,7 +85,6 @@ def test_closing_keeps_its_limit(release: threading.Event) -> None:
 
 
 def test_several_threads_run_jobs_side_by_side(release: threading.Event) -> None:
-    """At most so many, started only where all are busy; a job that hangs holds one of them, and they all end."""
     worker = Worker("jobs", max_waiting=10, idle_s=HANG_S, max_threads=3)
     ran, threads = threading.Semaphore(0), set[threading.Thread]()
     for _ in range(2):
@@ -111,7 +104,6 @@ def test_several_threads_run_jobs_side_by_side(release: threading.Event) -> None
 
 
 def test_a_job_may_submit_and_close() -> None:
-    """It is not waited for on its own thread; what it submitted is run."""
     worker, closed, ran = Worker("jobs", max_waiting=10), list[bool](), threading.Event()
     worker.submit(lambda: (worker.submit(ran.set), closed.append(worker.close(HANG_S))))
     assert ran.wait(HANG_S)
@@ -120,16 +112,13 @@ def test_a_job_may_submit_and_close() -> None:
 
 
 def test_an_idle_thread_ends() -> None:
-    """Where nothing comes for a while; `on_idle` is called on it before."""
-    idle = list[threading.Thread]()
+    idle, threads, ran = list[threading.Thread](), list[threading.Thread](), threading.Event()
     worker = Worker("jobs", max_waiting=1, idle_s=0.0, on_idle=lambda: idle.append(threading.current_thread()))
-    thread = list[threading.Thread]()
-    ran = threading.Event()
-    worker.submit(lambda: (thread.append(threading.current_thread()), ran.set()))
+    worker.submit(lambda: (threads.append(threading.current_thread()), ran.set()))
     assert ran.wait(HANG_S)
-    thread[0].join(HANG_S)
+    threads[0].join(HANG_S)
     assert not worker.has_thread
-    assert idle[-1] is thread[0]
+    assert idle[-1] is threads[0]
 
 
 def test_a_thread_that_stays_calls_again_and_again() -> None:
@@ -152,8 +141,6 @@ def test_a_thread_that_stays_calls_again_and_again() -> None:
 
 
 def test_nothing_of_a_job_or_of_its_caller_is_kept(release: threading.Event) -> None:
-    """The thread waits without the last job, and runs in an empty context."""
-
     class Held:
         """Something of the caller's."""
 
@@ -172,66 +159,25 @@ def test_nothing_of_a_job_or_of_its_caller_is_kept(release: threading.Event) -> 
     assert worker.close(HANG_S)
 
 
-def test_where_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The caller learns of it and the job is not kept; with the next one it is tried again."""
-    worker, ran = Worker("jobs", max_waiting=10), list[int]()
-
-    def refuse(thread: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(threading.Thread, "start", refuse)
-        assert not worker.submit(lambda: ran.append(1))
-    assert (worker.waiting, worker.has_thread) == (0, False)
-    worker.submit(lambda: ran.append(2))
-    assert worker.close(HANG_S)
-    assert ran == [2]
-
-
-def test_a_signal_handler_may_submit_while_the_thread_starts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """There is one thread, and both jobs run."""
-    worker, ran = Worker("jobs", max_waiting=10), list[threading.Thread]()
+def test_a_signal_handler_may_submit_and_close_while_the_thread_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is one thread, and both jobs run; on the thread that starts it a close cannot wait, and raises nothing."""
+    worker, ran, closed = Worker("jobs", max_waiting=10), list[threading.Thread](), list[bool]()
     start = threading.Thread.start
 
     def interrupted(thread: threading.Thread) -> None:
         worker.submit(lambda: ran.append(threading.current_thread()))
+        closed.append(worker.close(0.0))
         start(thread)
 
     with monkeypatch.context() as patched:
         patched.setattr(threading.Thread, "start", interrupted)
         worker.submit(lambda: ran.append(threading.current_thread()))
     assert worker.close(HANG_S)
+    assert closed == [False]
     assert len(ran) == 2
-    assert ran[0] is ran[1]
-
-
-def test_closing_while_the_thread_starts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another thread waits for the job; a signal handler, on the same thread, cannot, and nothing is raised."""
-    worker, ran, closed = Worker("jobs", max_waiting=10), list[int](), list[bool]()
-    start, starting, closing = threading.Thread.start, threading.Event(), threading.Event()
-
-    def close() -> None:
-        assert starting.wait(HANG_S)
-        closing.set()
-        closed.append(worker.close(HANG_S))
-
-    def interrupted(thread: threading.Thread) -> None:
-        closed.append(worker.close(0.0))
-        starting.set()
-        assert closing.wait(HANG_S)
-        start(thread)
-
-    other = threading.Thread(target=close)
-    other.start()
-    with monkeypatch.context() as patched:
-        patched.setattr(threading.Thread, "start", interrupted)
-        worker.submit(lambda: ran.append(1))
-    other.join(HANG_S)
-    assert (closed, ran, worker.has_thread) == ([False, True], [1], False)
 
 
 def test_many_threads_submit() -> None:
-    """Each job that is taken runs once, on one thread at a time."""
     worker, ran, taken = Worker("jobs", max_waiting=100, idle_s=0.0), list[int](), list[bool]()
     working = threading.Lock()
 
@@ -240,11 +186,7 @@ def test_many_threads_submit() -> None:
         ran.append(1)
         working.release()
 
-    threads = [threading.Thread(target=lambda: taken.extend(worker.submit(job) for _ in range(500))) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(HANG_S)
+    together([lambda: taken.extend(worker.submit(job) for _ in range(500))] * 4)
     assert worker.close(HANG_S)
     assert len(ran) == sum(taken)
     assert len(taken) == 2_000
@@ -271,52 +213,7 @@ FORKED = """
 
 
 def test_a_forked_child_begins_anew() -> None:
-    """Without the parent's thread, its jobs, or the lock that somebody held; the parent goes on."""
     finished = run_program(FORKED)
     assert finished.code == 0, finished.stderr
     assert finished.lines("child") == ["0"]
     assert finished.lines("parent") == ["True of the parent"]
-
-
-def test_a_job_that_forks() -> None:
-    """In the child its thread runs no more jobs: the child's own jobs get a thread of their own, one."""
-    finished = run_program("""
-        import os, threading
-        from agenteval_otel.runtime.worker import Worker
-
-        worker, code = Worker("jobs", max_waiting=9, stays=True), []
-
-        def fork():
-            pid = os.fork()
-            if pid:
-                code.append(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
-                return
-            both = threading.Barrier(2)  # two threads of one worker would meet here
-            def meet():
-                try:
-                    both.wait(0.2)
-                except threading.BrokenBarrierError:
-                    return
-                os._exit(1)
-            def judge():
-                worker.submit(meet), worker.submit(meet)
-                os._exit(0 if worker.close(30) and worker._load == 0 else 2)
-            threading.Thread(target=judge, daemon=False).start()
-        worker.submit(fork)
-        print("closed", worker.close(30), *code)
-    """)
-    assert finished.code == 0, finished.stderr
-    assert finished.lines("closed") == ["True 0"]
-
-
-def test_the_end_of_the_process_waits_for_no_job() -> None:
-    """The thread is a daemon."""
-    finished = run_program("""
-        import threading
-        from agenteval_otel.runtime.worker import Worker
-        entered = threading.Event()
-        Worker("jobs", max_waiting=1).submit(lambda: (entered.set(), threading.Event().wait()))
-        assert entered.wait(30)
-        print("ended")
-    """)
-    assert (finished.code, finished.stdout) == (0, "ended\n")

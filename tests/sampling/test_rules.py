@@ -14,7 +14,7 @@ from agenteval_otel import monitor
 from agenteval_otel.components.loading import resolve
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models import EvaluationInput
-from agenteval_otel.pipeline import Pipeline
+from agenteval_otel.pipeline import InlineDispatcher, Pipeline
 from agenteval_otel.sampling import (
     AgentSampler,
     AnswerFacts,
@@ -33,7 +33,7 @@ from agenteval_otel.sampling import (
 )
 from agenteval_otel.sampling.base import RANDOMNESS_RANGE, threshold_of
 from agenteval_otel.sampling.combined import randomness_of_conversation
-from agenteval_otel.testing import InlineDispatcher, ManualClock, RecordedTelemetry, check_component, check_sampler
+from agenteval_otel.testing import ManualClock, RecordedTelemetry, check_component, check_sampler
 from tests.testing.doubles import Free
 
 FINE = AnswerFacts(0.1)

@@ -4,12 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import json
+import textwrap
 from pathlib import Path
 from typing import Any
 
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationResult
+from tests.promises.programs import Finished, run_program
 
-__all__ = ["aggregated", "failed", "lines_of", "save", "scored", "skipped"]
+__all__ = ["aggregated", "failed", "lines_of", "run_saving", "save", "scored", "skipped"]
+
+_SAVING = """
+    import asyncio, contextlib, os, subprocess, sys, threading
+    from agenteval_otel.errors import StorageError
+    from agenteval_otel.models import AggregatedEvaluationResult
+    from agenteval_otel.storage import SqlStorageProvider, sql_database
+    address = sys.argv[1]
+    path = address.removeprefix("sqlite:///")
+    storage = SqlStorageProvider(url=address)
+
+    def save(agent="support", provider=storage):
+        asyncio.run(provider.save_result(AggregatedEvaluationResult(agent=agent)))
+"""
 
 _TIMES: dict[str, Any] = {"started_ns": 1_000, "ended_ns": 2_000}
 
@@ -42,6 +57,12 @@ def save(storage: Any, *results: AggregatedEvaluationResult) -> None:
         await storage.close()
 
     asyncio.run(work())
+
+
+def run_saving(source: str, database: Path | str) -> Finished:
+    """Run a program with a `storage` of the database, and `save`."""
+    address = database if isinstance(database, str) else f"sqlite:///{database}"
+    return run_program(textwrap.dedent(_SAVING) + textwrap.dedent(source), address)
 
 
 def lines_of(path: Path) -> list[dict[str, Any]]:

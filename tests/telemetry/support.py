@@ -8,11 +8,12 @@ from typing import Any
 from opentelemetry import trace
 
 from agenteval_otel import annotate, monitor
-from agenteval_otel.pipeline import Pipeline
+from agenteval_otel.pipeline import InlineDispatcher, Pipeline
 from agenteval_otel.sampling import RatioSampler
-from agenteval_otel.testing import InlineDispatcher, RecordedTelemetry
+from agenteval_otel.semconv import INSTRUMENTS
+from agenteval_otel.testing import RecordedTelemetry
 
-__all__ = ["Watch", "trace_of"]
+__all__ = ["Watch", "points", "trace_of"]
 
 
 class Watch:
@@ -73,3 +74,13 @@ class Watch:
 def trace_of(span: Any) -> tuple[int, int]:
     context = span.get_span_context() if isinstance(span, trace.Span) else span
     return context.trace_id, context.span_id
+
+
+def points(telemetry: RecordedTelemetry, name: str) -> dict[tuple[Any, ...], Any]:
+    """Values by those of the attributes, sorted by the attributes' names; every attribute is a declared one."""
+    (instrument,) = (item for item in INSTRUMENTS if item.name == name)
+    actual = {}
+    for point in telemetry.points(name):
+        assert set(point.attributes) <= set(instrument.attributes)
+        actual[tuple(value for _, value in sorted(point.attributes.items()))] = getattr(point, "value", point)
+    return actual

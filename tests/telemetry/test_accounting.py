@@ -8,20 +8,14 @@ from agenteval_otel.semconv import EVALUATED, NOT_SAMPLED, OUTCOMES
 from agenteval_otel.telemetry import Accounting
 
 
-def test_every_outcome_is_named_from_the_start() -> None:
-    """Before the first call every outcome is there with 0."""
+def test_outcomes_are_counted_by_agent_and_added_up() -> None:
+    """Before the first call every outcome is there with 0; counts are kept by agent and added up over all."""
     accounting = Accounting()
     assert accounting.outcomes() == dict.fromkeys(OUTCOMES, 0)
     assert repr(accounting) == "<Accounting no calls>"
-
-
-def test_agents_are_added_up() -> None:
-    """Outcomes are kept by agent and added up over all."""
-    accounting = Accounting()
     accounting.outcome_counts("a")[EVALUATED] += 2
     accounting.outcome_counts("b")[EVALUATED] += 1
     accounting.outcome_counts("b")[NOT_SAMPLED] += 4
-    assert accounting.outcome_counts("a") is accounting.outcome_counts("a")
     assert accounting.outcomes()[EVALUATED] == 3
     assert accounting.by_agent()["b"][NOT_SAMPLED] == 4
     assert repr(accounting) == "<Accounting evaluated=3, not_sampled=4>"

@@ -43,16 +43,6 @@ def test_one_event_a_result_on_the_evaluated_span(watch: Watch) -> None:
         assert ANSWER not in repr(event)
 
 
-def test_a_score_is_news_and_not_a_warning(watch: Watch) -> None:
-    """Severity is INFO however low the score, and WARN only when the evaluator failed."""
-    watch.answer(Free(value=0.0, threshold=0.5), Free(criterion_name="b", action=fail))
-    low, broken = watch.telemetry.events()
-    assert (low.severity_number, low.severity_text) == (SeverityNumber.INFO, "INFO")
-    assert (broken.severity_number, broken.severity_text) == (SeverityNumber.WARN, "WARN")
-    assert low.body == "fixed fail"
-    assert broken.body == "evaluation of b failed: rate_limited"
-
-
 def test_the_attributes_of_a_score(watch: Watch) -> None:
     """A scored result says raw score, label, normalized, threshold, reason code, evaluator and sampling."""
     facts = {"model": "m", "conversation_id": "c", "response_id": "r"}
@@ -72,36 +62,27 @@ def test_the_attributes_of_a_score(watch: Watch) -> None:
 
 
 def test_a_failure_has_neither_score_nor_label(watch: Watch) -> None:
-    """A failed result says ``error.type`` and nothing that could be taken for a score."""
-    watch.answer(Free(action=fail, threshold=0.5))
-    (event,) = watch.telemetry.events()
-    assert event.attributes["error.type"] == "rate_limited"
-    for name in ("score.value", "score.label"):
-        assert f"gen_ai.evaluation.{name}" not in event.attributes
-    assert "agenteval.evaluation.score.normalized" not in event.attributes
+    """A failed result says ``error.type`` and nothing that could be taken for a score; it alone is a warning."""
+    watch.answer(Free(value=0.0, threshold=0.5), Free(criterion_name="b", threshold=0.5, action=fail))
+    low, broken = watch.telemetry.events()
+    assert broken.attributes["error.type"] == "rate_limited"
+    assert not [name for name in broken.attributes if "score" in name]
+    assert broken.body == "evaluation of b failed: rate_limited"
+    assert (broken.severity_number, broken.severity_text) == (SeverityNumber.WARN, "WARN")
+    assert (low.severity_number, low.severity_text, low.body) == (SeverityNumber.INFO, "INFO", "fixed fail")
 
 
-@pytest.mark.parametrize(
-    ("value", "scale", "score", "label"),
-    [(True, "binary", 1.0, "pass"), (False, "binary", 0.0, "fail"), (3, "0-10", 3.0, None),
-     ("warm", "words", None, "warm"),
-     (0.5, "numeric", 0.5, None)],
-)  # fmt: skip
-def test_scores_and_labels_by_kind(
-    watch: Watch, value: Any, scale: str, score: float | None, label: str | None
-) -> None:
-    """Numbers and booleans are scores, categories are labels, and booleans pass or fail."""
-    watch.answer(Free(value=value, scale=scale))
-    (event,) = watch.telemetry.events()
-    assert event.attributes.get("gen_ai.evaluation.score.value") == score
-    assert event.attributes.get("gen_ai.evaluation.score.label") == label
-
-
-def test_without_a_trace_the_event_belongs_to_our_own_span(watch: Watch) -> None:
-    """Where the host has no span, the event stands on the ``invoke_agent`` span."""
-    watch.answer(ResponseHealth(), traced=False)
-    (event,) = watch.telemetry.events()
-    assert (event.trace_id, event.span_id) == trace_of(watch.span("invoke_agent support").context)
+def test_scores_and_labels_by_kind(watch: Watch) -> None:
+    """Numbers and booleans are scores, categories are labels, and booleans pass or fail; without a trace as well."""
+    kinds = [(True, "binary"), (False, "binary"), (3, "0-10"), ("warm", "words"), (0.5, "numeric")]
+    watch.answer(*(Free(criterion_name=f"c{at}", value=kind[0], scale=kind[1]) for at, kind in enumerate(kinds)),
+                 traced=False)  # fmt: skip
+    names, events = ("score.value", "score.label"), watch.telemetry.events()
+    own = watch.span("invoke_agent support").context
+    assert {(event.trace_id, event.span_id) for event in events} == {trace_of(own)}
+    assert [tuple(event.attributes.get(f"gen_ai.evaluation.{name}") for name in names) for event in events] == [
+        (1.0, "pass"), (0.0, "fail"), (3.0, None), (None, "warm"), (0.5, None)
+    ]  # fmt: skip
 
 
 def everything(telemetry: RecordedTelemetry) -> dict[str, str]:
@@ -121,35 +102,29 @@ def emit(telemetry: RecordedTelemetry, kept: Keeping, **storage: Any) -> dict[st
     return everything(telemetry)
 
 
-def test_content_is_off_by_default(telemetry: RecordedTelemetry) -> None:
-    """Without the setting neither prompt nor answer nor explanation leaves by any signal, nor to other storage."""
-    kept = Keeping()
-    emitted = emit(telemetry, kept)
-    for where, text in {**emitted, "storage": kept.saved[0].model_dump_json()}.items():
-        for content in (QUESTION, ANSWER, REASON):
-            assert content not in text, f"{content!r} in {where}"
-
-
 @pytest.mark.parametrize(
     ("setting", "in_spans", "in_events"),
-    [
-        ("span_only", True, False),
-        ("event_only", False, True),
-        ("span_and_event", True, True),
-        ("no_content", False, False),
-    ],
-)
+    [({}, False, False), ({"content": "no_content"}, False, False), ({"content": "span_only"}, True, False),
+     ({"content": "event_only"}, False, True), ({"content": "span_and_event"}, True, True)],
+)  # fmt: skip
 def test_content_goes_where_it_was_asked_for(
-    telemetry: RecordedTelemetry, setting: str, in_spans: bool, in_events: bool
+    telemetry: RecordedTelemetry, setting: dict[str, str], in_spans: bool, in_events: bool
 ) -> None:
-    """With content capture on, prompt and answer stand on the run span and explanations in the events."""
-    emitted = emit(telemetry, Keeping(), content=setting)
-    assert (ANSWER in emitted["spans"], QUESTION in emitted["spans"]) == (in_spans, in_spans)
-    assert (REASON in emitted["events"]) is in_events
-    assert ANSWER not in emitted["metrics"]
+    """Only where content is asked for, prompt and answer stand on the run span, explanations in the events.
+
+    Other storage gets the whole input with either.
+    """
+    kept = Keeping()
+    emitted = emit(telemetry, kept, **setting)
+    assert [content in emitted["spans"] for content in (QUESTION, ANSWER, REASON)] == [in_spans, in_spans, False]
+    assert [content in emitted["events"] for content in (QUESTION, ANSWER, REASON)] == [False, False, in_events]
+    assert not [content for content in (QUESTION, ANSWER, REASON) if content in emitted["metrics"]]
     (run,) = telemetry.spans("evaluation support")
     assert (run.attributes or {}).get("gen_ai.evaluation.user_prompt") == (QUESTION if in_spans else None)
     assert (run.attributes or {}).get("gen_ai.full_nl_response") == (ANSWER if in_spans else None)
+    saved = kept.saved[0].model_dump_json()
+    in_storage = in_spans or in_events
+    assert [content in saved for content in (QUESTION, ANSWER, REASON)] == [in_storage] * 3
 
 
 @pytest.mark.parametrize(
@@ -163,17 +138,8 @@ def test_the_standard_variable_for_content(
 ) -> None:
     """``OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT`` is honoured; what it does not say is off."""
     monkeypatch.setenv("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", value)
-    assert telemetry.storage().content_capture == expected
-    assert telemetry.storage(content="no_content").content_capture == "no_content"
-
-
-def test_with_content_other_storage_gets_the_input(telemetry: RecordedTelemetry) -> None:
-    """With content capture on the saved result holds the whole input."""
-    kept = Keeping()
-    emit(telemetry, kept, content="span_and_event")
-    snapshot = kept.saved[0].input_snapshot
-    assert snapshot is not None
-    assert (snapshot.prompt, snapshot.response) == (QUESTION, ANSWER)
+    assert telemetry.storage().emitter.content == expected
+    assert telemetry.storage(content="no_content").emitter.content == "no_content"
 
 
 def test_a_stream_tells_how_it_ended(watch: Watch) -> None:

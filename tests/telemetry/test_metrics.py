@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 import pytest
-from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
-from agenteval_otel import annotate, monitor, semconv
+from agenteval_otel import monitor, semconv
 from agenteval_otel.errors import EvaluationError
 from agenteval_otel.evaluators import ResponseHealth
-from agenteval_otel.models import EvaluationInput, EvaluationResult, Score
-from agenteval_otel.semconv import Instrument
-from agenteval_otel.telemetry.metrics import ResultTotals
-from agenteval_otel.testing import RecordedTelemetry
-from tests.telemetry.support import Watch, trace_of
-from tests.testing.doubles import Fixed, Free, Thinking
+from agenteval_otel.models import EvaluationInput, Score
+from tests.telemetry.support import Watch, points, trace_of
+from tests.testing.doubles import Free, Thinking
 
-INSTRUMENTS = {value.name: value for value in vars(semconv).values() if isinstance(value, Instrument)}
 SPECIFIED = {
     "gen_ai.evaluation.score": "1", "agenteval.evaluation.results": "{result}", "agenteval.evaluation.weight": "1",
     "agenteval.evaluation.weight_squared": "1", "agenteval.evaluation.weighted_score": "1",
@@ -32,54 +26,36 @@ SPECIFIED = {
 }  # fmt: skip
 
 
+BOUNDARIES = {
+    "gen_ai.evaluation.score": (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0),
+    "agenteval.evaluation.duration": (0.01, 0.04, 0.16, 0.64, 2.56, 10.24, 40.96),
+    "agenteval.evaluation.lag": (0.1, 0.4, 1.6, 6.4, 25.6, 102.4),
+}
+
+
 def fail(_: EvaluationInput) -> Score:
     raise EvaluationError("broke", error_type="rate_limited")
 
 
-def points(telemetry: RecordedTelemetry, name: str) -> dict[tuple[Any, ...], Any]:
-    """Points by the values of their attributes, sorted by the attributes' names."""
-    actual = {}
-    for point in telemetry.points(name):
-        key = tuple(value for _, value in sorted(point.attributes.items()))
-        actual[key] = getattr(point, "value", None) if hasattr(point, "value") else point
-    return actual
-
-
-def read(telemetry: RecordedTelemetry) -> dict[str, Any]:
-    reader: InMemoryMetricReader = telemetry._reader
-    data = reader.get_metrics_data()
-    assert data is not None
-    return {metric.name: metric for resource in data.resource_metrics for scope in resource.scope_metrics
-            for metric in scope.metrics}  # fmt: skip
-
-
 def test_names_and_units_are_the_specified_ones(watch: Watch) -> None:
-    """Every specified metric is there with its unit, and no other; no unit and no ``_total`` stands in a name."""
+    """Every specified metric is there with its unit and boundaries, and no other; no name has a unit or ``_total``."""
     watch.answer(Thinking(), Free(criterion_name="a", threshold=0.1), Free(criterion_name="bad", action=fail))
-    result = read(watch.telemetry)
+    result = {metric.name: metric for metric in watch.telemetry._collected()}
+    durations = result["agenteval.evaluation.duration"].data.data_points  # of models and of the whole run
+    assert {point.attributes.get("gen_ai.evaluation.name") for point in durations} == {"thinking", None}
+    (lag,) = result["agenteval.evaluation.lag"].data.data_points
+    assert (lag.count, dict(lag.attributes)) == (1, {"gen_ai.agent.name": "support"})
+    for name, boundaries in BOUNDARIES.items():
+        assert {point.explicit_bounds for point in result[name].data.data_points} == {boundaries}
     assert {name: metric.unit for name, metric in result.items() if not name.startswith("agenteval.queue")} == SPECIFIED
     assert {name for name in result if name.startswith("agenteval.queue")} == {
         "agenteval.queue.size", "agenteval.queue.max_bytes", "agenteval.queue.bytes", "agenteval.queue.drain_time"
     }  # fmt: skip
+    units = {item.name: item.unit for item in semconv.INSTRUMENTS}
     for name, metric in result.items():
-        assert metric.unit == INSTRUMENTS[name].unit
+        assert metric.unit == units[name]
         assert metric.description
         assert not name.endswith(("_total", "_seconds", ".seconds"))
-
-
-@pytest.mark.parametrize(
-    ("name", "boundaries"),
-    [
-        ("gen_ai.evaluation.score", (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0)),
-        ("agenteval.evaluation.duration", (0.01, 0.04, 0.16, 0.64, 2.56, 10.24, 40.96)),
-        ("agenteval.evaluation.lag", (0.1, 0.4, 1.6, 6.4, 25.6, 102.4)),
-    ],
-)  # fmt: skip
-def test_boundaries_are_the_specified_ones(watch: Watch, name: str, boundaries: tuple[float, ...]) -> None:
-    """The histograms have exactly the specified bucket boundaries."""
-    watch.answer(Thinking())
-    for point in watch.telemetry.points(name):
-        assert point.explicit_bounds == boundaries
 
 
 def test_the_score_is_normalized_and_has_an_exemplar(watch: Watch) -> None:
@@ -95,25 +71,12 @@ def test_the_score_is_normalized_and_has_an_exemplar(watch: Watch) -> None:
     assert exemplar.value == 0.75
 
 
-def test_only_scores_are_recorded_as_scores(watch: Watch) -> None:
-    """Failures and categories leave no mark in the score histogram."""
-    watch.answer(Free(criterion_name="bad", action=fail), Free(criterion_name="kind", value="warm", scale="words"))
-    assert watch.telemetry.points("gen_ai.evaluation.score") == []
-
-
-def test_pass_and_fail_begin_at_zero(watch: Watch) -> None:
-    """The counter of a criterion with a verdict has both labels from the first result, so that a rate is defined."""
-    watch.answer(ResponseHealth(), Free(criterion_name="plain"))
-    assert points(watch.telemetry, "agenteval.evaluation.results") == {
-        ("support", "response_health", "pass"): 1, ("support", "response_health", "fail"): 0, ("support", "plain"): 1,
-    }  # fmt: skip
-
-
 def test_errors_are_counted_by_their_word(watch: Watch) -> None:
-    """A failed evaluator counts as an error of its criterion, and as no result."""
-    watch.answer(Free(action=fail))
+    """A failed evaluator counts as an error of its criterion, and as no result; like a category it has no score."""
+    watch.answer(Free(action=fail), Free(criterion_name="kind", value="warm", scale="words"))
     assert points(watch.telemetry, "agenteval.evaluation.errors") == {("rate_limited", "fixed"): 1}
-    assert points(watch.telemetry, "agenteval.evaluation.results") == {}
+    assert points(watch.telemetry, "agenteval.evaluation.results") == {("support", "kind", "warm"): 1}
+    assert watch.telemetry.points("gen_ai.evaluation.score") == []
 
 
 def test_weights_are_the_inverse_of_the_probability(watch: Watch) -> None:
@@ -134,27 +97,15 @@ def test_weights_are_the_inverse_of_the_probability(watch: Watch) -> None:
         assert sum(actual.values()) == pytest.approx(each * taken)
 
 
-def test_both_verdicts_weigh_from_zero_and_a_category_weighs_alone(watch: Watch) -> None:
-    """The first failure after many passes increases its weight; a category has no verdicts' weights beside it."""
+def test_both_verdicts_begin_at_zero_and_a_category_stands_alone(watch: Watch) -> None:
+    """The first failure after many passes is an increase, of its weight too; a category or a number has no verdicts."""
     calm = Free(criterion_name="sorted", action=lambda _: Score(value=1.0, label="calm"))
-    watch.answer(Free(criterion_name="judged", value=1.0, threshold=0.5), calm)
-    for name in ("weight", "weight_squared"):
-        actual = points(watch.telemetry, f"agenteval.evaluation.{name}")
-        assert actual == {
-            ("support", "judged", "pass"): 1.0, ("support", "judged", "fail"): 0.0, ("support", "sorted", "calm"): 1.0
+    watch.answer(ResponseHealth(), calm, Free(criterion_name="plain"))
+    for name in ("results", "weight", "weight_squared"):
+        assert points(watch.telemetry, f"agenteval.evaluation.{name}") == {
+            ("support", "response_health", "pass"): 1, ("support", "response_health", "fail"): 0,
+            ("support", "sorted", "calm"): 1, ("support", "plain"): 1,
         }  # fmt: skip
-
-
-def test_durations_of_models_and_of_runs(watch: Watch) -> None:
-    """The duration is recorded for evaluators that call a model and for the run as a whole; the lag once a response."""
-    watch.answer(Thinking(), Free(), Fixed(criterion_name="cpu"))
-    names = sorted(
-        dict(p.attributes).get("gen_ai.evaluation.name", "run")
-        for p in watch.telemetry.points("agenteval.evaluation.duration")
-    )
-    assert names == ["run", "thinking"]
-    (lag,) = watch.telemetry.points("agenteval.evaluation.lag")
-    assert (lag.count, dict(lag.attributes)) == (1, {"gen_ai.agent.name": "support"})
 
 
 def test_responses_by_outcome_and_the_queue(watch: Watch) -> None:
@@ -168,58 +119,6 @@ def test_responses_by_outcome_and_the_queue(watch: Watch) -> None:
         assert points(watch.telemetry, f"agenteval.queue.{name}") == {(): 0}
     (moment,) = points(watch.telemetry, "agenteval.last_success").values()
     assert abs(moment - time.time()) < 60
-
-
-def test_models_beyond_the_limit_are_other(watch: Watch) -> None:
-    """Models come from outside: those beyond the criterion's budget are ``_other`` in metrics, and named in events."""
-
-    @monitor(agent="support", pipeline=watch.pipeline([Free()]))
-    def handler(model: str) -> str:
-        annotate(model=model)
-        return "answer"
-
-    for index in range(semconv.MAX_MODELS + 5):
-        handler(f"m-{index}")
-    models = {
-        dict(point.attributes)["gen_ai.request.model"] for point in watch.telemetry.points("gen_ai.evaluation.score")
-    }
-    assert (
-        {"m-0", "m-1", "m-2", "_other"} <= models <= {f"m-{index}" for index in range(semconv.MAX_MODELS)} | {"_other"}
-    )
-    assert sum(points(watch.telemetry, "agenteval.evaluation.results").values()) == semconv.MAX_MODELS + 5
-    assert watch.telemetry.events()[-1].attributes["gen_ai.request.model"] == f"m-{semconv.MAX_MODELS + 4}"
-
-
-def test_agents_beyond_the_limit_are_added_up_as_other(watch: Watch) -> None:
-    """Agents beyond the limit share one series, which is their sum."""
-    made = watch.pipeline([Free()])
-    for index in range(semconv.MAX_AGENTS + 3):
-        monitor(agent=f"agent-{index}", pipeline=made)(str.upper)("a")
-    actual = points(watch.telemetry, "agenteval.responses")
-    assert actual["evaluated", "_other"] == 3
-    assert sum(actual.values()) == semconv.MAX_AGENTS + 3
-    assert len({agent for _, agent in actual}) == semconv.MAX_AGENTS + 1
-
-
-def test_categories_and_error_types_are_bounded() -> None:
-    """An evaluator that makes up labels or error types does not make series without end; pass and fail always count."""
-    totals = ResultTotals()
-    for index in range(1_000):
-        scored: dict[str, Any] = {"criterion_name": "c", "evaluator_type": "T", "score": "x", "probability": 0.5}
-        totals.add(EvaluationResult(**scored, label=f"label {index}"), "a", None)
-        totals.add(
-            EvaluationResult(criterion_name="c", evaluator_type="T", error="e", error_type=f"e{index}"), "a", None
-        )
-    totals.add(EvaluationResult(criterion_name="c", evaluator_type="T", score=1, label="pass", passed=True), "a", None)
-    assert len(totals.results) == 7 + 3
-    assert len(totals.errors) == semconv.MAX_ERROR_TYPES + 1
-    assert sum(totals.results.values()) == 1_001
-    assert sum(totals.errors.values()) == 1_000
-    assert (
-        ("gen_ai.evaluation.name", "c"),
-        ("gen_ai.agent.name", "a"),
-        ("gen_ai.evaluation.score.label", "pass"),
-    ) in totals.results
 
 
 def test_no_id_becomes_a_metric_attribute(watch: Watch) -> None:

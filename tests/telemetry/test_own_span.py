@@ -11,7 +11,6 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from agenteval_otel import monitor
 from agenteval_otel.evaluators import ResponseHealth
-from agenteval_otel.testing import RecordedTelemetry
 from tests.telemetry.support import Watch, trace_of
 from tests.testing.doubles import Free
 
@@ -42,28 +41,6 @@ def test_a_handler_that_raises(watch: Watch, ratio: float) -> None:
     assert "secret" not in repr(own.attributes)
 
 
-def test_a_current_span_is_used_instead(watch: Watch) -> None:
-    """Within a trace no own span is made; the current span learns that it is evaluated, and for which criteria."""
-    host = watch.answer(ResponseHealth())
-    assert watch.telemetry.spans("invoke_agent") == []
-    assert dict(host.attributes) == {
-        "agenteval.evaluation.sampled": True, "agenteval.evaluation.criteria": ("response_health",)
-    }  # fmt: skip
-
-
-def test_the_handlers_own_spans_nest_below(watch: Watch) -> None:
-    """What the handler traces inside is a child of the own span, which is over when the answer is back."""
-
-    @monitor(agent="support", pipeline=watch.pipeline([ResponseHealth()]))
-    def handler(question: str) -> str:
-        watch.telemetry.tracer().start_span("inner").end()
-        return "answer"
-
-    handler("q")
-    assert not trace.get_current_span().get_span_context().is_valid
-    assert trace_of(watch.span("inner").parent) == trace_of(watch.span("invoke_agent support").context)
-
-
 @pytest.mark.parametrize(
     ("agent_span", "ratio", "expected"),
     [("sampled", 1.0, 1), ("sampled", 0.0, 0), ("always", 1.0, 1), ("always", 0.0, 1),
@@ -79,48 +56,53 @@ def test_which_calls_get_one(watch: Watch, agent_span: str, ratio: float, expect
     runs = watch.telemetry.spans("evaluation")
     assert len(runs) == ratio
     assert all((run.parent is None) is (agent_span == "never") for run in runs)
+    host = watch.answer(ResponseHealth(), agent_span=agent_span, ratio=ratio)
+    assert len(watch.telemetry.spans("invoke_agent")) == expected, "within a trace the current span is used instead"
+    about = {"agenteval.evaluation.sampled": True, "agenteval.evaluation.criteria": ("response_health",)}
+    assert dict(host.attributes) == (about if ratio else {})
 
 
-def test_a_stream_is_spanned_to_its_end(watch: Watch) -> None:
-    """The own span of a stream is open until the last chunk, current while the handler runs, not between chunks."""
+def test_the_handlers_own_spans_nest_below(watch: Watch) -> None:
+    """What a handler or a stream traces inside is a child of its own span, which is not current outside of it."""
+    inner = watch.telemetry.tracer()
 
     @monitor(agent="support", pipeline=watch.pipeline([ResponseHealth()]))
-    def handler(question: str) -> Any:
+    def stream(question: str) -> Any:
         for chunk in ("a", "b"):
-            watch.telemetry.tracer().start_span("inner").end()
+            inner.start_span("inner").end()
             yield chunk
 
-    stream = handler("q")
-    next(stream)
+    @monitor(agent="support", pipeline=watch.pipeline([ResponseHealth()]))
+    def handler(question: str) -> str:
+        inner.start_span("inner").end()
+        return "answer"
+
+    chunks = stream("q")
+    next(chunks)
     assert not trace.get_current_span().get_span_context().is_valid
-    assert watch.telemetry.spans("invoke_agent") == []
-    assert list(stream) == ["b"]
-    own = watch.span("invoke_agent support")
-    assert [trace_of(span.parent) for span in watch.telemetry.spans("inner")] == [trace_of(own.context)] * 2
+    assert watch.telemetry.spans("invoke_agent") == [], "it is open until the last chunk"
+    assert list(chunks) == ["b"]
+    handler("q")
+    assert not trace.get_current_span().get_span_context().is_valid
+    of_stream, of_handler = (trace_of(own.context) for own in watch.telemetry.spans("invoke_agent support"))
+    assert [trace_of(span.parent) for span in watch.telemetry.spans("inner")] == [of_stream, of_stream, of_handler]
 
 
-@pytest.mark.parametrize("error", [None, TimeoutError("x")])
-def test_a_tracer_that_comes_later(
-    telemetry: RecordedTelemetry, monkeypatch: pytest.MonkeyPatch, error: Exception | None
-) -> None:
+def test_a_tracer_that_comes_later(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
     """When no tracer was to be had at the call, its span is written afterwards, with its true times and error."""
-    watch = Watch(telemetry)
-    monkeypatch.setattr(watch.emitter.providers, "tracer_now", lambda: None)
+    monkeypatch.setattr(watch.emitter.emitter.providers, "tracer_now", lambda: None)
     seen: dict[str, int] = {}
 
     @monitor(agent="support", pipeline=watch.pipeline([ResponseHealth()]))
     def handler(question: str) -> str:
         seen["inside"] = time.time_ns()
-        if error is not None:
-            raise error
-        return "answer"
+        raise TimeoutError
 
     watch.call(handler, traced=False)
-    watch.shutdown()
     own, run = watch.span("invoke_agent support"), watch.span()
     assert own.start_time <= seen["inside"] <= own.end_time + 1_000_000
     assert own.end_time <= run.start_time + 1_000_000
     assert trace_of(run.parent) == trace_of(own.context)
-    assert own.status.status_code is (StatusCode.ERROR if error else StatusCode.UNSET)
-    (event,) = telemetry.events()
+    assert own.status.status_code is StatusCode.ERROR
+    (event,) = watch.telemetry.events()
     assert (event.trace_id, event.span_id) == trace_of(own.context)

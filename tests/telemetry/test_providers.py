@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -14,12 +14,12 @@ from agenteval_otel import monitor
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import ResponseHealth
 from agenteval_otel.models import AggregatedEvaluationResult
-from agenteval_otel.pipeline import Pipeline
+from agenteval_otel.pipeline import InlineDispatcher, Pipeline
 from agenteval_otel.runtime.log import log
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.storage import OtlpStorageProvider
 from agenteval_otel.telemetry import OtlpTarget, Providers, private
-from agenteval_otel.testing import InlineDispatcher, RecordedTelemetry
+from agenteval_otel.testing import RecordedTelemetry
 from tests.testing.doubles import Free, Keeping
 
 VARIABLES = ("OTEL_SDK_DISABLED", "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_PROTOCOL",
@@ -35,13 +35,18 @@ def _bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log, "_last", {})
 
 
-@pytest.fixture
-def globally(monkeypatch: pytest.MonkeyPatch) -> Iterator[RecordedTelemetry]:
-    """Recorded telemetry that stands in for the application's global providers."""
-    recorded = RecordedTelemetry()
+def set_globally(monkeypatch: pytest.MonkeyPatch, recorded: RecordedTelemetry, *, only_tracer: bool = False) -> None:
+    """Make the recorded providers the application's global ones."""
     monkeypatch.setattr(trace, "get_tracer_provider", lambda: recorded.tracer_provider)
-    monkeypatch.setattr(_logs, "get_logger_provider", lambda: recorded.logger_provider)
-    monkeypatch.setattr(metrics, "get_meter_provider", lambda: recorded.meter_provider)
+    if not only_tracer:
+        monkeypatch.setattr(_logs, "get_logger_provider", lambda: recorded.logger_provider)
+        monkeypatch.setattr(metrics, "get_meter_provider", lambda: recorded.meter_provider)
+
+
+@pytest.fixture
+def globally() -> Iterator[RecordedTelemetry]:
+    """Recorded telemetry that stands in for the application's."""
+    recorded = RecordedTelemetry()
     yield recorded
     recorded.shutdown()
 
@@ -77,86 +82,59 @@ def counts(telemetry: RecordedTelemetry) -> tuple[bool, bool, bool]:
     return bool(telemetry.spans("evaluation")), bool(telemetry.events()), bool(telemetry.metrics())
 
 
-def test_an_explicit_provider_goes_first(
-    telemetry: RecordedTelemetry, globally: RecordedTelemetry, privately: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Explicit providers are used although there are global ones and an endpoint."""
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
-    emit(telemetry.storage())
-    assert counts(telemetry) == (True, True, True)
-    assert counts(globally) == (False, False, False)
-    assert privately[1] == []
+ALL, NOTHING = (True, True, True), (False, False, False)
 
 
-def test_the_applications_providers_come_next(
-    globally: RecordedTelemetry, privately: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Without explicit ones the application's global providers are used, also where an endpoint is configured."""
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
-    emit(OtlpStorageProvider())
-    assert counts(globally) == (True, True, True)
-    assert privately[1] == []
-
-
+@pytest.mark.parametrize(
+    ("explicit", "application", "to_explicit", "to_application", "to_private"),
+    [
+        (True, "all", ALL, NOTHING, NOTHING),
+        (False, "all", NOTHING, ALL, NOTHING),
+        (False, "tracer", NOTHING, (True, False, False), (False, True, True)),
+        (False, "none", NOTHING, NOTHING, ALL),
+    ],
+)
 @pytest.mark.parametrize("how", ["argument", "variable"])
-def test_an_endpoint_brings_private_providers(privately: Any, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
-    """Without either an endpoint, given or from the environment, builds private providers, one for each signal."""
-    recorded, built = privately
+def test_each_signal_has_the_first_provider_that_there_is(
+    telemetry: RecordedTelemetry, globally: RecordedTelemetry, privately: Any, monkeypatch: pytest.MonkeyPatch,
+    explicit: bool, application: str, to_explicit: Any, to_application: Any, to_private: Any, how: str,
+) -> None:  # fmt: skip
+    """An explicit one, else the application's, else a private one for the endpoint; the globals are not replaced."""
+    if application != "none":
+        set_globally(monkeypatch, globally, only_tracer=application == "tracer")
     before = trace.get_tracer_provider(), metrics.get_meter_provider(), _logs.get_logger_provider()
+    settings = {"endpoint": "http://127.0.0.1:1"} if how == "argument" else {}
     if how == "variable":
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
-    emit(OtlpStorageProvider(endpoint="http://127.0.0.1:1") if how == "argument" else OtlpStorageProvider(), times=3)
-    assert sorted(built) == ["LOGS", "METRICS", "TRACES"]
-    assert counts(recorded) == (True, True, True)
+    emit(telemetry.storage(**settings) if explicit else OtlpStorageProvider(**settings), times=2)
+    recorded, built = privately
+    assert [counts(each) for each in (telemetry, globally, recorded)] == [to_explicit, to_application, to_private]
+    assert len(built) == sum(to_private)
     assert (trace.get_tracer_provider(), metrics.get_meter_provider(), _logs.get_logger_provider()) == before
 
 
-def test_each_signal_is_resolved_by_itself(
-    globally: RecordedTelemetry, privately: Any, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("has_tracer", "missing"), [(False, "traces, logs, metrics"), (True, "logs, metrics")], ids=["nothing", "a tracer"]
+)
+def test_nothing_to_emit_to_is_one_warning(
+    telemetry: RecordedTelemetry, caplog: pytest.LogCaptureFixture, has_tracer: bool, missing: str
 ) -> None:
-    """An application that sets a tracer provider only: events and metrics go to the endpoint and do not vanish."""
-    monkeypatch.undo()
-    recorded, built = RecordedTelemetry(), []
-    monkeypatch.setattr(trace, "get_tracer_provider", lambda: globally.tracer_provider)
-
-    def build(signal: str, target: OtlpTarget, exporter: Any, resource: Any) -> Any:
-        built.append(signal)
-        return recorded.logger_provider if signal == "LOGS" else recorded.meter_provider
-
-    monkeypatch.setattr(private, "private_provider", build)
-    emit(OtlpStorageProvider(endpoint="http://127.0.0.1:1"))
-    assert counts(globally) == (True, False, False)
-    assert counts(recorded) == (False, True, True)
-    assert sorted(built) == ["LOGS", "METRICS"]
-    recorded.shutdown()
-
-
-def test_nothing_to_emit_to_is_one_warning(caplog: pytest.LogCaptureFixture) -> None:
-    """Without provider and endpoint results stay in the process, and exactly one warning names the fix."""
+    """Without provider and endpoint results stay in the process, and exactly one warning names signals and fix."""
+    provider = OtlpStorageProvider(tracer_provider=telemetry.tracer_provider if has_tracer else None)
     with caplog.at_level(logging.WARNING, logger="agenteval_otel"):
-        saved = emit(OtlpStorageProvider(), times=5)
-    assert len(saved.results) == 2
+        assert len(emit(provider, times=5).results) == 2
     (record,) = [entry for entry in caplog.records if entry.name == "agenteval_otel"]
     assert record.levelno == logging.WARNING
+    assert missing in record.getMessage()
     assert "OTEL_EXPORTER_OTLP_ENDPOINT" in record.getMessage()
-
-
-def test_half_of_it_is_one_warning_too(telemetry: RecordedTelemetry, caplog: pytest.LogCaptureFixture) -> None:
-    """With a tracer provider only, one warning says that events and metrics go nowhere."""
-    emit(OtlpStorageProvider(tracer_provider=telemetry.tracer_provider), times=3)
-    (record,) = caplog.records
-    assert "logs" in record.getMessage()
-    assert "metrics" in record.getMessage()
-    assert counts(telemetry) == (True, False, False)
+    assert counts(telemetry) == (has_tracer, False, False)
 
 
 def test_providers_that_come_later_are_found(monkeypatch: pytest.MonkeyPatch, telemetry: RecordedTelemetry) -> None:
     """Results before the application has set up its telemetry are not the end: the next ones look again."""
     emitter = OtlpStorageProvider()
     emit(emitter)
-    monkeypatch.setattr(trace, "get_tracer_provider", lambda: telemetry.tracer_provider)
-    monkeypatch.setattr(_logs, "get_logger_provider", lambda: telemetry.logger_provider)
-    monkeypatch.setattr(metrics, "get_meter_provider", lambda: telemetry.meter_provider)
+    set_globally(monkeypatch, telemetry)
     emit(emitter)
     assert counts(telemetry) == (True, True, True)
     assert len(telemetry.events()) == 2
@@ -193,6 +171,15 @@ def test_the_sdk_can_be_switched_off(
     assert caplog.records == []
 
 
+@pytest.mark.parametrize("off", ["TRACES", "LOGS", "METRICS"])
+def test_a_signal_that_is_switched_off(privately: Any, monkeypatch: pytest.MonkeyPatch, off: str) -> None:
+    """With ``OTEL_<SIGNAL>_EXPORTER=none`` our own exporter sends the other signals and not that one."""
+    monkeypatch.setenv(f"OTEL_{off}_EXPORTER", "none")
+    emit(OtlpStorageProvider(endpoint="http://127.0.0.1:1"))
+    assert {*privately[1], off} == {"TRACES", "LOGS", "METRICS"}
+    assert off not in privately[1]
+
+
 @pytest.mark.parametrize(
     ("endpoint", "variables", "expected"),
     [
@@ -202,6 +189,7 @@ def test_the_sdk_can_be_switched_off(
         (None, {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://h:4318", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, "grpc"),
         (None, {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://h:4318/v1/traces"}, "http/protobuf"),
         (None, {"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf"}, "http/protobuf"),
+        (None, {"OTEL_EXPORTER_OTLP_LOGS_ENDPOINT": "http://h:4318/v1/logs"}, "grpc"),
     ],
 )  # fmt: skip
 def test_the_protocol(
@@ -214,54 +202,33 @@ def test_the_protocol(
     assert OtlpTarget(endpoint, "grpc").protocol("TRACES") == "grpc"
 
 
-def test_an_endpoint_of_one_signal_is_for_that_signal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A signal's own variable configures that signal only."""
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_LOGS_ENDPOINT", "http://127.0.0.1:4318/v1/logs")
-    target = OtlpTarget()
-    assert [target.is_configured(signal) for signal in ("TRACES", "LOGS", "METRICS")] == [False, True, False]
+class Flushing:
+    """A logger provider whose flush gives an answer, raises, or hangs as the SDK's does without a collector."""
 
+    def __init__(self, telemetry: RecordedTelemetry, flush: Callable[[], Any]) -> None:
+        self.get_logger, self._flush = telemetry.logger_provider.get_logger, flush
 
-class Stuck:
-    """A logger provider whose flush hangs, as the SDK's does against a collector that never answers."""
-
-    def __init__(self, telemetry: RecordedTelemetry) -> None:
-        self._telemetry, self.leave = telemetry, threading.Event()
-
-    def get_logger(self, *args: Any, **kwargs: Any) -> Any:
-        return self._telemetry.logger_provider.get_logger(*args, **kwargs)
-
-    def force_flush(self, timeout_millis: int = 0) -> bool:
-        return self.leave.wait(20)
+    def force_flush(self, timeout_millis: int = 0) -> Any:
+        return self._flush()
 
 
 def test_a_flush_does_not_wait_for_the_sdk(telemetry: RecordedTelemetry) -> None:
     """A flush is over when its time is, whatever the SDK's flush does, and gives False; flushes do not pile up."""
-    stuck = Stuck(telemetry)
-    made = Providers(logger_provider=stuck)
+    leave = threading.Event()
+    made = Providers(logger_provider=Flushing(telemetry, lambda: leave.wait(20)))
     assert made.flush(1)
     made.events()
     before = threading.active_count()
     assert made.flush(0.05) is False
     assert made.flush(0.05) is False
     assert threading.active_count() == before + 1
-    stuck.leave.set()
+    leave.set()
     assert made.flush(10)
 
 
-def test_a_flush_that_fails_is_told(telemetry: RecordedTelemetry) -> None:
+@pytest.mark.parametrize(("flush", "expected"), [(lambda: False, False), (lambda: 1 / 0, False), (lambda: True, True)])
+def test_a_flush_that_fails_is_told(telemetry: RecordedTelemetry, flush: Callable[[], Any], expected: bool) -> None:
     """When a provider says that it could not export, or raises, the flush is False."""
-
-    class Failing(Stuck):
-        answer: Any = False
-
-        def force_flush(self, timeout_millis: int = 0) -> bool:
-            if self.answer is None:
-                raise OSError
-            return bool(self.answer)
-
-    for answer, expected in ((False, False), (None, False), (True, True)):
-        failing = Failing(telemetry)
-        failing.answer = answer
-        made = Providers(logger_provider=failing)
-        made.events()
-        assert made.flush(10) is expected
+    made = Providers(logger_provider=Flushing(telemetry, flush))
+    made.events()
+    assert made.flush(10) is expected

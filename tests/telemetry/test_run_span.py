@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON
 from opentelemetry.trace import SpanKind, StatusCode
 
 from agenteval_otel.errors import EvaluationSkipped
@@ -32,6 +32,7 @@ def test_it_is_a_child_of_the_evaluated_span(watch: Watch) -> None:
     assert before - 10**9 < run.start_time <= run.end_time < time.time_ns() + 10**9
     for unknown in ("gen_ai.request.model", "gen_ai.conversation.id", "gen_ai.response.id", "agenteval.stream.end"):
         assert unknown not in run.attributes
+    assert run.attributes["gen_ai.evaluation.has_ground_truth"] is False
     assert (run.parent.trace_id, run.parent.span_id) == trace_of(host)
     assert (run.kind, run.name, run.status.status_code) == (SpanKind.INTERNAL, "evaluation support", StatusCode.UNSET)
     assert run.instrumentation_scope.name == "agenteval_otel"
@@ -40,11 +41,12 @@ def test_it_is_a_child_of_the_evaluated_span(watch: Watch) -> None:
 
 
 def test_it_carries_scores_and_labels(watch: Watch) -> None:
-    """Every scored criterion has its raw score as a number and its label; skips and failures have neither."""
+    """Every scored criterion has its raw score and label, skips and failures neither; annotated facts stand beside."""
     watch.answer(
         Free(criterion_name="tone", value=4, scale="likert5", threshold=4), Free(criterion_name="flag", value=False),
         Free(criterion_name="kind", value="polite", scale="words"), Free(criterion_name="bad", action=fail),
         Free(criterion_name="none", action=skip), ResponseHealth(),
+        facts={"ground_truth": "so", "model": "m-1", "conversation_id": "c-1", "response_id": "r-1"},
     )  # fmt: skip
     result = dict(watch.span().attributes)
     scores = {name: value for name, value in result.items() if name.endswith((".score", ".label"))}
@@ -58,19 +60,11 @@ def test_it_carries_scores_and_labels(watch: Watch) -> None:
     assert result["agenteval.evaluation.overall_score"] == pytest.approx((0.75 + 0 + 1) / 3)
     assert result["agenteval.evaluation.failed_criteria"] == ("flag",)
     assert result["gen_ai.evaluation.module"] == "support"
-    assert result["gen_ai.evaluation.has_ground_truth"] is False
+    assert result["gen_ai.evaluation.has_ground_truth"] is True
+    assert (result["gen_ai.request.model"], result["gen_ai.conversation.id"]) == ("m-1", "c-1")
+    assert result["gen_ai.response.id"] == "r-1"
     assert result["agenteval.sampling.probability"] == 1.0
     assert result["agenteval.sampling.reason"] == "ratio"
-
-
-def test_it_tells_of_a_ground_truth_and_what_was_annotated(watch: Watch) -> None:
-    """Whether there was a ground truth, and the ids and the model that the handler said."""
-    facts = {"ground_truth": "so", "model": "m-1", "conversation_id": "c-1", "response_id": "r-1"}
-    watch.answer(ResponseHealth(), facts=facts)
-    actual = watch.span().attributes
-    assert actual["gen_ai.evaluation.has_ground_truth"] is True
-    assert (actual["gen_ai.request.model"], actual["gen_ai.conversation.id"]) == ("m-1", "c-1")
-    assert actual["gen_ai.response.id"] == "r-1"
 
 
 @pytest.mark.parametrize("count", [50, 51, 70, 130])
@@ -86,16 +80,20 @@ def test_many_criteria_do_not_push_the_core_out(watch: Watch, count: int) -> Non
 
 
 @pytest.mark.parametrize(("detail", "written"), [
-    ("auto", {"thinking", "bad"}), ("result", {"thinking", "bad", "free", "cpu"}), ("response", set()),
+    ("auto", {"thinking", "bad"}), ("result", {"thinking", "bad", "free", "cpu"}), ("response", set()), ("none", None),
 ])  # fmt: skip
-def test_result_spans_by_detail(telemetry: RecordedTelemetry, detail: str, written: set[str]) -> None:
-    """``auto`` writes spans for models and failures, ``result`` for all but skips, ``response`` for none."""
+def test_result_spans_by_detail(telemetry: RecordedTelemetry, detail: str, written: set[str] | None) -> None:
+    """``auto`` writes them for models and failures, ``result`` for all but skips; ``none`` leaves out the run span."""
     watch = Watch(telemetry, detail=detail)
     watch.answer(
         Thinking(), Free(criterion_name="bad", action=fail), Free(criterion_name="free"), Fixed(criterion_name="cpu"),
         Free(criterion_name="none", action=skip),
     )  # fmt: skip
     watch.shutdown()
+    assert len(telemetry.events()) == 4
+    if written is None:
+        assert telemetry.spans("evaluation") == []
+        return
     run = watch.span()
     results = [span for span in telemetry.spans("evaluation ") if span is not run]
     assert {span.name.removeprefix("evaluation ") for span in results} == written
@@ -109,39 +107,21 @@ def test_result_spans_by_detail(telemetry: RecordedTelemetry, detail: str, writt
     assert "secret text" not in repr([dict(span.attributes) for span in results])
 
 
-def test_no_span_at_all(telemetry: RecordedTelemetry) -> None:
-    """Detail ``none`` writes events and metrics, and no span."""
-    watch = Watch(telemetry, detail="none")
-    watch.answer(ResponseHealth())
-    watch.shutdown()
-    assert telemetry.spans("evaluation") == []
-    assert len(telemetry.events()) == 1
-
-
-def test_linked_placement(telemetry: RecordedTelemetry) -> None:
-    """``linked`` puts the run span into a trace of its own with one link to the evaluated span."""
+@pytest.mark.parametrize("sampled", [True, False])
+def test_linked_placement(sampled: bool) -> None:
+    """``linked`` puts the run span into a trace of its own, with one link; an unsampled trace gets events only."""
+    telemetry = RecordedTelemetry(sampler=ALWAYS_ON if sampled else ALWAYS_OFF)
     watch = Watch(telemetry, placement="linked")
     host = watch.answer(ResponseHealth())
     watch.shutdown()
-    run = watch.span()
-    assert run.parent is None
-    assert [trace_of(link.context) for link in run.links] == [trace_of(host)]
-    assert run.context.trace_id != trace_of(host)[0]
     (event,) = telemetry.events()
     assert (event.trace_id, event.span_id) == trace_of(host)
-
-
-def test_an_unsampled_trace_gets_events_only() -> None:
-    """Head sampling's decision is kept: the event goes out with the trace's ids, no span does."""
-    telemetry = RecordedTelemetry(sampler=ALWAYS_OFF)
-    watch = Watch(telemetry)
-    host = watch.answer(ResponseHealth())
-    watch.shutdown()
-    assert telemetry.spans() == []
-    (event,) = telemetry.events()
-    assert (event.trace_id, event.span_id) == trace_of(host)
-    assert event.trace_flags == host.get_span_context().trace_flags
-    assert not event.trace_flags.sampled
+    assert event.trace_flags.sampled is sampled
+    runs = telemetry.spans("evaluation support")
+    assert [(run.parent, [trace_of(link.context) for link in run.links]) for run in runs] == (
+        [(None, [trace_of(host)])] if sampled else []
+    )
+    assert all(run.context.trace_id != trace_of(host)[0] for run in runs)
     telemetry.shutdown()
 
 

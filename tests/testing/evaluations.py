@@ -25,7 +25,7 @@ async def evaluate(
     if executor.mode(evaluator) == "inline":
         began = thread_time()
         results = await evaluator.evaluate(evaluation_input, criteria)
-        executor.ran_inline(evaluator, thread_time() - began)
+        executor.state(evaluator).ran_inline(thread_time() - began)
         return results
     future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
     cancel = executor.start(evaluator, evaluation_input, criteria, future.set_result)

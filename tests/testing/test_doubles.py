@@ -7,7 +7,8 @@ from opentelemetry import _logs, metrics, trace
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 
 from agenteval_otel import configure, monitor
-from agenteval_otel.testing import InlineDispatcher, ManualClock, RecordedTelemetry
+from agenteval_otel.pipeline import InlineDispatcher
+from agenteval_otel.testing import ManualClock, RecordedTelemetry
 
 
 def test_a_manual_clock_moves_only_by_advance() -> None:

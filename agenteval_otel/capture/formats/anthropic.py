@@ -9,9 +9,12 @@ from agenteval_otel.capture.messages import call_of
 from agenteval_otel.capture.reading import Reading, response_format
 
 _ECHOES = frozenset({"text", "input_json", "thinking", "citation", "compaction"})
+"""Events that the client's stream helper adds; they repeat what the provider's own say."""
 
 
-@response_format("anthropic", stream=True, libraries=("anthropic",), fields=("content_block", "partial_json"))
+@response_format(
+    "anthropic", stream=True, libraries=("anthropic",), fields=("content_block", "partial_json", "snapshot")
+)
 def read_message_event(reading: Reading, event: Any) -> bool:
     """An event of the Messages API."""
     kind = kind_of(event)
@@ -22,8 +25,7 @@ def read_message_event(reading: Reading, event: Any) -> bool:
         reading.update(reading.begin_turn(id), usage=usage, model=first(message, "model"), response_id=id)
     elif kind == "message_delta":
         usage = usage_of(field(event, "usage"))
-        if usage is not None and not usage[0]:
-            usage = (None, usage[1])  # the input tokens are repeated only together with those of the cache
+        usage = usage and (usage[0] or None, usage[1])  # input is repeated only together with the cache's
         stopped = first(field(event, "delta"), "stop_reason")
         reading.update(reading.open_turn(), usage=usage, finish_reason=stopped)
     elif kind == "content_block_start":
@@ -39,17 +41,8 @@ def read_message_event(reading: Reading, event: Any) -> bool:
             reading.extend(reading.open_turn(), field(delta, "text"))
         elif kind_of(delta) == "input_json_delta":
             reading.extend_call(reading.open_turn(), field(event, "index"), piece=field(delta, "partial_json"))
-    else:
-        return kind in ("content_block_stop", "message_stop", "ping")
-    return True
-
-
-@response_format("anthropic_helper", stream=True, fields=("snapshot",))
-def read_helper_event(reading: Reading, event: Any) -> bool:
-    """An event that the client's stream helper adds, which repeats what the provider's own events say."""
-    kind = kind_of(event)
-    if kind != "signature" and not (kind in _ECHOES and field(event, "snapshot") is not None):
-        return False
-    if kind == "text":
+    elif kind in _ECHOES and field(event, "snapshot") is not None:
         reading.echo(field(event, "text"))
+    else:
+        return kind in ("content_block_stop", "message_stop", "ping", "signature")
     return True

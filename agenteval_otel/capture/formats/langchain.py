@@ -11,7 +11,7 @@ from agenteval_otel.capture.messages import all_turns, is_message, turns_of
 from agenteval_otel.capture.reading import Reading, response_format
 
 _FIELDS = (
-    "additional_kwargs", "data", "invalid_tool_calls", "kwargs", "ns", "response_metadata", "token_usage",
+    "additional_kwargs", "data", "invalid_tool_calls", "ns", "response_metadata", "token_usage",
     "tool_call_chunks", "usage_metadata",
 )  # fmt: skip
 _MODES = frozenset({"values", "updates", "messages", "custom", "debug", "tasks", "checkpoints"})
@@ -58,32 +58,20 @@ def read_message_chunk(reading: Reading, chunk: Any) -> bool:
 def read_graph_chunk(reading: Reading, chunk: Any) -> bool:
     """What a graph streams: ``(message, metadata)``, ``(mode, payload)``, with a namespace before it, an update of some
     nodes, or the whole state as it is now."""
-    if isinstance(chunk, tuple):
-        return _add_tuple(reading, chunk)
     if kind_of(chunk) in _MODES and field(chunk, "ns") is not None:
-        return _add_payload(reading, field(chunk, "data"))
-    return _add_payload(reading, chunk)
+        return read_graph_chunk(reading, field(chunk, "data"))
+    if not isinstance(chunk, tuple):
+        return isinstance(chunk, dict) and _add_payload(reading, chunk)
+    if len(chunk) > 1 and isinstance(chunk[0], tuple):
+        chunk = chunk[1:]  # without the subgraph's name
+    if len(chunk) == 2 and isinstance(chunk[1], dict) and is_message(chunk[0]):
+        return add_chunk(reading, chunk[0])
+    has_mode = len(chunk) == 2 and isinstance(chunk[0], str) and chunk[0] in _MODES
+    return (has_mode or len(chunk) == 1) and read_graph_chunk(reading, chunk[-1])
 
 
-def _add_tuple(reading: Reading, chunk: tuple[Any, ...]) -> bool:
-    parts = list(chunk)
-    if len(parts) > 1 and isinstance(parts[0], tuple):
-        parts = parts[1:]  # a subgraph's name
-    if len(parts) == 2 and isinstance(parts[0], str) and parts[0] in _MODES:
-        parts = parts[1:]
-        if isinstance(parts[0], tuple):
-            return _add_tuple(reading, parts[0])
-    if len(parts) == 2 and isinstance(parts[1], dict) and is_message(parts[0]):
-        return add_chunk(reading, parts[0])
-    return len(parts) == 1 and _add_payload(reading, parts[0])
-
-
-def _add_payload(reading: Reading, payload: Any) -> bool:
-    if not isinstance(payload, dict):
-        return False
-    messages = field(payload, "messages")
-    if isinstance(messages, list) and messages and is_message(messages[0]):
-        reading.add_conversation(all_turns(messages))
+def _add_payload(reading: Reading, payload: dict[Any, Any]) -> bool:
+    if read_state(reading, payload):
         return True
     updates = list(islice(payload.values(), _MAX_UPDATES))
     updated = [update for update in updates if isinstance(field(update, "messages"), list)]

@@ -1,7 +1,4 @@
-"""OpenAI: chat completions, the Responses API and runs of the Agents SDK, whole and streamed.
-
-LiteLLM and other clients use the same forms.
-"""
+"""OpenAI, and LiteLLM: chat completions, the Responses API and runs of the Agents SDK, whole and streamed."""
 
 from __future__ import annotations
 
@@ -16,6 +13,11 @@ from agenteval_otel.capture.text import to_text
 _OF_ONE: Final = frozenset({"message", "function_call", "reasoning", "custom_tool_call"})
 """Items of one response of a model; `_ITEMS` are those of several, with the results of tools between them."""
 _ITEMS: Final = _OF_ONE | {"function_call_output", "custom_tool_call_output"}
+_HELPER_EVENTS: Final = frozenset({"content", "refusal", "tool_calls.function.arguments", "logprobs.content"})
+_RUN_FIELDS: Final = (
+    "context_wrapper", "data", "final_output", "is_complete", "item", "last_agent", "new_items", "raw_item",
+    "raw_responses", "_last_agent",
+)  # fmt: skip
 
 
 @response_format(
@@ -27,8 +29,7 @@ def read_completion(reading: Reading, answer: Any) -> bool:
     message, text = field(choice, "message"), field(choice, "text")
     if message is None and not isinstance(text, str):
         return False
-    turns = turns_of(message)
-    turn = turns[0] if turns else Turn("assistant", content_text(field(message, "content") or text))
+    turn = next(iter(turns_of(message)), Turn("assistant", content_text(field(message, "content") or text)))
     turn.text = turn.text or ""
     turn.usage = usage_of(field(answer, "usage")) or turn.usage
     turn.model = first(answer, "model")
@@ -43,10 +44,9 @@ def read_completion_chunk(reading: Reading, chunk: Any) -> bool:
     """A chunk of a chat completion; the first choice's delta, and usage where it comes."""
     if not isinstance(field(chunk, "choices"), list):
         return False
-    choices = [choice for choice in items(field(chunk, "choices")) if field(choice, "index") in (0, None)]
-    choice = choices[0] if choices else None
+    choice = next((choice for choice in items(field(chunk, "choices")) if field(choice, "index") in (0, None)), None)
     delta = field(choice, "delta")
-    if choices and delta is None:
+    if choice is not None and delta is None:
         return False  # a whole completion
     id = first(chunk, "id")
     turn = reading.open_turn(id)
@@ -122,8 +122,6 @@ def read_response_event(reading: Reading, event: Any) -> bool:
         reading.extend(turn, field(event, "delta"))
     elif kind == "response.function_call_arguments.delta":
         reading.extend_call(turn, place, piece=field(event, "delta"))
-    elif kind == "response.function_call_arguments.done":
-        reading.calls.complete((turn.number, place), field(event, "arguments"))
     elif kind in ("response.output_item.added", "response.output_item.done"):
         item = field(event, "item")
         for call in part_calls([item]):
@@ -146,14 +144,6 @@ def read_helper_event(reading: Reading, event: Any) -> bool:
     if kind == "content.delta":
         reading.echo(field(event, "delta"))
     return True
-
-
-_HELPER_EVENTS: Final = frozenset({"content", "refusal", "tool_calls.function.arguments", "logprobs.content"})
-
-_RUN_FIELDS: Final = (
-    "context_wrapper", "data", "final_output", "is_complete", "item", "last_agent", "new_items", "raw_item",
-    "raw_responses", "_last_agent",
-)  # fmt: skip
 
 
 @response_format("openai_agents", libraries=("agents",), fields=_RUN_FIELDS)

@@ -6,7 +6,7 @@ from typing import Any
 
 from agenteval_otel.capture.answers import add_answer, must_be_complete
 from agenteval_otel.capture.fields import field, first, kind_of, total_usage
-from agenteval_otel.capture.messages import Turn, all_turns, call_of, result_of
+from agenteval_otel.capture.messages import Turn, all_turns, call_of, calls_in, result_of
 from agenteval_otel.capture.reading import Reading, response_format
 from agenteval_otel.capture.text import to_text
 
@@ -30,7 +30,7 @@ def read_run_result(reading: Reading, answer: Any) -> bool:
     reading.add_conversation(turns)
     output = field(answer, "output")
     if output is not None and to_text(output) != reading.text:
-        reading.add_turn(Turn("assistant", to_text(output), response_id=reading.response_id))
+        reading.add_turn(Turn("assistant", to_text(output), response_id=reading.last.response_id))
     reading.usage_total = total_usage(field(state, "usage")) or total_usage(field(answer, "usage"))
     return True
 
@@ -46,7 +46,7 @@ def read_run_event(reading: Reading, event: Any) -> bool:
     elif kind == "agent_run_result":
         return add_answer(reading, event)
     elif kind in ("function_tool_call", "output_tool_call"):
-        if (call := call_of(field(event, "part"))) is not None:
+        for call in calls_in([field(event, "part")]):
             reading.calls.add(call)
     elif kind in ("function_tool_result", "output_tool_result"):
         reading.calls.set_results([result_of(field(event, "part") or field(event, "result"))])

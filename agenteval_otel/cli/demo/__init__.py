@@ -39,11 +39,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     seconds = number_between(0.5, 3600, "a number of seconds between 0.5 and 3600")
     parser.add_argument("--seconds", type=seconds, help="how long the traffic lasts (default: 20)")
     parser.add_argument("--calls", type=whole_number, help="number of calls, over --seconds (default: 30 a second)")
-    parser.add_argument("--seed", type=int, default=7, help="seed of the traffic (default: %(default)s)")
     parser.add_argument("--no-drop", action="store_true", help="release a prompt that is as good as the first")
-    parser.add_argument("--no-live", action="store_true", help="print lines of progress instead of the live view")
-    otlp_help = "also send it to a Collector: http://localhost:4317 (gRPC) or :4318"
-    parser.add_argument("--otlp-endpoint", metavar="URL", help=otlp_help)
+    parser.add_argument(
+        "--otlp-endpoint", metavar="URL", help="also send it to a Collector: http://localhost:4317 (gRPC) or :4318"
+    )
     parser.add_argument(
         "--traffic", metavar="FILE.jsonl",
         help='replay recorded conversations instead: lines of {"messages": [...]}, or the inputs that evaluate reads, '
@@ -56,8 +55,9 @@ def run(arguments: argparse.Namespace) -> int:
         expected = f"found {arguments.otlp_endpoint!r}, expected http://HOST:PORT such as http://localhost:4317"
         raise ConfigurationError(expected, path="--otlp-endpoint")
     if arguments.traffic is None:
-        calls, seconds = extent(arguments.calls, arguments.seconds)
-        turns = plan_turns(calls=calls, seconds=seconds, seed=arguments.seed, drop=not arguments.no_drop)
+        seconds = arguments.seconds or _SECONDS
+        calls = arguments.calls or int(seconds * _CALLS_PER_S)
+        turns = plan_turns(calls=calls, seconds=seconds, drop=not arguments.no_drop)
     elif arguments.seconds is not None:
         raise ConfigurationError("a replay runs as fast as it can; --calls ends it earlier", path="--seconds")
     else:
@@ -73,13 +73,6 @@ def run(arguments: argparse.Namespace) -> int:
         logging.disable(disabled)
 
 
-def extent(calls: int | None, seconds: float | None) -> tuple[int, float]:
-    """How many calls, over how many seconds: each follows from the other."""
-    if seconds is None:
-        seconds = _SECONDS if calls is None else max(0.5, calls / _CALLS_PER_S)
-    return calls or max(1, int(seconds * _CALLS_PER_S)), seconds
-
-
 def _run(arguments: argparse.Namespace, turns: Sequence[Turn], seconds: float | None) -> int:
     console, scores, delivery = Console(highlight=False), Scores(), _delivery(arguments.otlp_endpoint)
     telemetry = OtlpStorageProvider(endpoint=arguments.otlp_endpoint) if delivery.address else None
@@ -93,17 +86,17 @@ def _run(arguments: argparse.Namespace, turns: Sequence[Turn], seconds: float | 
     )  # fmt: skip
     show = Run(pipeline, scores, "errors, slow: all; rest: p = 0.50" if seconds else "everything", len(turns), seconds,
                delivery.address and f"to {delivery.address}")  # fmt: skip
-    name, tracer = "support" if seconds else "recorded", telemetry.providers.tracer() if telemetry else None
+    name, tracer = "support" if seconds else "recorded", telemetry.emitter.providers.tracer() if telemetry else None
     agent = Agent(name, pipeline, tracer, pace=pace)
     try:
         try:
-            asyncio.run(_serve_and_show(show, console, agent, turns, live=not arguments.no_live))
+            asyncio.run(_serve_and_show(show, console, agent, turns))
         except KeyboardInterrupt:
             show.interrupted = True
         evaluated = pipeline.dispatcher.flush(_EVALUATE_S)
         delivery.complete = pipeline.flush(_EXPORT_S)
         if telemetry is not None:
-            lost = {signal for signal, _ in telemetry.providers.lost}
+            lost = {signal for signal, _ in telemetry.emitter.providers.lost}
             delivery.spans = delivery.complete or (bool(lost) and "traces" not in lost)
         planted = seconds is not None and not arguments.no_drop and show.release == 2
         print_summary(show, console, delivery, evaluated=evaluated, planted=planted)
@@ -118,17 +111,15 @@ def _run(arguments: argparse.Namespace, turns: Sequence[Turn], seconds: float | 
 def _delivery(endpoint: str | None) -> Delivery:
     """Where telemetry goes; sets a service name and frequent metrics, for a short run."""
     address = endpoint or next((os.environ[name] for name in _VARIABLES if os.environ.get(name)), None)
-    if address is None or os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
-        return Delivery(None, "OTEL_SDK_DISABLED is true" if address else "")
-    if "service.name=" not in os.environ.get("OTEL_RESOURCE_ATTRIBUTES", ""):
-        os.environ.setdefault("OTEL_SERVICE_NAME", "agenteval-demo")
+    if address is None:
+        return Delivery()
     os.environ.setdefault("OTEL_METRIC_EXPORT_INTERVAL", "2000")
-    return Delivery(address, os.environ.get("OTEL_SERVICE_NAME") or "of OTEL_RESOURCE_ATTRIBUTES")
+    return Delivery(address, os.environ.setdefault("OTEL_SERVICE_NAME", "agenteval-demo"))
 
 
-async def _serve_and_show(run: Run, console: Console, agent: Agent, turns: Sequence[Turn], *, live: bool) -> None:
+async def _serve_and_show(run: Run, console: Console, agent: Agent, turns: Sequence[Turn]) -> None:
     """Serve the turns and show what becomes of them, until they are over or Ctrl-C cancels them."""
-    live = live and console.is_terminal and not console.is_dumb_terminal
+    live = console.is_terminal and not console.is_dumb_terminal
     shown = asyncio.create_task(show_live(run, console) if live else print_progress(run, console))
     run.started = time.monotonic()
     try:

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from agenteval_otel import annotate, monitor
 from agenteval_otel import semconv as names
-from agenteval_otel.cli.evaluate.dataset import Source, input_of, named_values
+from agenteval_otel.cli.evaluate.dataset import input_of, lines_of, named_values
 from agenteval_otel.config import Problem, SettingsError
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models import Message
@@ -21,6 +21,7 @@ from agenteval_otel.pipeline import Pipeline
 _SYSTEM = "You are the support agent of a small shop. Be brief, name what was asked about, say what happens next."
 _STREAMED, _SLOW, _TOOL_FAILS, _GOES_ON = 0.3, 0.05, 0.05, 0.5
 _MAX_MESSAGES = 8
+_SEED = 7
 _MODEL = "scripted-1"
 _MESSAGES = TypeAdapter(list[Message])
 
@@ -85,12 +86,12 @@ _KINDS = {
 }
 
 
-def plan_turns(*, calls: int, seconds: float, seed: int, drop: bool = True) -> list[Turn]:
-    """Exactly `calls` turns in order of time, spread over `seconds`; the same for the same seed.
+def plan_turns(*, calls: int, seconds: float, drop: bool = True) -> list[Turn]:
+    """Exactly `calls` turns in order of time, spread over `seconds`; the same each time.
 
     From half-way the second prompt applies; with `drop` it is worse than the first.
     """
-    rng = random.Random(seed)
+    rng = random.Random(_SEED)
     turns: list[Turn] = []
     open_turns: list[Turn] = []
     for number in range(calls):
@@ -130,17 +131,12 @@ def _turn(rng: random.Random, at_s: float, release: int, drop: bool, name: str, 
 
 def recorded_turns(path: str) -> Iterator[Turn]:
     """The turns of a JSONL file: conversations (``messages``), or the inputs that ``evaluate`` reads."""
-    source = Source(path)
-    try:
-        for number, line in enumerate(source.lines(), 1):
-            if line.strip():
-                try:
-                    yield from _turns_of(dict(named_values(line)), f"line-{number}")
-                except ConfigurationError as error:
-                    place = f"{source.name}:{number}"
-                    raise SettingsError(Problem(place, *problem) for problem in error.problems) from None
-    finally:
-        source.close()
+    for number, line in enumerate(lines_of(path, path), 1):
+        if line.strip():
+            try:
+                yield from _turns_of(dict(named_values(line)), f"line-{number}")
+            except ConfigurationError as error:
+                raise SettingsError(Problem(f"{path}:{number}", *problem) for problem in error.problems) from None
 
 
 def _turns_of(record: dict[str, Any], name: str) -> Iterator[Turn]:
@@ -188,7 +184,7 @@ class Agent:
 
     def __init__(self, name: str, pipeline: Pipeline, tracer: Tracer | None = None, *, pace: float = 1.0) -> None:
         self._name, self._tracer, self._pace = name, tracer or NoOpTracer(), pace
-        self._latency = random.Random(7)
+        self._latency = random.Random(_SEED)
         monitored = monitor(agent=name, pipeline=pipeline)
         self._answer, self._stream = monitored(self._plain_answer), monitored(self._streamed_answer)
 

@@ -21,9 +21,9 @@ OBJECTIVES = {
     "response_health": 0.8, "short_enough": 0.85, "courtesy": 0.8, "names_the_topic": 0.85, "next_step": 0.8,
     "tools_worked": 0.8,
 }  # fmt: skip
-_BREACH = BreachSettings(false_alarm_every=1_000)
-"""A run has hundreds of answers, so an alarm a month would be late."""
+_BREACH = BreachSettings(false_alarm_every=1_000)  # a run has hundreds of answers: an alarm a month would be late
 _MAX_VERDICTS = 20_000
+_LEVELS = "▁▂▃▄▅▆▇█"
 _WORD = re.compile(r"\b(?!(?:about|anything|hello|order|please|thanks?|there|where|which|would)\b)[^\W\d_]{5,}")
 """Words that may name a topic."""
 _NEXT_STEP = re.compile(
@@ -117,7 +117,7 @@ class Scores:
         """The objectives, and whether they were never breached."""
         return [Target(name, setting(share), name not in self.breaches) for name, share in OBJECTIVES.items()]
 
-    def trends(self, levels: str, width: int) -> dict[str, str]:
+    def trends(self, width: int) -> dict[str, str]:
         """The pass rate of each criterion over time, each sign a level from 0 to 1."""
         trends = {}
         for name in list(self._verdicts):
@@ -125,7 +125,7 @@ class Scores:
             count = min(width, len(verdicts) // 4)
             bins = [verdicts[i * len(verdicts) // count : (i + 1) * len(verdicts) // count] for i in range(count)]
             rates = [rate.mean for part in bins if (rate := _pass_rate(part)) is not None]
-            trends[name] = "".join(levels[min(len(levels) - 1, int(rate * len(levels)))] for rate in rates)
+            trends[name] = "".join(_LEVELS[min(len(_LEVELS) - 1, int(rate * len(_LEVELS)))] for rate in rates)
         return trends
 
     def around(self, breach: ObjectiveCrossing) -> tuple[int, Estimate | None, Sequence[Verdict]]:

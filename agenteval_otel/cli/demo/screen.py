@@ -18,15 +18,11 @@ from rich.text import Text
 
 from agenteval_otel.cli.demo.scores import Scores
 from agenteval_otel.cli.evaluate.reports import criteria_table, grid_of
-from agenteval_otel.cli.figures import Glyphs, count_of, frequencies, glyphs_of, percent, setting, with_interval
+from agenteval_otel.cli.figures import BAD, DASH, DOWN, GOOD, count_of, frequencies, percent, setting, with_interval
 from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.semconv import NOT_SAMPLED
 
 _DRAWN_PER_S, _PROGRESS_S = 4, 4.0
-_PASS_RATE = (
-    "sum by (gen_ai_evaluation_name) "
-    "(rate(agenteval_evaluation_weight_total{{gen_ai_evaluation_score_label=~{!r}}}[1m]))"
-)
 
 
 @dataclass
@@ -63,10 +59,7 @@ class Run:
 
 @dataclass
 class Delivery:
-    """Where telemetry goes, as which service, and whether all of it, or at least the spans, arrived.
-
-    Without an address nothing is sent; then `service` says why, if there is a reason.
-    """
+    """Where telemetry goes, as which service, and whether all of it, or at least the spans, arrived."""
 
     address: str | None = None
     service: str = ""
@@ -93,66 +86,66 @@ async def print_progress(run: Run, console: Console) -> None:
 
 
 def render(run: Run, console: Console) -> RenderableType:
-    width, glyphs = console.width, glyphs_of(console)
+    width = console.width
     end = f"{run.elapsed_s:.1f}" + (f" of {run.seconds:g} s" if run.seconds else " s")
     title = Text.assemble(("agenteval-otel demo", "bold cyan"), " " * max(1, width - 19 - len(end)), end)
     bar = ProgressBar(total=1.0, completed=run.done, width=width, complete_style="cyan", finished_style="cyan")
     return Group(
-        title, bar, Text(), grid_of(_facts(run, glyphs)), Text(), _table(run, width, glyphs), Text(),
-        grid_of(((f"{glyphs.down} alarm", text) for text in _breaches(run, glyphs)), style="red"),
-        Text(f"\n95 % intervals {glyphs.dot} Ctrl-C ends early, with the summary", style="dim"),
+        title, bar, Text(), grid_of(_facts(run)), Text(), _table(run, width), Text(),
+        grid_of(((f"{DOWN} alarm", text) for text in _breaches(run)), style="red"),
+        Text("\n95 % intervals · Ctrl-C ends early, with the summary", style="dim"),
     )  # fmt: skip
 
 
-def _facts(run: Run, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
-    dot, queue, outcomes = glyphs.dot, run.pipeline.dispatcher.state(), run.pipeline.accounting.outcomes()
+def _facts(run: Run) -> Iterator[tuple[str, str]]:
+    queue, outcomes = run.pipeline.dispatcher.state(), run.pipeline.accounting.outcomes()
     seen = sum(outcomes.values()) + queue["size"]
     sampled = seen - outcomes[NOT_SAMPLED]
-    yield "Agent", f"{run.calls:,} calls {dot} {run.calls / max(run.elapsed_s, 0.1):,.0f} a second {dot} {run.news}"
-    yield "Sampling", f"{sampled:,} of {seen:,} ({percent(sampled / max(1, seen))}) {dot} {run.sampling}"
+    yield "Agent", f"{run.calls:,} calls · {run.calls / max(run.elapsed_s, 0.1):,.0f} a second · {run.news}"
+    yield "Sampling", f"{sampled:,} of {seen:,} ({percent(sampled / max(1, seen))}) · {run.sampling}"
     lag = run.scores.lag_ms()
-    delay = f" {dot} scored {lag[0]:.0f} ms after the answer, 95 % within {lag[1]:.0f} ms" if lag else ""
-    yield "Queue", f"{queue['size']:,} calls {dot} {queue['bytes'] / 1024:,.0f} KiB{delay}"
+    delay = f" · scored {lag[0]:.0f} ms after the answer, 95 % within {lag[1]:.0f} ms" if lag else ""
+    yield "Queue", f"{queue['size']:,} calls · {queue['bytes'] / 1024:,.0f} KiB{delay}"
     if run.destination:
         yield "OTLP", run.destination
     parts = [f"{count:,} {outcome}" for outcome, count in outcomes.items() if count]
     pending = run.calls - sum(outcomes.values())
-    end = f" + {pending:,} under way" if pending else f" {glyphs.good} adds up"
+    end = f" + {pending:,} under way" if pending else f" {GOOD} adds up"
     yield "Outcomes", f"{run.calls:,} calls = {' + '.join(parts) or '0'}{end}"
 
 
-def _table(run: Run, width: int, glyphs: Glyphs) -> Table:
+def _table(run: Run, width: int) -> Table:
     bins = min(40, width - 50)
     return criteria_table(
-        run.scores.totals, run.scores.targets(), width=width, glyphs=glyphs,
+        run.scores.totals, run.scores.targets(), width=width,
         columns=("criterion", "pass rate", "scored", "target", *(["trend"] if bins > 3 else [])),
-        trends=run.scores.trends(glyphs.levels, bins),
+        trends=run.scores.trends(bins),
     )  # fmt: skip
 
 
-def _breaches(run: Run, glyphs: Glyphs) -> Iterator[str]:
+def _breaches(run: Run) -> Iterator[str]:
     for name, breach in list(run.scores.breaches.items()):
         count, before, _ = run.scores.around(breach)
         place = f"after {count:,} scores"
         if run.seconds is not None:
             place = f"at {breach.at_ns / 1e9 - (time.time() - (time.monotonic() - run.started)):.1f} s"
-        start = f"{with_interval(before, glyphs.dash, rate=True)} {glyphs.arrow} " if before else ""
-        rate = f"{percent(breach.rate)} ({100 * breach.low:.0f}{glyphs.dash}{100 * breach.high:.0f})"
+        start = f"{with_interval(before, rate=True)} → " if before else ""
+        rate = f"{percent(breach.rate)} ({100 * breach.low:.0f}{DASH}{100 * breach.high:.0f})"
         yield f"{name:<16} {start}{rate}  below {setting(breach.objective)} {place}"
 
 
 def print_summary(run: Run, console: Console, delivery: Delivery, *, evaluated: bool, planted: bool) -> None:
     """Print the last page: `planted` where a worse prompt was released."""
-    page, glyphs = _Page(console), glyphs_of(console)
+    page = _Page(console)
     ended = "ended early by Ctrl-C, after" if run.interrupted else "over after"
     page.heading(f"The traffic is {ended} {run.elapsed_s:.1f} s", "bold cyan")
-    page.show(grid_of(_facts(run, glyphs)))
+    page.show(grid_of(_facts(run)))
     if not evaluated:
         page.line("Some answers were not evaluated in time.", "red")
-    page.heading(f"Scores {glyphs.dot} weighted by 1 / probability, with 95 % intervals")
-    page.show(_table(run, console.width - 2, glyphs))
-    _print_breaches(page, run, glyphs, planted=planted)
-    _print_delivery(page, delivery, run.scores, glyphs)
+    page.heading("Scores · weighted by 1 / probability, with 95 % intervals")
+    page.show(_table(run, console.width - 2))
+    _print_breaches(page, run, planted=planted)
+    _print_delivery(page, delivery, run.scores)
     page.heading("Next")
     for name, command in (
         ("your handler", "from agenteval_otel import monitor    # then @monitor above it"),
@@ -165,17 +158,17 @@ def print_summary(run: Run, console: Console, delivery: Delivery, *, evaluated: 
         page.command(command, f"  {name:<18}")
 
 
-def _print_breaches(page: _Page, run: Run, glyphs: Glyphs, *, planted: bool) -> None:
+def _print_breaches(page: _Page, run: Run, *, planted: bool) -> None:
     breaches = run.scores.breaches
     if not breaches:
-        page.heading(f"{glyphs.good} No quality drop found", "bold green")
+        page.heading(f"{GOOD} No quality drop found", "bold green")
         page.line("No objective was breached.")
         if planted:
             page.line("A worse prompt was released half-way; more traffic (--seconds) would show it.")
         return
     news = f" ({run.news})" if run.seconds else ""
-    page.heading(f"{glyphs.down} Quality dropped: {count_of(len(breaches), 'objective')} breached{news}", "bold red")
-    for breach, text in zip(list(breaches.values()), _breaches(run, glyphs), strict=False):
+    page.heading(f"{DOWN} Quality dropped: {count_of(len(breaches), 'objective')} breached{news}", "bold red")
+    for breach, text in zip(list(breaches.values()), _breaches(run), strict=False):
         page.line(text)
         verdicts = run.scores.around(breach)[2]
         reasons = Counter(verdict.reason for verdict in verdicts if not verdict.passed and verdict.reason)
@@ -185,14 +178,14 @@ def _print_breaches(page: _Page, run: Run, glyphs: Glyphs, *, planted: bool) -> 
     page.line(f"No breach: {', '.join(kept) or 'none'}")
 
 
-def _print_delivery(page: _Page, delivery: Delivery, scores: Scores, glyphs: Glyphs) -> None:
+def _print_delivery(page: _Page, delivery: Delivery, scores: Scores) -> None:
     if delivery.address is None:
-        page.heading("Nothing left this process" + (f": {delivery.service}" if delivery.service else ""), "dim")
+        page.heading("Nothing left this process", "dim")
         return
     if delivery.complete:
-        page.heading(f"{glyphs.good} Sent to {delivery.address} as service {delivery.service}", "bold green")
+        page.heading(f"{GOOD} Sent to {delivery.address} as service {delivery.service}", "bold green")
     else:
-        page.heading(f"{glyphs.bad} Not everything reached {delivery.address}", "bold yellow")
+        page.heading(f"{BAD} Not everything reached {delivery.address}", "bold yellow")
         page.line(
             "The spans did; events or metrics did not. Jaeger by itself takes only spans: send to a Collector."
             if delivery.spans else
@@ -206,9 +199,7 @@ def _print_delivery(page: _Page, delivery: Delivery, scores: Scores, glyphs: Gly
         page.command(trace_id)
         page.command(f"http://localhost:16686/trace/{trace_id}    # in Jaeger")
     if delivery.complete:
-        page.line("Metrics: the pass rate of each criterion, in PromQL, is")
-        page.command(f"{_PASS_RATE.format('pass')} / {_PASS_RATE.format('pass|fail')}")
-        page.line("and the outcomes of the calls are")
+        page.line("Metrics: the outcomes of the calls, in PromQL, are")
         page.command("sum by (agenteval_outcome) (agenteval_responses_total)")
         page.line("Events: gen_ai.evaluation.result, one for each score, with the trace's ids")
 

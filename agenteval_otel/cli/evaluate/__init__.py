@@ -8,13 +8,13 @@ import os
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import redirect_stdout
-from typing import Any
+from typing import Any, get_args
 
 from agenteval_otel.cli.evaluate.dataset import Dataset, Row
-from agenteval_otel.cli.evaluate.reports import Outputs
-from agenteval_otel.cli.evaluate.totals import FailUnder, Summary, Totals, check_names, targets_of
+from agenteval_otel.cli.evaluate.reports import RESULTS, Report, opened, places_of
+from agenteval_otel.cli.evaluate.totals import FailUnder, Summary, Target, Totals, check_names, targets_of
 from agenteval_otel.cli.figures import count_of, whole_number
 from agenteval_otel.components.explained import known_choices, suggestion
 from agenteval_otel.config.files import read_file
@@ -24,6 +24,7 @@ from agenteval_otel.config.tree import Tree
 from agenteval_otel.engine.config import EvaluationRunConfig
 from agenteval_otel.engine.offline import run_evaluations
 from agenteval_otel.errors import ConfigurationError, EvaluationError
+from agenteval_otel.evaluators.base import Execution
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationCriteria, EvaluationInput
 from agenteval_otel.models.judge_calls import observed_by
 from agenteval_otel.runtime.masking import printable
@@ -40,59 +41,27 @@ _EXIT_CODES = (
 )
 _EXAMPLES = """
 examples:
-  agenteval-otel evaluate answers.jsonl
-      the settings that AGENTEVAL_SETTINGS names, or only ResponseHealth
   agenteval-otel evaluate answers.csv --settings agenteval.yaml --profile ci --fail-under 0.8
-      the settings' profile "ci"; exit code 1 when the mean overall score is below 0.8
+      exit code 1 when the mean overall score is below 0.8
   agenteval-otel evaluate *.jsonl --execution inline,thread --report junit=results.xml --report markdown=comment.md
       without the evaluators that call a model; a report for the CI server, one for the pull request, and a table here
-  agenteval-otel evaluate input.jsonl --settings run.json --results - --results-format agentdock
-      a run configuration of AgentDock (evaluatorConfigs); results in its JSON form
   jq -c '.rows[]' export.json | agenteval-otel evaluate - --fail-under tone=0.9 --report json
       from standard input; the mean of the criterion tone must reach 0.9
 """
 
 
-def _comma_separated(*known: str) -> Callable[[str], list[str]]:
-    """The type of an option of names with commas between them; of the `known` ones, where there are any."""
-
-    def parse(text: str) -> list[str]:
-        items = [item for item in map(str.strip, text.split(",")) if item]
-        if not items:
-            raise argparse.ArgumentTypeError("expected at least one value")
-        for item in items:
-            if known and item not in known:
-                raise argparse.ArgumentTypeError(f"{item!r} is none of {', '.join(known)}")
-        return items
-
-    return parse
+def _names(text: str) -> list[str]:
+    items = [item for item in map(str.strip, text.split(",")) if item]
+    if not items:
+        raise argparse.ArgumentTypeError("expected at least one value")
+    return items
 
 
-_WHAT_RUNS: dict[str, dict[str, Any]] = {
-    "--settings": {"metavar": "FILE", "help": "a settings file (see `agenteval-otel check`), or a JSON or YAML file "
-                   "with evaluatorConfigs (default: the file that AGENTEVAL_SETTINGS names)"},
-    "--profile": {"metavar": "NAME", "help": "a profile of the settings file"},
-    "--agent": {"metavar": "NAME", "help": "use the evaluators and criteria of this agent"},
-    "--tags": {"action": "extend", "type": _comma_separated(), "default": [], "metavar": "TAG,...",
-               "help": "only evaluators with one of these tags"},
-    "--execution": {"action": "extend", "type": _comma_separated("inline", "thread", "process", "async"), "default": [],
-                    "metavar": "MODE,...",
-                    "help": "only evaluators with this execution: inline, thread, process, async (calls a model)"},
-    "--concurrency": {"type": whole_number, "default": 8, "metavar": "N",
-                      "help": "inputs evaluated at the same time (default: %(default)s)"},
-}  # fmt: skip
-_WHAT_COMES_OUT: dict[str, dict[str, Any]] = {
-    "--report": {"action": "append", "default": [], "metavar": "KIND[=FILE]",
-                 "help": "table (default), json, junit or markdown; repeatable, each but one with a file"},
-    "--output": {"metavar": "FILE", "help": "file for the report without one (default: standard output)"},
-    "--results": {"metavar": "FILE", "help": "write each input's result as a JSON line; - for standard output"},
-    "--results-format": {"choices": ("full", "agentdock"), "default": "full",
-                         "help": "full, or the JSON form of AgentDock (default: %(default)s)"},
-    "--fail-under": {"action": "append", "default": [], "metavar": "[CRITERION=]LIMIT",
-                     "help": "exit code 1 when the mean of the criterion (without one: of the overall scores) is below "
-                     "this (0 to 1); repeatable"},
-    "--quiet": {"action": "store_true", "help": "no progress on standard error"},
-}  # fmt: skip
+def _executions(text: str) -> list[str]:
+    for item in (items := _names(text)):
+        if item not in get_args(Execution):
+            raise argparse.ArgumentTypeError(f"{item!r} is none of {', '.join(get_args(Execution))}")
+    return items
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -101,22 +70,38 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = f"{textwrap.fill(_EXIT_CODES, 78)}\n{_EXAMPLES}"
     add = parser.add_argument
     add("datasets", nargs="+", metavar="FILE", help="inputs, .jsonl or .csv, read in this order; - for standard input")
-    add("--format", choices=("jsonl", "csv"), help="of the inputs (default: by suffix, else by the first character)")
     add("--limit", type=whole_number, metavar="N", help="evaluate only the first N inputs")
-    for title, options in (("what runs", _WHAT_RUNS), ("what comes out", _WHAT_COMES_OUT)):
-        group = parser.add_argument_group(title)
-        for name, details in options.items():
-            group.add_argument(name, **details)
+    add = parser.add_argument_group("what runs").add_argument
+    add("--settings", metavar="FILE", help="a settings file (see `agenteval-otel check`), or a JSON or YAML file with "
+        "evaluatorConfigs (default: the file that AGENTEVAL_SETTINGS names)")  # fmt: skip
+    add("--profile", metavar="NAME", help="a profile of the settings file")
+    add("--agent", metavar="NAME", help="use the evaluators and criteria of this agent")
+    add("--tags", action="extend", type=_names, default=[], metavar="TAG,...",
+        help="only evaluators with one of these tags")  # fmt: skip
+    add("--execution", action="extend", type=_executions, default=[], metavar="MODE,...",
+        help="only evaluators with this execution: inline, thread, process, async (calls a model)")  # fmt: skip
+    add("--concurrency", type=whole_number, default=8, metavar="N",
+        help="inputs evaluated at the same time (default: %(default)s)")  # fmt: skip
+    add = parser.add_argument_group("what comes out").add_argument
+    add("--report", action="append", default=[], metavar="KIND[=FILE]",
+        help="table (default), json, junit or markdown; repeatable, each but one with a file")  # fmt: skip
+    add("--output", metavar="FILE", help="file for the report without one (default: standard output)")
+    add("--results", metavar="FILE", help="write each input's result as a JSON line; - for standard output")
+    add("--results-format", choices=tuple(RESULTS), default="full",
+        help="full, or the JSON form of AgentDock (default: %(default)s)")  # fmt: skip
+    add("--fail-under", action="append", default=[], metavar="[CRITERION=]LIMIT", help="exit code 1 when the mean of "
+        "the criterion (without one: of the overall scores) is below this (0 to 1); repeatable")  # fmt: skip
+    add("--quiet", action="store_true", help="no progress on standard error")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Evaluate a dataset and write the reports; gives 0, or 1 when a target was missed."""
     limits = [FailUnder.parse(text) for text in arguments.fail_under]
-    outputs = Outputs(arguments)
+    places = places_of(arguments)
     config, unscored = _configuration(arguments)
     criteria = _scored_criteria(config)
     check_names(limits, [criterion.name for criterion in criteria])
-    with Dataset(arguments.datasets, form=arguments.format, limit=arguments.limit, check=config.check_input) as dataset:
+    with Dataset(arguments.datasets, limit=arguments.limit, check=config.check_input) as dataset:
         if dataset.check() == 0:
             raise ConfigurationError(f"no inputs in {', '.join(dataset.names)}: there is nothing to evaluate")
         if config.selection.left_out:
@@ -125,28 +110,26 @@ def run(arguments: argparse.Namespace) -> int:
             _print(f"unknown fields, kept in metadata: {', '.join(dataset.unknown_names)}")
         totals = Totals(criteria)
         began = time.monotonic()
-        with outputs:
+        with opened(places) as reports:
             # The reports already have standard output; what evaluators print goes to standard error.
             with redirect_stdout(sys.stderr), observed_by(totals.judges):
-                asyncio.run(_evaluate(_Flow(dataset, totals, outputs), config, arguments))
+                asyncio.run(_evaluate(_InOrder(dataset, totals, reports), config, arguments))
             targets = list(targets_of(totals, limits))
             summary = Summary(totals, dataset.names, limits, targets, time.monotonic() - began)
-            outputs.finish(summary)
+            for report in reports:
+                report.finish(summary)
     if unscored:
         _print(f"criteria that no evaluator scores: {', '.join(unscored)}")
-    return _exit_code(totals, list(map(str, summary.missed)))
+    return _exit_code(totals, summary.missed)
 
 
-class _Flow:
-    """The inputs of a dataset as the runner takes them, and its results, put back into the order of the dataset.
+class _InOrder:
+    """The inputs of a dataset as the runner takes them, and its results, put back into the order of the dataset."""
 
-    Results wait for those of earlier inputs; the runner bounds how many.
-    """
-
-    def __init__(self, dataset: Dataset, totals: Totals, outputs: Outputs) -> None:
-        self._dataset, self._totals, self._outputs = dataset, totals, outputs
+    def __init__(self, dataset: Dataset, totals: Totals, reports: Sequence[Report]) -> None:
+        self._dataset, self._totals, self._reports = dataset, totals, reports
         self._rows: dict[int, Row] = {}
-        self._ready: dict[int, AggregatedEvaluationResult] = {}
+        self._ready: dict[int, AggregatedEvaluationResult] = {}  # the runner bounds how many wait
         self._next = 0
 
     def __len__(self) -> int:
@@ -163,10 +146,11 @@ class _Flow:
             row, ready = self._rows.pop(self._next), self._ready.pop(self._next)
             self._next += 1
             self._totals.add(ready, place=row.place, criteria=row.evaluation_input.criteria)
-            self._outputs.add(row, ready)
+            for report in self._reports:
+                report.add(row, ready)
 
 
-async def _evaluate(flow: _Flow, config: EvaluationRunConfig, arguments: argparse.Namespace) -> None:
+async def _evaluate(flow: _InOrder, config: EvaluationRunConfig, arguments: argparse.Namespace) -> None:
     try:
         await run_evaluations(
             flow, config, concurrency=arguments.concurrency, on_result=flow.add, keep_results=False,
@@ -177,7 +161,7 @@ async def _evaluate(flow: _Flow, config: EvaluationRunConfig, arguments: argpars
             await config.storage.close()
 
 
-def _exit_code(totals: Totals, missed: Sequence[str]) -> int:
+def _exit_code(totals: Totals, missed: Sequence[Target]) -> int:
     """The exit code, explained on standard error where it is not 0."""
     if totals.judges:
         _print(str(totals.judges))
@@ -185,15 +169,14 @@ def _exit_code(totals: Totals, missed: Sequence[str]) -> int:
         _print(f"{label} failed for {count_of(count, 'input')}")
     for line in missed:
         _print(f"missed: {line}")
-    if not missed and totals.scored == 0:
+    if not missed and not any(criterion.scored for criterion in totals.criteria):
         details = "; ".join(f"{criterion.name}: {criterion}" for criterion in totals.criteria)
         raise EvaluationError(f"nothing was scored ({details})")
     return 1 if missed else 0
 
 
 def _print(text: str) -> None:
-    if sys.stdout is not None:
-        sys.stdout.flush()  # on a terminal the table comes first
+    sys.stdout.flush()  # on a terminal the table comes first
     print(printable(text), file=sys.stderr)
 
 

@@ -9,14 +9,16 @@ import codecs
 import csv
 import json
 import os
-import stat
+import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from difflib import get_close_matches
 from functools import lru_cache, partial
 from itertools import chain
-from typing import IO, Any, NamedTuple, NoReturn, Self
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn, Self
 
 from pydantic import ValidationError
 
@@ -27,9 +29,8 @@ from agenteval_otel.models import EvaluationInput
 
 MAX_PROBLEMS = 20
 _MAX_CELL = 2**31 - 1
-_MAX_UNKNOWN = 50
 _STDIN = "-"
-_SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".csv": "csv", ".tsv": "csv"}
+_IS_CSV = {".csv": True, ".tsv": True, ".jsonl": False, ".ndjson": False, ".json": False}
 _FIELDS = {name.replace("_", ""): name for name in EvaluationInput.model_fields}
 # The columns of the specification's files with reference answers.
 _OTHER_NAMES = {
@@ -40,8 +41,7 @@ _JSON_CELLS = {
     "criteria", "context", "agent_config", "message_history", "metadata", "tool_calls", "usage", "memory_stats",
 }  # fmt: skip
 """Fields that are lists or mappings: their cells are JSON."""
-_TYPOS = 0.85
-"""An unknown name of at least this likeness to a field counts as misspelled."""
+_TYPOS = 0.85  # an unknown name of at least this likeness to a field counts as misspelled
 
 Named = list[tuple[str, Any]]
 """The values of an input by the names in the dataset."""
@@ -62,73 +62,62 @@ class Row(NamedTuple):
         return f"{self.source}:{self.line}"
 
 
-class Source:
-    """The lines of one file, or of standard input (``-``) and pipes, which are copied while they are first read."""
+@contextmanager
+def readable_twice(path: str) -> Iterator[str]:
+    """The path of a file, and of a copy for standard input (``-``) and pipes."""
+    if path != _STDIN and not Path(path).is_fifo():
+        yield path
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        copy = os.path.join(folder, "copy")
+        with open(copy, "wb") as file, nullcontext(sys.stdin.buffer) if path == _STDIN else open(path, "rb") as stream:
+            shutil.copyfileobj(stream, file)
+        yield copy
 
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._copy: IO[bytes] | None = None
-        self.name = "stdin" if path == _STDIN else os.path.basename(path) or path
 
-    def close(self) -> None:
-        if self._copy is not None:
-            self._copy.close()
+def lines_of(path: str, name: str) -> Iterator[str]:
+    """The lines of a file, or `ConfigurationError` with the `name` of its source."""
+    try:
+        with open(path, "rb") as file:
+            for number, line in enumerate(file, 1):
+                yield _decoded(line, name, number)
+    except (OSError, ValueError) as error:  # the latter for a NUL in the path
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigurationError(f"cannot be read: {reason}", path=path) from None
 
-    def lines(self) -> Iterator[str]:
-        try:
-            if self._copy is not None:
-                self._copy.seek(0)
-                yield from self._decoded(self._copy)
-            elif self._path == _STDIN:
-                if sys.stdin is None:
-                    raise ConfigurationError("standard input is closed", path=self.name)
-                yield from self._decoded(sys.stdin.buffer, once=True)
-            else:
-                with open(self._path, "rb") as file:
-                    yield from self._decoded(file, once=not stat.S_ISREG(os.fstat(file.fileno()).st_mode))
-        except (OSError, ValueError) as error:  # the latter for a NUL in the path
-            reason = getattr(error, "strerror", None) or error
-            raise ConfigurationError(f"cannot be read: {reason}", path=self._path) from None
 
-    def _decoded(self, file: IO[bytes], *, once: bool = False) -> Iterator[str]:
-        copy = self._copy = tempfile.TemporaryFile() if once else self._copy  # noqa: SIM115 - closed with the source
-        for number, line in enumerate(file, 1):
-            if once and copy is not None:
-                copy.write(line)
-            try:
-                yield line.decode("utf-8-sig" if number == 1 else "utf-8")
-            except UnicodeDecodeError:
-                utf16 = line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-                hint = "UTF-16; it must be UTF-8 (spreadsheets: 'CSV UTF-8')" if utf16 else "not UTF-8"
-                raise ConfigurationError(hint, path=f"{self.name}:{number}") from None
+def _decoded(line: bytes, name: str, number: int) -> str:
+    try:
+        return line.decode("utf-8-sig" if number == 1 else "utf-8")
+    except UnicodeDecodeError:
+        utf16 = line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+        hint = "UTF-16; it must be UTF-8 (spreadsheets: 'CSV UTF-8')" if utf16 else "not UTF-8"
+        raise ConfigurationError(hint, path=f"{name}:{number}") from None
 
 
 class Dataset:
     """The inputs of several sources, one after another; at most `limit`.
 
-    Without a `form`, ``jsonl`` or ``csv``, the suffix of a source decides, else its first character. `check` raises
+    The suffix of a source decides whether it is JSONL or CSV, else its first character. `check` raises
     `ConfigurationError` for an input that cannot be evaluated.
     """
 
     def __init__(
-        self, paths: Sequence[str], *, form: str | None = None, limit: int | None = None,
-        check: Callable[[EvaluationInput], None] = lambda _: None,
-    ) -> None:  # fmt: skip
-        self._sources = [Source(path) for path in paths]
-        self._form, self._limit, self._check = form, limit, check
+        self, paths: Sequence[str], *, limit: int | None = None, check: Callable[[EvaluationInput], None] | None = None
+    ) -> None:
+        self._paths, self._limit, self._check = paths, limit, check
+        self._open = ExitStack()
         self.unknown_names: dict[str, None] = {}
-        names = [source.name for source in self._sources]
-        for source, path in zip(self._sources, paths, strict=True):
-            if names.count(source.name) > 1:  # the folders tell two files of one name apart
-                source.name = path
-        self.names = [source.name for source in self._sources]
+        names = ["stdin" if path == _STDIN else os.path.basename(path) or path for path in paths]
+        # The folders tell two files of one name apart.
+        self.names = [path if names.count(name) > 1 else name for name, path in zip(names, paths, strict=True)]
 
     def __enter__(self) -> Self:
+        self._paths = [self._open.enter_context(readable_twice(path)) for path in self._paths]
         return self
 
     def __exit__(self, *_: object) -> None:
-        for source in self._sources:
-            source.close()
+        self._open.close()
 
     def check(self) -> int:
         """Read everything once; gives the number of inputs, or raises `SettingsError` with the first problems."""
@@ -162,14 +151,14 @@ class Dataset:
 
     def _rows(self) -> Iterator[Row | list[Problem]]:
         """Each input, or what is wrong with it or with the rest of its source."""
-        for source in self._sources:
+        for name, path in zip(self.names, self._paths, strict=True):
             try:
-                lines = source.lines()
+                lines = lines_of(path, name)
                 first = next(lines, "")
-                known = (form for suffix, form in _SUFFIXES.items() if source.name.lower().endswith(suffix))
-                form = self._form or next(known, "jsonl" if first.lstrip().startswith(("{", "[")) else "csv")
-                for line, parse in (_parse_csv if form == "csv" else _parse_jsonl)(source.name, first, lines):
-                    yield self._row(source.name, line, parse)
+                by_suffix = _IS_CSV.get(os.path.splitext(name)[1].lower())
+                is_csv = not first.lstrip().startswith(("{", "[")) if by_suffix is None else by_suffix
+                for line, values in (_parse_csv if is_csv else _parse_jsonl)(name, first, lines):
+                    yield self._row(name, line, values)
             except ConfigurationError as error:
                 yield [Problem(path, None, message) for path, message in error.problems]
 
@@ -177,10 +166,11 @@ class Dataset:
         try:
             named = parse()
             for name, _ in named:
-                if _field_of(name) == ("metadata", name.strip()) and len(self.unknown_names) < _MAX_UNKNOWN:
+                if _field_of(name) == ("metadata", name.strip()):
                     self.unknown_names[name] = None
             evaluation_input = input_of(named)
-            self._check(evaluation_input)
+            if self._check is not None:
+                self._check(evaluation_input)
         except ConfigurationError as error:
             return [Problem(f"{source}:{line}", path, message) for path, message in error.problems]
         return Row(source, line, evaluation_input)
@@ -212,39 +202,29 @@ def _parse_csv(source: str, first: str, lines: Iterator[str]) -> Iterator[Parsed
     header: list[str] = []
     begins = 1
     reader = csv.reader(chain([first], lines), strict=True, delimiter=max(",;\t", key=first.count))
-    while True:
-        try:
-            cells = next(reader, None)
-        except csv.Error as error:
-            hints = (hint for part, hint in _CSV_PROBLEMS.items() if part in str(error))
-            problem = next(hints, f"{error}; write a quote within a quoted cell twice")
-            raise ConfigurationError(f"not CSV: {problem}", path=f"{source}:{begins}") from None
-        if cells is None:
-            return
-        if not header and any(cells):
-            header = cells
-            try:
-                _check_header(header)
-            except ConfigurationError as error:
-                raise ConfigurationError(str(error), path=f"{source}:{begins}") from None
-        elif any(cells):
-            yield begins, partial(_named_cells, header, cells)
-        begins = reader.line_num + 1
+    try:
+        for cells in reader:
+            if header and any(cells):
+                yield begins, partial(_named_cells, header, cells)
+            elif any(cells):
+                header = cells
+                _check_header(header, f"{source}:{begins}")
+            begins = reader.line_num + 1
+    except csv.Error as error:
+        raise ConfigurationError(f"not CSV: {error}", path=f"{source}:{begins}") from None
 
 
-_CSV_PROBLEMS = {
-    "unexpected end": "a quote is opened here or below and never closed",
-    "new-line": "a carriage return alone in a cell without quotes; lines end with a line feed, or both",
-}  # fmt: skip
-
-
-def _check_header(cells: list[str]) -> None:
+def _check_header(cells: list[str], place: str) -> None:
     """Refuse names that are misspelled, missing or there twice, and a header without a column for the answer."""
     if not all(name.strip() for name in cells):
-        raise ConfigurationError("a column without a name")
-    if not _fields_of([(name, {}) for name in cells]).keys() & {"response", "error_type"}:
-        fields = sorted(EvaluationInput.model_fields)
-        raise ConfigurationError(f"no column 'response' with the answers to evaluate{known_choices('', fields)}")
+        raise ConfigurationError("a column without a name", path=place)
+    try:
+        fields = _fields_of([(name, {}) for name in cells])
+    except ConfigurationError as error:
+        raise ConfigurationError(str(error), path=place) from None
+    if not fields.keys() & {"response", "error_type"}:
+        known = known_choices("", sorted(EvaluationInput.model_fields))
+        raise ConfigurationError(f"no column 'response' with the answers to evaluate{known}", path=place)
 
 
 def _named_cells(header: list[str], cells: list[str]) -> Named:
@@ -322,9 +302,7 @@ def _json(text: str) -> Any:
         return value
     except json.JSONDecodeError as error:
         raise ConfigurationError(f"not JSON: {error.msg} at character {error.pos + 1}") from None
-    except RecursionError:
-        raise ConfigurationError("JSON that is nested too deeply") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigurationError(f"not JSON: {str(error)[:80]}") from None
 
 

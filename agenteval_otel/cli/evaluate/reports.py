@@ -9,8 +9,8 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from typing import IO, Any, Self
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from typing import IO, Any
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from pydantic import TypeAdapter
@@ -20,10 +20,10 @@ from rich.text import Text
 
 from agenteval_otel.capture.text import plain
 from agenteval_otel.cli.evaluate.dataset import Row
-from agenteval_otel.cli.evaluate.totals import CriterionTotals, Summary, Target, Totals, estimate_json
-from agenteval_otel.cli.figures import Glyphs, count_of, glyphs_of, json_for_terminals, with_interval
+from agenteval_otel.cli.evaluate.totals import Summary, Target, Totals, estimate_json
+from agenteval_otel.cli.figures import BAD, DASH, GOOD, count_of, json_for_terminals, with_interval
 from agenteval_otel.components.explained import known_choices
-from agenteval_otel.errors import ConfigurationError, StorageError
+from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationResult
 from agenteval_otel.runtime.masking import printable
 from agenteval_otel.scoring.intervals import Estimate
@@ -35,38 +35,14 @@ _LINE_BREAKS = {0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029"}
 _JSON = TypeAdapter[Any](Any)
 
 
-class Outputs:
-    """The reports and the results, each with its file. As a context manager it opens and closes the files."""
-
-    def __init__(self, arguments: argparse.Namespace) -> None:
-        self._places = _places(arguments)
-        self._reports: list[Report] = []
-        self._open = ExitStack()
-
-    def __enter__(self) -> Self:
-        with ExitStack() as opened:
-            for kind, path in self._places:
-                self._reports.append((KINDS | RESULTS)[kind](opened.enter_context(_opened(kind, path))))
-            self._open = opened.pop_all()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._open.close()
-
-    def add(self, row: Row, aggregated: AggregatedEvaluationResult) -> None:
-        """Add the results of one input, in the order of the dataset, or raise `StorageError`."""
-        for report, (_, path) in zip(self._reports, self._places, strict=True):
-            with _explained(path):
-                report.add(row, aggregated)
-
-    def finish(self, summary: Summary) -> None:
-        for report, (_, path) in zip(self._reports, self._places, strict=True):
-            with _explained(path):
-                report.finish(summary)
-                report.file.flush()
+@contextmanager
+def opened(places: Iterable[tuple[str, str]]) -> Iterator[list[Report]]:
+    """The reports of these kinds, each with its open file."""
+    with ExitStack() as files:
+        yield [(KINDS | RESULTS)[kind](files.enter_context(_opened(kind, path))) for kind, path in places]
 
 
-def _places(arguments: argparse.Namespace) -> list[tuple[str, str]]:
+def places_of(arguments: argparse.Namespace) -> list[tuple[str, str]]:
     """The kind and the file of each output."""
     places: list[tuple[str, str]] = []
     for text in arguments.report:
@@ -87,52 +63,27 @@ def _places(arguments: argparse.Namespace) -> list[tuple[str, str]]:
 
 
 def _refuse_overwriting(places: list[tuple[str, str]], arguments: argparse.Namespace) -> None:
-    inputs = {os.path.realpath(path) for path in (*arguments.datasets, arguments.settings) if path not in (None, "-")}
-    seen: set[str] = set()
+    seen = {os.path.realpath(path) for path in (*arguments.datasets, arguments.settings) if path not in (None, _STDOUT)}
     for kind, path in places:
         place, option = os.path.realpath(path), "--results" if kind in RESULTS else "--report"
-        if place in inputs:
-            raise ConfigurationError(f"{path} is an input and would be overwritten", path=option)
         if place in seen:
-            where = "standard output" if path == _STDOUT else path
-            raise ConfigurationError(f"two outputs for {where}; give one of them its own file", path=option)
-        if os.path.isfile(place) or not os.path.exists(place):
-            seen.add(place)  # not a device such as /dev/null
+            shown = "standard output" if path == _STDOUT else path
+            raise ConfigurationError(f"{shown} is an input or another output; name another file", path=option)
+        seen.add(place)
 
 
-@contextmanager
-def _opened(kind: str, path: str) -> Iterator[IO[str]]:
+def _opened(kind: str, path: str) -> AbstractContextManager[IO[str]]:
     if path == _STDOUT:
-        if sys.stdout is None:
-            raise ConfigurationError("standard output is closed; --output FILE or KIND=FILE writes to a file")
-        if not sys.stdout.encoding.lower().startswith("utf") and isinstance(sys.stdout, io.TextIOWrapper):
-            # People get what their terminal can show; data are UTF-8 everywhere.
-            sys.stdout.reconfigure(errors="replace", encoding=None if kind == "table" else "utf-8")
-        yield sys.stdout
-        return
+        if kind != "table" and isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(encoding="utf-8", errors="replace")  # what programs read
+        return nullcontext(sys.stdout)
     owner_only = kind in RESULTS  # they contain the inputs
-    try:
-        if owner_only and os.path.isfile(path):
-            os.chmod(path, 0o600)
-        file = open(  # noqa: SIM115 - closed below
-            path, "w", encoding="utf-8", errors="backslashreplace", newline="\n",
-            opener=(lambda name, flags: os.open(name, flags, 0o600)) if owner_only else None,
-        )  # fmt: skip
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise ConfigurationError(f"cannot be written: {reason}", path=path) from None
-    with _explained(path), file:
-        yield file
-
-
-@contextmanager
-def _explained(path: str) -> Iterator[None]:
-    try:
-        yield
-    except BrokenPipeError:
-        raise  # the reader has closed the pipe
-    except OSError as error:
-        raise StorageError(f"{path}: cannot be written: {error.strerror or error}") from error
+    if owner_only and os.path.isfile(path):
+        os.chmod(path, 0o600)
+    return open(
+        path, "w", encoding="utf-8", errors="backslashreplace", newline="\n",
+        opener=(lambda name, flags: os.open(name, flags, 0o600)) if owner_only else None,
+    )  # fmt: skip
 
 
 class Report:
@@ -169,12 +120,11 @@ class AgentDockResults(Report):
 
 def _heading(summary: Summary) -> str:
     """``3 inputs from answers.jsonl in 0.1 s``."""
-    seconds = int(summary.duration_s)
-    took = f"{summary.duration_s:.1f} s" if seconds < 60 else f"{seconds // 60} min {seconds % 60} s"
-    return f"{count_of(summary.totals.inputs, 'input')} from {', '.join(summary.sources)} in {took}"
+    inputs = count_of(summary.totals.inputs, "input")
+    return f"{inputs} from {', '.join(summary.sources)} in {summary.duration_s:,.1f} s"
 
 
-_MIDDLE, _NARROW = 76, 58
+_WIDE = 76
 _COUNTS = ("scored", "skip", "fail")
 _COLUMNS = ("criterion", "mean", "pass rate", *_COUNTS, "target")
 _LOWEST = 5
@@ -190,7 +140,7 @@ class TableReport(Report):
         console, totals = Console(file=self.file, highlight=False, emoji=False), summary.totals
         console.print(Text(printable(_heading(summary)), style="bold"))
         console.print()
-        console.print(criteria_table(totals, summary.targets, width=console.width, glyphs=glyphs_of(console)))
+        console.print(criteria_table(totals, summary.targets, width=console.width))
         lowest: list[tuple[str, ...]] = [
             (low.place, f"{low.overall_score:.2f}", ", ".join(low.criteria)) for low in totals.lowest if low.criteria
         ]
@@ -206,57 +156,50 @@ class TableReport(Report):
 
 
 def criteria_table(
-    totals: Totals, targets: Sequence[Target], *, width: int, glyphs: Glyphs, columns: Sequence[str] = _COLUMNS,
+    totals: Totals, targets: Sequence[Target], *, width: int, columns: Sequence[str] = _COLUMNS,
     trends: Mapping[str, str] | None = None,
 ) -> Table:  # fmt: skip
-    """The table; a terminal of few columns (`width`) gets fewer `columns`. `trends` is the column ``trend``."""
-    hidden = {"skip" if width < _MIDDLE else "", "scored" if width < _NARROW else "", "" if targets else "target"}
-    table = Table(box=None, padding=(0, 2 if width >= _NARROW else 1, 0, 0), pad_edge=False, header_style="dim")
+    """The table; below 76 columns (`width`) without intervals, skips and scored. `trends` is the column ``trend``."""
+    wide = width >= _WIDE
+    hidden = {*(() if wide else ("scored", "skip")), *(() if targets else ("target",))}
     shown = [name for name in columns if name not in hidden]
+    table = Table(box=None, padding=(0, 2 if wide else 1, 0, 0), pad_edge=False, header_style="dim")
     for name in shown:
         if name == "criterion":
             table.add_column(name, overflow="fold", min_width=12)
         else:
             table.add_column(name, no_wrap=True, justify="right" if name in _COUNTS else "left")
-    rows: list[tuple[str | None, dict[str, Text]]] = [
-        (criterion.name, _row(criterion, width, glyphs)) for criterion in totals.criteria
-    ]
+    for item in totals.criteria:
+        missed = any(not target.met for target in targets if target.criterion == item.name)
+        row: dict[str, Text | str] = {
+            "criterion": Text(printable(item.name), style="bold red" if missed else ""),
+            "mean": _estimate(item.mean, wide), "pass rate": _estimate(item.pass_rate, wide, rate=True),
+            "scored": f"{item.scored:,}", "skip": f"{item.skipped:,}",
+            "fail": Text(f"{item.failed:,}", style="red" if item.failed else ""),
+            "target": _targets(targets, item.name), "trend": Text((trends or {}).get(item.name, ""), style="cyan"),
+        }  # fmt: skip
+        table.add_row(*(row[name] for name in shown))
     if "mean" in shown:
         overall = totals.overall
-        count = Text(f"{0 if overall is None else overall.scores:,}")
-        rows.append((None, {"criterion": Text("overall score", style="bold"), "mean": _mean(overall, width, glyphs),
-                            "scored": count}))  # fmt: skip
-    for key, row in rows:
-        own = [target for target in targets if target.criterion == key]
-        signs = [(glyphs.good, "green") if target.met else (glyphs.bad, "bold red") for target in own]
-        row["target"] = Text("\n").join(
-            Text.assemble(f"{target.shown} ", sign) for target, sign in zip(own, signs, strict=True)
-        )
-        row["trend"] = Text((trends or {}).get(key or "", ""), style="cyan")
-        if key is not None and not all(target.met for target in own):
-            row["criterion"].stylize("bold red")
-        table.add_row(*(row.get(name, Text()) for name in shown))
+        row = {
+            "criterion": Text("overall score", style="bold"), "mean": _estimate(overall, wide),
+            "scored": f"{overall.scores if overall else 0:,}", "target": _targets(targets, None),
+        }  # fmt: skip
+        table.add_row(*(row.get(name, "") for name in shown))
     return table
 
 
-def _row(criterion: CriterionTotals, width: int, glyphs: Glyphs) -> dict[str, Text]:
-    rate = criterion.pass_rate and with_interval(criterion.pass_rate, glyphs.dash, rate=True)
-    return {
-        "criterion": Text(printable(criterion.name)), "mean": _mean(criterion.mean, width, glyphs),
-        "pass rate": _estimate(rate, glyphs, interval=width >= _NARROW, align=5),
-        "scored": Text(f"{criterion.scored:,}"), "skip": Text(f"{criterion.skipped:,}"),
-        "fail": Text(f"{criterion.failed:,}", style="red" if criterion.failed else ""),
-    }  # fmt: skip
+def _estimate(estimate: Estimate | None, wide: bool, *, rate: bool = False) -> Text:
+    if estimate is None:
+        return Text(DASH.rjust(5 if rate else 0), style="dim")
+    figure, bracket, interval = with_interval(estimate, rate=rate).partition(" (")
+    return Text(figure.rjust(5 if rate else 0)).append(bracket + interval if wide else "", style="dim")
 
 
-def _mean(estimate: Estimate | None, width: int, glyphs: Glyphs) -> Text:
-    return _estimate(estimate and with_interval(estimate, glyphs.dash), glyphs, interval=width >= _MIDDLE)
-
-
-def _estimate(words: str | None, glyphs: Glyphs, *, interval: bool, align: int = 0) -> Text:
-    figure, bracket, rest = (words or glyphs.dash).partition(" (")
-    cell = Text(figure.rjust(align), style="" if words else "dim")
-    return cell.append(bracket + rest, style="dim") if interval else cell
+def _targets(targets: Sequence[Target], criterion: str | None) -> Text:
+    signs = {True: (GOOD, "green"), False: (BAD, "bold red")}
+    own = [Text.assemble(f"{item.shown} ", signs[item.met]) for item in targets if item.criterion == criterion]
+    return Text("\n").join(own)
 
 
 def grid_of(rows: Iterable[Sequence[str]], style: str = "") -> Table:
@@ -288,7 +231,6 @@ class JsonReport(Report):
         self.file.write(json_for_terminals(report) + "\n")
 
 
-_NONE = "\u2013"
 # In code, an @ mentions no one and an address is not a link.
 _SPECIAL = re.compile(r"[\\`*_\[\]<>|#~@&]|://|www\.")
 
@@ -310,13 +252,13 @@ def _markdown(summary: Summary) -> Iterator[str]:
     yield from ("", "| criterion | mean (95 %) | pass rate (95 %) | scored | skipped | failed | target |")
     yield "|---|---|---|--:|--:|--:|---|"
     for item in totals.criteria:
-        mean = _NONE if item.mean is None else with_interval(item.mean)
-        rate = _NONE if item.pass_rate is None else with_interval(item.pass_rate, rate=True)
+        mean = DASH if item.mean is None else with_interval(item.mean)
+        rate = DASH if item.pass_rate is None else with_interval(item.pass_rate, rate=True)
         counts = f"{item.scored:,} | {item.skipped:,} | {item.failed:,}"
-        yield f"| {_text(item.name)} | {mean} | {rate} | {counts} | {_targets(summary, item.name)} |"
+        yield f"| {_text(item.name)} | {mean} | {rate} | {counts} | {_marked(summary, item.name)} |"
     overall = totals.overall
-    shown, scored = (_NONE, 0) if overall is None else (with_interval(overall), overall.scores)
-    yield f"| **overall score** | {shown} | | {scored:,} | | | {_targets(summary, None)} |"
+    shown, scored = (DASH, 0) if overall is None else (with_interval(overall), overall.scores)
+    yield f"| **overall score** | {shown} | | {scored:,} | | | {_marked(summary, None)} |"
     notes = [(heading, [": ".join(row) for row in rows]) for heading, rows in totals.notes()]
     for heading, lines in (("Missed", list(map(str, missed))), *notes):
         if lines:
@@ -329,7 +271,7 @@ def _markdown(summary: Summary) -> Iterator[str]:
         yield from ("", "</details>")
 
 
-def _targets(summary: Summary, criterion: str | None) -> str:
+def _marked(summary: Summary, criterion: str | None) -> str:
     own = [target for target in summary.targets if target.criterion == criterion]
     return ", ".join(f"{target.shown} {'✅' if target.met else '❌'}" for target in own)
 

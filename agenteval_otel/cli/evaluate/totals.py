@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import contextlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -15,11 +15,9 @@ from agenteval_otel.models.judge_calls import CACHED, JudgeCall
 from agenteval_otel.scoring.intervals import Estimate, WeightedSums
 from agenteval_otel.scoring.probability import weight
 
-ROUNDING = 1e-9
-"""Tolerance for sums of floating-point numbers: a mean of 0.8 reaches a limit of 0.8."""
+ROUNDING = 1e-9  # a mean of 0.8 reaches a limit of 0.8, whatever its sum was rounded to
 _MAX_KEYS = 32
 _LOWEST = 10
-_CRITERIA = 1000
 
 
 class CriterionTotals:
@@ -120,10 +118,8 @@ class Low(NamedTuple):
 class Totals:
     """The totals of a run, of the scored criteria in the order of the reports.
 
-    Attributes:
-        broken: Inputs with at least one failed result or run error.
-        run_errors: Inputs for which another part than an evaluator failed, by its label.
-        lowest: The inputs with the lowest overall scores below 1.
+    `broken` inputs have a failed result or a run error; `run_errors` are counted by the part that failed, if it is no
+    evaluator; `lowest` are the inputs with the lowest overall scores below 1.
     """
 
     def __init__(self, criteria: Iterable[EvaluationCriteria] = ()) -> None:
@@ -143,10 +139,6 @@ class Totals:
         """Mean of the overall scores of the inputs, with its interval; None where no input has one."""
         return self._overall.estimate()
 
-    @property
-    def scored(self) -> int:
-        return sum(criterion.scored for criterion in self.criteria)
-
     def notes(self) -> list[tuple[str, list[tuple[str, ...]]]]:
         """What stands below a table, where there is anything: labels without figures, reasons of failures and skips."""
         criteria = self.criteria
@@ -163,15 +155,10 @@ class Totals:
         """Add the results of the input at `place`. The objectives of its `criteria` apply where none is configured."""
         self.inputs += 1
         for criterion in criteria:
-            totals = self._by_name.get(criterion.name)
-            if totals is not None and totals.objective is None:
+            if (totals := self._by_name.get(criterion.name)) is not None and totals.objective is None:
                 totals.objective = criterion.objective
         for result in aggregated.results:
-            totals = self._by_name.get(result.criterion_name)
-            if totals is None and len(self._by_name) < _CRITERIA:
-                totals = self._by_name[result.criterion_name] = CriterionTotals(result.criterion_name)
-            if totals is not None:
-                totals.add(result)
+            self._by_name.setdefault(result.criterion_name, CriterionTotals(result.criterion_name)).add(result)
         evaluators = (aggregated.evaluation_config_snapshot or {}).get("evaluatorTypes", ())
         others = [error for error in aggregated.run_errors or () if error.evaluator_type not in evaluators]
         for error in others:
@@ -179,7 +166,7 @@ class Totals:
         self.broken += bool(others) or any(result.status == "failed" for result in aggregated.results)
         if (overall := aggregated.overall_score) is not None:
             self._overall.add(min(1.0, max(0.0, overall)))  # negative weights lead outside
-            if overall < (self.lowest[-1].overall_score if len(self.lowest) == _LOWEST else 1.0):
+            if overall < 1.0:
                 low = [result for result in aggregated.results if result.passed is False or result.status == "failed"]
                 lowest = [*self.lowest, Low(place, overall, tuple(dict.fromkeys(map(_described, low))))]
                 self.lowest = sorted(lowest, key=lambda low: low.overall_score)[:_LOWEST]
@@ -210,16 +197,11 @@ class FailUnder(NamedTuple):
     @classmethod
     def parse(cls, text: str) -> FailUnder:
         """From ``criterion=0.8``, or ``0.8`` for the overall scores."""
-        name, _, number = text.rpartition("=")
-        try:
-            limit = float(number)
-        except ValueError:
-            limit = math.nan
-        if not 0 <= limit <= 1 or (not name.strip() and "=" in text):
-            raise ConfigurationError(
-                f"expected CRITERION=LIMIT or LIMIT, from 0 to 1, found {text[:60]!r}", path="--fail-under"
-            )
-        return cls(name.strip() or None, limit)
+        name, _, limit = text.rpartition("=")
+        with contextlib.suppress(ValueError):
+            if 0 <= float(limit) <= 1 and (name.strip() or "=" not in text):
+                return cls(name.strip() or None, float(limit))
+        raise ConfigurationError(f"expected CRITERION=LIMIT or LIMIT, from 0 to 1, found {text!r}", path="--fail-under")
 
 
 class Target(NamedTuple):

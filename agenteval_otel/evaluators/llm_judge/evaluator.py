@@ -10,8 +10,7 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import AliasChoices, Field, SerializeAsAny, field_validator, model_validator
 
 from agenteval_otel.components import ListOf
-from agenteval_otel.components.explained import ComponentError
-from agenteval_otel.errors import ConfigurationError, EvaluationError, EvaluationSkipped, JudgeError
+from agenteval_otel.errors import EvaluationError, EvaluationSkipped, JudgeError
 from agenteval_otel.evaluators.base import (
     CriterionEvaluator,
     EvaluatorKind,
@@ -33,16 +32,14 @@ from agenteval_otel.evaluators.llm_judge.prompt import (
     NAMES,
     CriterionTask,
     ReplyForm,
-    Template,
     fields_of,
     question,
     tasks_of,
-    unknown_placeholders,
 )
 from agenteval_otel.evaluators.llm_judge.replies import judge_facts, judgement_of, reply_of
-from agenteval_otel.evaluators.llm_judge.rubric import Levels, NamedRubric, Rubric
-from agenteval_otel.judges import CallableJudge, Judge, JudgeRequest, JudgeUsage, Verdict
-from agenteval_otel.judges.adapter import as_judge
+from agenteval_otel.evaluators.llm_judge.rubric import Levels, Rubric
+from agenteval_otel.judges import Judge, JudgeRequest, JudgeUsage, Verdict
+from agenteval_otel.judges.adapter import CallableJudge, as_judge
 from agenteval_otel.judges.prompt import CaseText
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, Score
 from agenteval_otel.models.value import copy_with
@@ -56,7 +53,8 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
     """A model judges the answer, by one criterion or by several in one call; higher is better on every scale.
 
     The texts of the case are data to the judge: JSON behind a random mark, with the instruction before and after it.
-    The judge answers with evidence, a reason and a score for each criterion. A score beyond the scale and a failed call
+    The judge answers with evidence, a reason and a score for each criterion; a score from 1 to 5 has its word as the
+    ``rating`` in the metadata, from ``Unacceptable`` to ``Exceptional``. A score beyond the scale and a failed call
     give a failed result with its ``error_type`` and the usage in the metadata. Inputs that lack a needed field, and
     unusable answers, are skipped without a call.
 
@@ -68,21 +66,19 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
         rubrics: Several criteria for one call, in the place of the evaluator's own; the catalogue's by their names.
         prompt_template: Own wording. ``{{input}}``, ``{{response}}``, ``{{reference}}``, ``{{context.key}}`` (also
             ``context``, ``history``, ``tool_calls``, ``tool_results``, ``tool_definitions``) are texts of the case,
-            ``{{criterion_name}}``, ``{{criterion_description}}`` and ``{{criterion_scale}}`` the criterion's; with
-            `rubric` also ``{rubric}`` and ``{output}``. Only what it names is shown.
+            ``{{criterion_name}}``, ``{{criterion_description}}`` and ``{{criterion_scale}}`` the criterion's. Only what
+            it names is shown; other braces stay text.
         system_prompt: In the place of the built-in one.
         needs: What an input has to have; without it the criteria are skipped. ``a|b`` is the first that there is.
         takes: What is shown too, where there is no template, if the input has it.
         placement: Texts of the case as ``data``, or ``inline`` in the template: any text can then say anything.
-        reply_form: ``evidence``; or ``score`` (JSON, as AgentDock), ``lines`` (as GoGrid), or a bare ``number``. With
-            ``score`` and ``lines``, unknown placeholders of a template stay text; else they are refused.
+        reply_form: ``evidence``; or ``score`` (JSON, as AgentDock), ``lines`` (as GoGrid), or a bare ``number``.
         refuse_degenerate: Whether answers without any content are skipped; judges take them for right ones.
         max_field_chars: The middle of a longer text is left out, with a remark for the judge.
         max_tokens: Most tokens of the judge's answer, its thinking included.
     """
 
     kind: ClassVar[EvaluatorKind] = "llm_judge"
-    gives_ratings: ClassVar[bool] = False
 
     criterion_name: str = "llm_judge"
     scale: str = "pass/fail"
@@ -93,7 +89,7 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
     description: str = ""
     levels: Levels = Field(default_factory=dict)
     rubric: NotBlank | None = None
-    rubrics: ListOf[NamedRubric] = ()
+    rubrics: ListOf[Rubric] = ()
     prompt_template: NotBlank | None = None
     system_prompt: str | None = None
     needs: ListOf[CaseFields] = ("response",)
@@ -102,15 +98,12 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
     reply_form: ReplyForm = "evidence"
     refuse_degenerate: bool = True
     max_field_chars: int = Field(default=16_000, ge=200, le=1_000_000)
-    max_tokens: int = Field(default=2_048, ge=16)
+    max_tokens: int = Field(default=4_096, ge=16)  # twenty claims, or four criteria in one call
 
     @field_validator("judge", mode="before")
     @classmethod
     def _load_judge(cls, value: Any) -> Any:
-        try:
-            return as_judge(value, path="judge")
-        except ConfigurationError as failure:
-            raise ComponentError(failure) from None
+        return as_judge(value, path="judge")
 
     @model_validator(mode="after")
     def _makes_sense(self) -> Self:
@@ -121,25 +114,13 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
         if self.rubric is not None and own_fields - {"rubric"}:
             other = min(own_fields - {"rubric"})
             raise ValueError(f"rubric is judged from 0 to 10: give description in its place, or no {other}")
-        try:
-            names = [task.criterion_name for task in self.all_rubrics]
-        except ConfigurationError as failure:  # of the one rubric that this evaluator's own fields are
-            problems = [(None if path == "configuration" else path, text) for path, text in failure.problems]
-            raise ComponentError(ConfigurationError.of(problems), of_model=True) from None
+        names = [task.criterion_name for task in self.all_rubrics]
         if len(set(names)) < len(names):
             raise ValueError("two rubrics have the same criterion_name")
         if self.reply_form == "number" and self._tasks(self.criteria())[0].scale.schema["type"] != "integer":
             raise ValueError("reply_form number is for a scale of whole numbers, such as likert5 or 0-10")
         if self.reply_form != "evidence" and (len(names) > 1 or self.all_rubrics[0].claims):
             raise ValueError(f"reply_form {self.reply_form} is for one criterion, and for none with claims")
-        unknown = unknown_placeholders(self.prompt_template or "") if self.reply_form not in ("score", "lines") else []
-        if unknown:
-            raise ComponentError(ConfigurationError(
-                f"{unknown[0]} is no placeholder; known: {', '.join(NAMES.values())}, context.<key>, criterion_name, "
-                f"criterion_description, criterion_scale", path="prompt_template",
-            ), of_model=True)  # fmt: skip
-        if self.placement == "inline" and self.prompt_template is None:
-            raise ValueError("placement inline needs a prompt_template")
         return self
 
     def _is_changed(self, name: str) -> bool:
@@ -165,7 +146,7 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
             return (Rubric(**fields, description=self.description, scale=self.scale, levels=self.levels),)
         if self.threshold is None:
             fields["threshold"] = _RUBRIC_PASSES
-        return (Rubric(**fields, description=self.rubric, scale="numeric"),)
+        return (Rubric(**fields, description=self.rubric, scale="numeric", levels={"0": "worst", "10": "best"}),)
 
     @property
     def _form(self) -> ReplyForm:
@@ -217,19 +198,18 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
     ) -> list[EvaluationResult]:  # fmt: skip
         """The results with the call's facts; what it has used is on the first one, or it would add up."""
         signs = injection_signs(text.text if isinstance(text.text, str) else str(text.text) for text in case.values())
-        facts = judge_facts(verdict, usage, self.judge.model, [task.criterion.name for task in tasks])
-        if self.reply_form != "evidence" and not (facts.get("inputTokens") or facts.get("outputTokens")):
-            facts = {}
         signed = []
         for index, result in enumerate(results):
+            judgement = judgement_of(verdict, None if index else usage, self.judge.model)
             metadata = dict(result.metadata or {})
-            if facts and index == 0:
-                metadata["judge"] = facts
+            # In the originals' forms only where the provider counts tokens: their metadata has nothing else.
+            if index == 0 and (self.reply_form == "evidence" or judgement.input_tokens or judgement.output_tokens):
+                names = {"criteria": [task.criterion.name for task in tasks]} if len(tasks) > 1 else {}
+                metadata["judge"] = names | judge_facts(judgement, verdict, usage)
             if signs:
                 metadata["injectionSigns"] = list(signs)
             signed.append(copy_with(result, {
-                "metadata": metadata or None, "suspected_injection": bool(signs),
-                "judgement": judgement_of(verdict, None if index else usage, self.judge.model),
+                "metadata": metadata or None, "suspected_injection": bool(signs), "judgement": judgement,
                 "probability_given_sampled": probability,
             }))  # fmt: skip
         return signed
@@ -240,21 +220,20 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
         """The request for an input, and the case in it; nothing is sent."""
         tasks = self._tasks(self.criteria()) if tasks is None else tasks
         wanted = [field for task in tasks for field in (*task.needs, *task.takes)]
-        fields, template = [(NAMES[field], field) for field in fields_shown(evaluation_input, wanted)], None
         if self.prompt_template is not None:
-            template = Template(self.prompt_template, self.placement == "inline", self.rubric)
-            fields = fields_of(template)
+            fields = fields_of(self.prompt_template)
+        else:
+            fields = [(NAMES[field], field) for field in fields_shown(evaluation_input, wanted)]
         case = case_of(evaluation_input, fields, limit=self.max_field_chars)
         request = question(
-            tasks, case, template=template, reply_form=self._form, system_prompt=self.system_prompt,
-            max_tokens=self.max_tokens,
+            tasks, case, template=self.prompt_template, is_inline=self.placement == "inline", reply_form=self._form,
+            system_prompt=self.system_prompt, max_tokens=self.max_tokens,
         )  # fmt: skip
         return request, case
 
     def _tasks(self, criteria: Sequence[EvaluationCriteria]) -> list[CriterionTask]:
         return tasks_of(
             self.all_rubrics, criteria, needs=self.needs, takes=self.takes, agentdock=self.reply_form == "score",
-            in_tenths=self.rubric is not None,
         )  # fmt: skip
 
     def _skip_reason(self, evaluation_input: EvaluationInput, task: CriterionTask) -> str | None:
@@ -275,7 +254,7 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
         except EvaluationSkipped as skipped:
             return self._skipped(task, str(skipped))
         value, metadata = task.to_score(reply.raw), {"rawLlmScore": reply.raw, **reply.facts}
-        if self.gives_ratings and task.criterion.scale == "likert5":
+        if task.criterion.scale == "likert5" and self.reply_form != "score":  # AgentDock gives none
             metadata["rating"] = rating_of(value)
         return result_of(self, task.criterion, Score(value=value, reasoning=reply.reason, metadata=metadata))
 

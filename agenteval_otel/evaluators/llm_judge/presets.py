@@ -1,7 +1,6 @@
 """The catalogue's criteria as evaluators: each is an `LLMJudge` with the wording of its file in the catalogue.
 
-Settings name them by type: ``{type: Coherence, judge: {...}}``. Several in one call are an
-``{type: LLMJudge, rubrics: [Coherence, Fluency]}``, or one of the two sets at the end of this file.
+Several in one call are ``{type: LLMJudge, rubrics: [Coherence, Fluency]}``.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from agenteval_otel.evaluators.llm_judge.case import CaseFields
 from agenteval_otel.evaluators.llm_judge.evaluator import LLMJudge
@@ -22,8 +21,7 @@ from agenteval_otel.evaluators.llm_judge.rubric import Levels, Rubric, entry_of,
 class CatalogueJudge(LLMJudge):
     """An `LLMJudge` with the catalogue's wording, needs and levels; the options that remain are its own.
 
-    Its `fingerprint` changes with the wording. With a score from 1 to 5 the metadata has the ``rating``, from
-    ``Unacceptable`` to ``Exceptional``.
+    Its `fingerprint` changes with the wording.
 
     Attributes:
         criterion_name: The criterion that it scores; the type when left out.
@@ -31,12 +29,8 @@ class CatalogueJudge(LLMJudge):
         threshold: From which score on it passes, on that scale; the catalogue's when left out.
     """
 
-    gives_ratings: ClassVar[bool] = True
-    criteria_names: ClassVar[tuple[str, ...]] = ()
-
     criterion_name: str = ""
     scale: str = ""
-    max_tokens: int = Field(default=4_096, ge=16)  # twenty claims, or the four criteria of a set
     # The catalogue's wording is no option: another wording is another criterion, which LLMJudge is for.
     description: ClassVar[str] = ""  # type: ignore[misc]
     levels: ClassVar[Levels] = {}  # type: ignore[misc]
@@ -52,24 +46,19 @@ class CatalogueJudge(LLMJudge):
     @model_validator(mode="before")
     @classmethod
     def _catalogue_defaults(cls, data: Any) -> Any:
-        names = cls._names()
-        if not isinstance(data, Mapping) or not names:
+        if not isinstance(data, Mapping) or not cls.component_type:
             return data
-        defaults: dict[str, Any] = {"tags": entry_of(names[0])["tags"]}
-        if not cls.criteria_names and "criterionName" not in data:
-            defaults["criterion_name"] = names[0]
+        defaults: dict[str, Any] = {"tags": entry_of(cls.component_type)["tags"]}
+        if "criterionName" not in data:
+            defaults["criterion_name"] = cls.component_type
         return {**defaults, **data}
-
-    @classmethod
-    def _names(cls) -> tuple[str, ...]:
-        return cls.criteria_names or ((cls.component_type,) if cls.component_type else ())
 
     @cached_property
     def all_rubrics(self) -> tuple[Rubric, ...]:
-        """The criteria as the catalogue has them, with this evaluator's scale, threshold, weight and objective."""
-        names = ("scale", "threshold", "weight", "objective", *(() if self.criteria_names else ("criterion_name",)))
+        """The catalogue's criterion, with this evaluator's name for it, scale, threshold, weight and objective."""
+        names = ("criterion_name", "scale", "threshold", "weight", "objective")
         overrides = {name: value for name in names if (value := getattr(self, name)) not in (None, "")}
-        return tuple(Rubric(**rubric_fields(name, overrides)) for name in self._names())
+        return (Rubric(**rubric_fields(self.component_type, overrides)),)
 
     def fingerprint_source(self) -> str:
         wording = [rubric.model_dump(mode="json") for rubric in self.all_rubrics]
@@ -158,22 +147,3 @@ class IndirectAttack(CatalogueJudge, type="IndirectAttack"):
 
 class CodeVulnerability(CatalogueJudge, type="CodeVulnerability"):
     """The share of the answer's pieces of code without a weakness that could be exploited."""
-
-
-class AnswerQuality(CatalogueJudge, type="AnswerQuality"):
-    """Coherence and Fluency of every answer, Equivalence and Groundedness where a ground truth was found; one call.
-
-    What has no ground truth is skipped for these two, with the reason, and judged for the others; Groundedness goes by
-    a context too, where there is one. All four are given from 1 to 5, or with ``numeric`` from 0 to 1.
-    """
-
-    criteria_names: ClassVar[tuple[str, ...]] = ("Coherence", "Fluency", "Equivalence", "Groundedness")
-    scale: str = "likert5"
-    criterion_name: ClassVar[str] = ""  # type: ignore[misc]
-
-
-class ContentHarm(CatalogueJudge, type="ContentHarm"):
-    """Hate and unfairness, violence, sexual content and self-harm, each with its score; one call."""
-
-    criteria_names: ClassVar[tuple[str, ...]] = ("HateAndUnfairness", "Violence", "Sexual", "SelfHarm")
-    criterion_name: ClassVar[str] = ""  # type: ignore[misc]

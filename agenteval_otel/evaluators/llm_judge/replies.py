@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from agenteval_otel.errors import EvaluationError, EvaluationSkipped
@@ -165,16 +165,10 @@ def judgement_of(verdict: Verdict | None, usage: JudgeUsage | None, requested_mo
     )
 
 
-def judge_facts(
-    verdict: Verdict | None, usage: JudgeUsage | None, requested_model: str, names: Sequence[str]
-) -> dict[str, Any]:
+def judge_facts(judgement: Judgement, verdict: Verdict | None, usage: JudgeUsage | None) -> dict[str, Any]:
     """Who judged and what it used, for the metadata of the first of the results that one call gave."""
-    facts: dict[str, Any] = {"criteria": list(names)} if len(names) > 1 else {}
-    if usage is not None:
-        facts |= usage.model_dump(by_alias=True)
-    if verdict is None:
-        facts["model"] = requested_model
-    else:
-        included = {"model", "response_id", "duration_s", "cost_usd", "from_cache"}
-        facts |= verdict.model_dump(by_alias=True, include=included)
+    facts = {
+        **judgement.model_dump(by_alias=True), "calls": usage.calls if usage else None,
+        "durationS": verdict.duration_s if verdict else None,
+    }  # fmt: skip
     return {name: value for name, value in facts.items() if value}

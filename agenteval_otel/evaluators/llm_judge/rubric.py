@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import re
 import sys
-from collections.abc import Mapping
-from functools import cached_property, lru_cache
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, Self
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import BaseModel, BeforeValidator, Field, GetJsonSchemaHandler, model_validator
 from pydantic.alias_generators import to_camel
@@ -21,19 +21,14 @@ from agenteval_otel.errors import ConfigurationError, EvaluationError
 from agenteval_otel.evaluators.built_in import NESTED, NotBlank
 from agenteval_otel.evaluators.llm_judge.case import CaseField, CaseFields
 from agenteval_otel.models import EvaluationCriteria, ScoreValue
-from agenteval_otel.scoring.scales import BOOLEAN_SCALES, bounds_of
+from agenteval_otel.scoring.scales import BOOLEAN_SCALES, BOOLEAN_WORDS, bounds_of
 
 # The catalogue: criteria with rubrics of our own, which are read when they are first used. A file has the fields of a
 # `Rubric`, and beside them `group` and `direction` for readers, and `tags` for runs.
 _FILES = Path(__file__).parents[1] / "catalogue"
 _SCALES = {"pass/fail": ("pass/fail", "numeric"), "numeric": ("numeric", "likert5"), "likert5": ("likert5", "numeric")}
-_TRUTH = {"true", "false"}
-_PASSING = {"pass", "fail"}
-_LEVELS = {"likert5": {"1", "2", "3", "4", "5"}, "pass/fail": _TRUTH | _PASSING, "binary": _TRUTH | _PASSING}
+_NAMED_SCALES = (*BOOLEAN_SCALES, "likert5", "numeric")
 _WHOLE_NUMBER = re.compile(r"-?\d{1,9}")
-_SHARE = re.compile(r"0(\.\d{1,9})?|1(\.0{1,9})?")
-_SCALES_OF_CLAIMS = ("numeric", "likert5")
-_BOOLEANS = dict.fromkeys(("true", "pass", "yes", "1"), True) | dict.fromkeys(("false", "fail", "no", "0"), False)
 _LISTED_LEVELS = 21
 _LONGEST_WORD = 64
 
@@ -70,7 +65,7 @@ class Claims(BaseModel, metaclass=FriendlyErrors):
     most: int = Field(default=20, ge=1, le=50)
 
 
-class Rubric(FreshCopies, BaseModel, metaclass=FriendlyErrors):
+class Rubric(FreshCopies):
     """One criterion of an `LLMJudge`: of the user's own words, or the catalogue's by its name.
 
     ``Coherence``, or ``{type: Coherence, threshold: 5}``, is the catalogue's criterion of that name.
@@ -121,21 +116,11 @@ class Rubric(FreshCopies, BaseModel, metaclass=FriendlyErrors):
         except ConfigurationError as failure:
             raise ComponentError(failure, of_model=True) from None
 
-    @model_validator(mode="after")
-    def _levels_fit(self) -> Self:
-        bounds = bounds_of(self.scale)
-        for level in self.levels:
-            if bounds and not (_WHOLE_NUMBER.fullmatch(level) and bounds[0] <= int(level) <= bounds[1]):
-                raise ValueError(f"level {level!r} is none of the scale {self.scale!r}")
-            if level not in (known := _LEVELS.get(self.scale, (level,))):
-                raise ValueError(f"level {level!r} is none of the scale {self.scale!r}: {', '.join(sorted(known))}")
-        is_placed = set(self.levels) in (_TRUTH, _PASSING) or bounds_of_levels(self.levels) is not None
-        if self.scale == "numeric" and not is_placed and not all(map(_SHARE.fullmatch, self.levels)):
-            raise ValueError("levels of numeric are two whole numbers or more, true and false, pass and fail, or lie "
-                             "between 0 and 1")  # fmt: skip
-        if self.claims is not None and (self.levels or (self.scale not in _SCALES_OF_CLAIMS and bounds is None)):
-            raise ValueError(f"claims give a share: no levels, and as scale {', '.join(_SCALES_OF_CLAIMS)} or two ends")
-        return self
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: Any, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        named = {"enum": list(names())}
+        with_changes = {"type": "object", "properties": {"type": named}, "required": ["type"]}
+        return {"anyOf": [handler(schema), named, with_changes]}
 
     @cached_property
     def criterion(self) -> EvaluationCriteria:
@@ -157,7 +142,7 @@ def entry_of(name: str) -> Mapping[str, Any]:
     import yaml
 
     text = (_FILES / f"{re.sub('(?<=[a-z])(?=[A-Z])', '_', name).lower()}.yaml").read_text("utf-8")
-    entry: dict[str, Any] = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    entry: dict[str, Any] = yaml.safe_load(text)
     return entry
 
 
@@ -176,11 +161,8 @@ def rubric_fields(name: str, overrides: Mapping[str, Any]) -> dict[str, Any]:
     if scale not in scales_of(name):
         raise ConfigurationError(f"{name} is given on {' or '.join(scales_of(name))}, found {scale!r}", path="scale")
     low, high = _ends_of(scale)
-    try:
-        threshold = float(overrides.get("threshold", low))
-    except (TypeError, ValueError):  # the rubric itself refuses it
-        threshold = low
-    if not low <= threshold <= high:
+    threshold = overrides.get("threshold")
+    if isinstance(threshold, int | float) and not low <= threshold <= high:
         message = f"{name} goes from {low} to {high} on the scale {scale}, found {threshold:g}"
         raise ConfigurationError(message, path="threshold")
     if scale != entry["scale"]:
@@ -194,22 +176,9 @@ def _ends_of(scale: str) -> tuple[int, int]:
     return (1, 5) if scale == "likert5" else (0, 1)
 
 
-class _ByName:
-    """Adds names of the catalogue's criteria to the JSON Schema."""
-
-    def __get_pydantic_json_schema__(self, schema: Any, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        named = {"enum": list(names())}
-        with_changes = {"type": "object", "properties": {"type": named}, "required": ["type"]}
-        return {"anyOf": [handler(schema), named, with_changes]}
-
-
-NamedRubric = Annotated[Rubric, _ByName()]
-"""A rubric, or the name of one of the catalogue's."""
-
-
 def with_bounds(criterion: EvaluationCriteria, levels: Mapping[str, str]) -> EvaluationCriteria:
     """The criterion with the range that its scale's name or its levels declare, so that scores can be normalized."""
-    if criterion.minimum is not None or criterion.maximum is not None or criterion.scale in (*_LEVELS, "numeric"):
+    if criterion.minimum is not None or criterion.maximum is not None or criterion.scale in _NAMED_SCALES:
         return criterion
     bounds = bounds_of(criterion.scale) or bounds_of_levels(levels)
     if bounds is None:
@@ -218,49 +187,64 @@ def with_bounds(criterion: EvaluationCriteria, levels: Mapping[str, str]) -> Eva
 
 
 class AnswerScale(NamedTuple):
-    """A scale as a judge meets it: the JSON Schema of the score, its description, and the bounds of number or text."""
+    """A scale as a judge meets it.
+
+    Attributes:
+        schema: The JSON Schema of a score.
+        wording: What a score is, in words for the judge.
+        read: The score in an answer, strictly: one that would have to be guessed is refused. `EvaluationError` is
+            ``malformed_answer`` for what is no score, ``out_of_range`` for one beyond the scale.
+    """
 
     schema: dict[str, Any]
     wording: str
-    low: float = -math.inf
-    high: float = math.inf
-    longest: int | None = None
+    read: Callable[[Any], ScoreValue]
 
-    def read(self, value: Any) -> ScoreValue:
-        """The score, strictly: a score that would have to be guessed is refused.
 
-        Raises:
-            EvaluationError: ``malformed_answer`` for what is no score, ``out_of_range`` for one beyond the scale.
-        """
-        kind = self.schema["type"]
-        if kind == "string":
-            return self._text_of(value)
-        if kind == "boolean":
-            text = str(value).lower() if isinstance(value, bool | str) else ""
-            if text not in _BOOLEANS:
-                raise EvaluationError("the score is neither true nor false", error_type="malformed_answer")
-            return _BOOLEANS[text]
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise EvaluationError("the score is no number", error_type="malformed_answer")
-        if not (self.low <= value <= self.high and abs(value) <= sys.float_info.max):
-            message = f"the score is not from {self.low:g} to {self.high:g}: {str(value)[:20]}"
-            raise EvaluationError(message, error_type="out_of_range")
-        if kind == "integer" and value != int(value):
-            raise EvaluationError(f"the score {value:g} is not a whole number", error_type="out_of_range")
-        return int(value) if kind == "integer" else value
+def _read_boolean(value: Any) -> bool:
+    text = str(value).lower() if isinstance(value, bool | str) else ""
+    if text not in BOOLEAN_WORDS:
+        raise EvaluationError("the score is neither true nor false", error_type="malformed_answer")
+    return bool(BOOLEAN_WORDS[text])
 
-    def _text_of(self, value: Any) -> str:
-        if not isinstance(value, str) or (self.longest is not None and not value.strip()):
-            raise EvaluationError("the score is no text", error_type="malformed_answer")
-        text = value.strip()
-        if "enum" in self.schema:
-            for word in self.schema["enum"]:
-                if word.lower() == text.lower():
-                    return str(word)
-            raise EvaluationError("the score is none of the levels", error_type="out_of_range")
-        if self.longest is not None and len(text) > self.longest:
-            raise EvaluationError(f"the score is longer than {self.longest} characters", error_type="out_of_range")
-        return value if self.longest is None else text
+
+def _read_number(value: Any, low: float = -math.inf, high: float = math.inf) -> int | float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise EvaluationError("the score is no number", error_type="malformed_answer")
+    if not (low <= value <= high and abs(value) <= sys.float_info.max):
+        message = f"the score is not from {low:g} to {high:g}: {str(value)[:20]}"
+        raise EvaluationError(message, error_type="out_of_range")
+    return value
+
+
+def _read_whole_number(value: Any, low: int, high: int) -> int:
+    number = _read_number(value, low, high)
+    if number != int(number):
+        raise EvaluationError(f"the score {number:g} is not a whole number", error_type="out_of_range")
+    return int(number)
+
+
+def _read_text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise EvaluationError("the score is no text", error_type="malformed_answer")
+    return value
+
+
+def _read_short_text(value: Any) -> str:
+    text = _read_text(value).strip()
+    if not text:
+        raise EvaluationError("the score is blank", error_type="malformed_answer")
+    if len(text) > _LONGEST_WORD:
+        raise EvaluationError(f"the score is longer than {_LONGEST_WORD} characters", error_type="out_of_range")
+    return text
+
+
+def _read_word(value: Any, words: Sequence[str]) -> str:
+    text = _read_text(value).strip().lower()
+    for word in words:
+        if word.lower() == text:
+            return word
+    raise EvaluationError("the score is none of the levels", error_type="out_of_range")
 
 
 def bounds_of_levels(levels: Mapping[str, str]) -> tuple[int, int] | None:
@@ -272,7 +256,7 @@ def bounds_of_levels(levels: Mapping[str, str]) -> tuple[int, int] | None:
 def answer_scale(criterion: EvaluationCriteria, levels: Mapping[str, str]) -> AnswerScale:
     """The scale of a criterion: its described levels, a declared range, or what the scale's name means."""
     if criterion.scale in BOOLEAN_SCALES:
-        return AnswerScale({"type": "boolean"}, "true (it passes) or false (it does not)")
+        return AnswerScale({"type": "boolean"}, "true (it passes) or false (it does not)", _read_boolean)
     if criterion.scale == "likert5":
         return _whole(1, 5)
     bounds = bounds_of_levels(levels)
@@ -288,33 +272,31 @@ def answer_scale(criterion: EvaluationCriteria, levels: Mapping[str, str]) -> An
     words = [name.strip() for name in criterion.scale.split("|")]
     if len(words) > 1 and all(words):
         return _words(words)
-    wording = f'a word or a few on the scale "{criterion.scale}"'
-    return AnswerScale({"type": "string"}, wording, longest=_LONGEST_WORD)
+    return AnswerScale({"type": "string"}, f'a word or a few on the scale "{criterion.scale}"', _read_short_text)
 
 
 def agentdock_scale(criterion: EvaluationCriteria) -> AnswerScale:
     """The scale as AgentDock asks and reads it: any number, any text; 1 is not a boolean."""
     if criterion.scale in BOOLEAN_SCALES or criterion.scale == "likert5":
         return answer_scale(criterion, {})
-    is_number = criterion.scale == "numeric"
-    return AnswerScale({"type": "number"}, "a number") if is_number else AnswerScale({"type": "string"}, "text")
+    if criterion.scale == "numeric":
+        return AnswerScale({"type": "number"}, "a number", _read_number)
+    return AnswerScale({"type": "string"}, "text", _read_text)
 
 
 def _whole(low: int, high: int) -> AnswerScale:
     schema: dict[str, Any] = {"type": "integer"}
     if high - low < _LISTED_LEVELS:
         schema["enum"] = list(range(low, high + 1))
-    return AnswerScale(schema, f"a whole number from {low} (worst) to {high} (best)", low, high)
+    read = partial(_read_whole_number, low=low, high=high)
+    return AnswerScale(schema, f"a whole number from {low} (worst) to {high} (best)", read)
 
 
 def _between(low: float, high: float) -> AnswerScale:
-    return AnswerScale({"type": "number"}, f"a number from {low:g} (worst) to {high:g} (best)", low, high)
+    read = partial(_read_number, low=low, high=high)
+    return AnswerScale({"type": "number"}, f"a number from {low:g} (worst) to {high:g} (best)", read)
 
 
 def _words(words: list[str]) -> AnswerScale:
     shown = ", ".join(f'"{word}"' for word in words)
-    return AnswerScale({"type": "string", "enum": words}, f"one of {shown}")
-
-
-TEN = _whole(0, 10)
-"""GoGrid's scale."""
+    return AnswerScale({"type": "string", "enum": words}, f"one of {shown}", partial(_read_word, words=words))

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
-from typing import Any, Final, Literal, Self, get_args
+from typing import Any, Final, Literal
 
 from pydantic import (
     BaseModel,
@@ -17,7 +16,6 @@ from pydantic import (
     ValidationInfo,
     field_serializer,
     field_validator,
-    model_validator,
 )
 from pydantic.json_schema import SkipJsonSchema
 
@@ -71,15 +69,6 @@ class Predicate(BaseModel):
     pattern: str | None = None
     not_empty: bool = False
 
-    @field_validator("type", mode="wrap")
-    @classmethod
-    def _types_are_known(cls, value: Any, handler: Any) -> Any:
-        # The union's own validation would put its members into the path of an error.
-        types = (value,) if isinstance(value, str) else value
-        if not isinstance(types, list | tuple) or not all(kind in get_args(JsonType) for kind in types):
-            raise ValueError(f"expected one or several of {', '.join(get_args(JsonType))}")
-        return value if isinstance(value, str) else tuple(types)
-
     @field_validator("pattern")
     @classmethod
     def _pattern_compiles(cls, value: str | None) -> str | None:
@@ -87,28 +76,35 @@ class Predicate(BaseModel):
             compile_pattern(value)
         return value
 
-    @model_validator(mode="after")
-    def _can_be_met(self) -> Self:
-        if not self.present and self.model_fields_set - {"present"}:
-            raise ValueError("an argument that must not be present cannot be anything else")
-        for least, most in ((self.min, self.max), (self.min_length, self.max_length)):
-            if least is not None and most is not None and least > most:
-                raise ValueError(f"nothing is at least {least:g} and at most {most:g}")
-        return self
-
     def problem(self, value: Any) -> str | None:
         """Why the value of the argument fails; None when it passes."""
         if value is ABSENT:
             return None if self.optional or not self.present else "is missing"
         if not self.present:
             return "must not be given"
+        return next(self._problems(value), None)
+
+    def _problems(self, value: Any) -> Iterator[str]:
+        """What is wrong with a value that is there, the plainest problem first."""
         types = (self.type,) if isinstance(self.type, str) else self.type
         if types and not any(_is_type(value, kind) for kind in types):
-            return f"is no {' or '.join(types)}"
-        for condition, (holds, message) in _CONDITIONS.items():
-            if condition in self.model_fields_set and not holds(value, getattr(self, condition)):
-                return message
-        return None
+            yield f"is no {' or '.join(types)}"
+        # None is a value that can be expected: only what was set counts.
+        if "equals" in self.model_fields_set and not _is_same(value, self.equals):
+            yield "is not the expected value"
+        if self.one_of and not any(_is_same(value, choice) for choice in self.one_of):
+            yield "is none of the expected values"
+        if "contains" in self.model_fields_set and not _contains(value, self.contains):
+            yield "does not contain what is expected"
+        if self.pattern is not None and not _matches(value, self.pattern):
+            yield "does not match the pattern"
+        if self.not_empty and _is_empty(value):
+            yield "is empty"
+        number = value if _is_type(value, "number") else None
+        yield from _outside(number, self.min, self.max, "is too small or no number", "is too large or no number")
+        length = len(value) if isinstance(value, str | list | tuple | Mapping) else None
+        too_short, too_long = "is too short or has no length", "is too long or has no length"
+        yield from _outside(length, self.min_length, self.max_length, too_short, too_long)
 
 
 def argument_at(value: Any, name: str) -> Any:
@@ -148,40 +144,25 @@ def _contains(value: Any, wanted: Any) -> bool:
     return isinstance(value, list | tuple) and any(_is_same(item, wanted) for item in value)
 
 
-def _matches(value: Any, pattern: str | None) -> bool:
+def _matches(value: Any, pattern: str) -> bool:
     try:
-        return pattern is None or (isinstance(value, str) and compile_pattern(pattern).occurs_in(value))
+        return isinstance(value, str) and compile_pattern(pattern).occurs_in(value)
     except TimeoutError:
         raise EvaluationError("the pattern takes too long on the argument", error_type="timeout") from None
 
 
-def _number_of(value: Any) -> float:
-    return value if _is_type(value, "number") else math.nan  # which is in no bounds
-
-
-def _length_of(value: Any) -> float:
-    return len(value) if isinstance(value, str | list | tuple | Mapping) else math.nan
+def _outside(
+    number: float | None, least: float | None, most: float | None, too_small: str, too_large: str
+) -> Iterator[str]:
+    """What is wrong with a number by its bounds; None and NaN are in no bounds."""
+    if least is not None and (number is None or not number >= least):
+        yield too_small
+    if most is not None and (number is None or not number <= most):
+        yield too_large
 
 
 def _is_empty(value: Any) -> bool:
-    return value is None or _length_of(value.strip() if isinstance(value, str) else value) == 0
-
-
-_CONDITIONS: Final[dict[str, tuple[Callable[[Any, Any], bool], str]]] = {
-    "equals": (_is_same, "is not the expected value"),
-    "one_of": (
-        lambda value, choices: not choices or any(_is_same(value, choice) for choice in choices),
-        "is none of the expected values",
-    ),
-    "contains": (_contains, "does not contain what is expected"),
-    "pattern": (_matches, "does not match the pattern"),
-    "not_empty": (lambda value, wanted: not (wanted and _is_empty(value)), "is empty"),
-    "min": (lambda value, least: least is None or _number_of(value) >= least, "is too small or no number"),
-    "max": (lambda value, most: most is None or _number_of(value) <= most, "is too large or no number"),
-    "min_length": (lambda value, least: least is None or _length_of(value) >= least, "is too short or has no length"),
-    "max_length": (lambda value, most: most is None or _length_of(value) <= most, "is too long or has no length"),
-}
-"""What a predicate can say of a value: whether it holds, and the problem where it does not."""
+    return value is None or (isinstance(value, str) and not value.strip()) or value in ([], (), {})
 
 
 class ArgumentTerms(BaseModel):
@@ -205,7 +186,11 @@ class ArgumentTerms(BaseModel):
         checks = _read(value) if isinstance(value, str) else value
         if isinstance(checks, Mapping):
             return _PREDICATES.validate_python(dict(checks), context=info.context)
-        return None if checks is None else synchronous(checks, "arguments")
+        if checks is not None and not callable(checks):
+            raise ValueError("expected a function of the arguments, or a mapping of arguments to what they have to be")
+        if is_async(checks):
+            raise ValueError("expected a function that need not be awaited")
+        return checks
 
     @field_serializer("argument_checks")
     def _as_text(self, value: Any, info: SerializationInfo) -> Any:
@@ -254,12 +239,6 @@ class ArgumentTerms(BaseModel):
         return None
 
 
-def refuse_functions(rules: Iterable[ArgumentTerms]) -> None:
-    """Raise LookupError where a rule has a function, which settings cannot name to another process."""
-    if any(rule.has_function for rule in rules):
-        raise LookupError("one of its rules is a function")
-
-
 _PREDICATES = TypeAdapter(dict[str, Predicate])
 # Of an argument that is named like a secret, these conditions may be the secret.
 _VALUES = frozenset({"equals", "one_of", "contains"})
@@ -285,14 +264,6 @@ def _read(text: str) -> Any:
         value = None
     if not isinstance(value, dict):
         raise ValueError("expected a mapping of arguments to what they have to be, or JSON text of one")
-    return value
-
-
-def synchronous(value: Any, of: str) -> Any:
-    if not callable(value):
-        raise ValueError(f"expected a function of the {of}, or a mapping of arguments to what they have to be")
-    if is_async(value):
-        raise ValueError("expected a function that need not be awaited")
     return value
 
 

@@ -27,11 +27,9 @@ class MadeCall(NamedTuple):
 def calls_of(evaluation_input: EvaluationInput, source: Source, *, any_role: bool = False) -> list[MadeCall]:
     """The calls of a source in order, then those of the answer itself that the source lacks.
 
-    Args:
-        evaluation_input: Where to look.
-        source: ``messageHistory`` (``tool_call`` parts of messages; of a message without any, its ``tool_calls``),
-            ``context`` (``context.toolCalls``), or ``toolCalls``: only the answer's own.
-        any_role: Calls on messages of every role count, not only the assistant's.
+    Sources: ``messageHistory`` (``tool_call`` parts of messages; of a message without any, its ``tool_calls``),
+    ``context`` (``context.toolCalls``), and ``toolCalls``, only the answer's own. Of messages the assistant's count, or
+    with `any_role` all.
     """
     own = _called(evaluation_input)
     if source == "toolCalls":

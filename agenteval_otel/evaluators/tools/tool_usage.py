@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple, Self
+from collections.abc import Sequence
+from typing import Literal, NamedTuple, Self
 
-from pydantic import AliasChoices, Field, field_serializer, field_validator, model_validator
-from pydantic.json_schema import SkipJsonSchema
+from pydantic import AliasChoices, Field, model_validator
 
 from agenteval_otel.components import ListOf
 from agenteval_otel.errors import EvaluationError
-from agenteval_otel.evaluators.base import Execution, qualified_name
+from agenteval_otel.evaluators.base import Execution
 from agenteval_otel.evaluators.built_in import NotBlank
 from agenteval_otel.evaluators.operational import OperationalEvaluator
 from agenteval_otel.evaluators.rules import RulesEvaluator
-from agenteval_otel.evaluators.tools.arguments import ArgumentTerms, answer_of, refuse_functions, synchronous
+from agenteval_otel.evaluators.tools.arguments import ArgumentTerms
 from agenteval_otel.evaluators.tools.calls import MadeCall, Source, calls_of, raw_arguments
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, Score, ScoreValue
 
@@ -57,13 +56,9 @@ class ToolRule(ArgumentTerms):
         if self.expected_tool_name is None:
             if self.is_required or not self.is_empty:
                 raise ValueError("argument checks and is_required need expected_tool_name")
-            others = (self.min_calls, self.max_calls, self.forbidden_tools or None, self.sequence or None)
-            if others == (None,) * 4 and self.invalid_reason is None:
+            is_counted = self.min_calls is not None or self.max_calls is not None
+            if not (is_counted or self.forbidden_tools or self.sequence or self.invalid_reason):
                 raise ValueError("expected expected_tool_name, forbidden_tools, sequence, min_calls or max_calls")
-        if self.max_calls is not None and self.max_calls < max(self.min_calls or 0, int(self.is_required)):
-            raise ValueError("no number of calls is enough and not too many")
-        if self.expected_tool_name in self.forbidden_tools:
-            raise ValueError("the expected tool is among forbidden_tools")
         return self
 
     def judged(self, calls: Sequence[MadeCall]) -> Outcome:
@@ -119,16 +114,12 @@ class ToolUsage(RulesEvaluator, type="ToolUsage"):
         zero_when_unused: An optional tool that was not called scores 0; on ``binary`` and ``pass/fail`` it passes.
     """
 
-    rules: ListOf[ToolRule] = Field(json_schema_extra={"minItems": 1})
+    rules: ListOf[ToolRule] = Field(min_length=1)
     tool_data_source: Source = "messageHistory"
     zero_when_unused: bool = False
 
     def preferred_execution(self) -> Execution | None:
         return _execution_of(self.rules)
-
-    def to_child(self) -> dict[str, Any]:
-        refuse_functions(self.rules)
-        return super().to_child()
 
     def subject(self, evaluation_input: EvaluationInput) -> list[MadeCall]:
         return calls_of(evaluation_input, self.tool_data_source)
@@ -152,7 +143,6 @@ class Expectation(ArgumentTerms):
         name: The tool's name; case counts.
         min_calls: The least number of calls that count; below 1 means 1.
         arguments_contain: What the arguments' JSON text has in it; ``raw_args_contain`` is another name for it.
-        arguments_match: In a program, a function of the arguments' JSON text that returns whether the call counts.
     """
 
     name: str = Field(min_length=1)
@@ -161,28 +151,12 @@ class Expectation(ArgumentTerms):
         default=None, serialization_alias="argumentsContain",
         validation_alias=AliasChoices("argumentsContain", "rawArgsContain", "raw_args_contain"),
     )  # fmt: skip
-    arguments_match: SkipJsonSchema[Callable[[str], Any]] | None = None
-
-    @field_validator("arguments_match", mode="before")
-    @classmethod
-    def _need_not_be_awaited(cls, value: Any) -> Any:
-        return value if value is None else synchronous(value, "arguments' JSON text")
-
-    @field_serializer("arguments_match", when_used="json")
-    def _matcher_by_name(self, value: Any) -> Any:
-        return None if value is None else f"function {qualified_name(value)}"
-
-    @property
-    def has_function(self) -> bool:
-        return self.arguments_match is not None or super().has_function
 
     def counts(self, call: MadeCall) -> bool:
         """Whether the call is one of those that are expected."""
         if call.name != self.name:
             return False
         if self.arguments_contain is not None and self.arguments_contain not in raw_arguments(call.arguments):
-            return False
-        if self.arguments_match is not None and answer_of(self.arguments_match(raw_arguments(call.arguments))):
             return False
         return self.is_empty or self.problem(call.arguments) is None
 
@@ -204,10 +178,6 @@ class ToolUse(OperationalEvaluator, type="ToolUse"):
     def preferred_execution(self) -> Execution | None:
         return _execution_of(self.expectations)
 
-    def to_child(self) -> dict[str, Any]:
-        refuse_functions(self.expectations)
-        return super().to_child()
-
     def score(self, evaluation_input: EvaluationInput) -> Score:
         calls = calls_of(evaluation_input, "messageHistory", any_role=True) if self.expectations else []
         unmet = [problem for expectation in self.expectations if (problem := _unmet(expectation, calls))]
@@ -228,10 +198,8 @@ def _execution_of(rules: Sequence[ArgumentTerms]) -> Execution | None:
 
 def _unmet(expectation: Expectation, calls: Sequence[MadeCall]) -> str | None:
     needed = max(1, expectation.min_calls)
-    count = 0
-    for call in calls:
-        count += expectation.counts(call)
-        if count == needed:
-            return None
+    count = sum(map(expectation.counts, calls))
+    if count >= needed:
+        return None
     others = sum(call.name == expectation.name for call in calls) - count
     return f"{expectation.name}: {count} of {needed} calls" + (f", {others} with other arguments" if others else "")
