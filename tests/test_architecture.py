@@ -34,7 +34,7 @@ VENDORS = {
     "torch": ("embedders.sentence_transformers",),
     "tqdm": ("embedders.sentence_transformers",),
     "transformers": ("embedders.sentence_transformers",),
-    "numpy": ("embedders", "evaluators.lexical_similarity", "evaluators.nlp_accuracy"),
+    "numpy": ("embedders", "objectives.simulation", "provisioning.delays", "evaluators.lexical_similarity", "evaluators.nlp_accuracy"),
     "rapidfuzz": ("evaluators.lexical_similarity", "ground_truth"),
     "jsonschema_rs": ("evaluators.json_schema",),
     "re2": ("runtime.patterns",),
