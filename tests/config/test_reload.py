@@ -154,13 +154,13 @@ def test_storage_that_is_gone_is_closed(tmp_path: Path) -> None:
     handler("a")
     (provider,) = default_pipeline().defaults.storage
     assert flush(10)
-    assert provider._batchers
+    assert "batcher" in vars(provider)
     written_settings(tmp_path, f"sample_rate: 1.0\nstorage: {{type: json_file, path: {second}}}")
     assert reload()
     for thread in threading.enumerate():
         if thread.name == "agenteval-close":
             thread.join(10)
-    assert not provider._batchers
+    assert "batcher" not in vars(provider)
     handler("b")
     assert flush(10)
     assert (len(first.read_text().splitlines()), len(second.read_text().splitlines())) == (1, 1)

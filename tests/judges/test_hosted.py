@@ -43,13 +43,14 @@ def test_a_verdict_has_its_usage(kind: type[Judge]) -> None:
         output_tokens=20,
         cache_read_tokens=100,
         model="m-2026",
-        id="r-1",
     )
     with ModelServer([reply]) as server:
         result = ask(hosted(kind, server))
     assert result.answer == {"reason": "it is on the matter", "score": 4}
     assert result.raw == reply.text
-    assert (result.model, result.response_id, result.from_cache) == ("m-2026", "r-1", False)
+    assert (result.model, result.from_cache) == ("m-2026", False)
+    assert result.response_id is not None
+    assert result.response_id.endswith("00000001")
     used = result.usage
     assert (used.input_tokens, used.output_tokens, used.cache_read_tokens, used.calls) == (200, 20, 100, 1)
     assert 0 < result.duration_s < 20
