@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from agenteval_otel.cli.check import expect_scored_objectives
 from agenteval_otel.cli.figures import count_of, number_between, setting
 from agenteval_otel.config.load import load_settings
 from agenteval_otel.config.process import build_loaded
@@ -80,7 +81,9 @@ def plan_of(settings: str | None, profile: str | None, *, time_scale: float = 1.
     loaded = load_settings(settings, profile=profile)
     if loaded.file is None:
         raise ConfigurationError("no settings file is named, nor does AGENTEVAL_SETTINGS name one", path="--settings")
-    return MonitoringPlan.of(build_loaded(loaded), time_scale=time_scale)
+    pipeline = build_loaded(loaded)
+    expect_scored_objectives(loaded, pipeline)
+    return MonitoringPlan.of(pipeline, functions_of=loaded.settings.functions_of, time_scale=time_scale)
 
 
 def _summary(plan: MonitoringPlan, target: str) -> Iterator[str]:
