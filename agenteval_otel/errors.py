@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 __all__ = [
-    "AgentEvalError", "CaptureError", "ConfigurationError", "EvaluationError", "EvaluationSkipped", "JudgeError",
+    "AgentEvalError", "ConfigurationError", "EvaluationError", "EvaluationSkipped", "JudgeError",
     "ModelError", "StorageError",
 ]  # fmt: skip
 

@@ -227,6 +227,15 @@ METRIC_JUDGE_BUDGET: Final = Instrument(
     "least.", (JUDGE_PERIOD,), "gauge",
 )  # fmt: skip
 
+METRIC_OBJECTIVE_BREACH: Final = Instrument(
+    "agenteval.objective.breach", "{breach}", "1 while the process has detected that a criterion breaches its "
+    "objective, else 0; from the first verdict on.", _OF_AGENT, "gauge",
+)  # fmt: skip
+METRIC_OBJECTIVE_EVIDENCE: Final = Instrument(
+    "agenteval.objective.evidence", "{evidence}", "Natural logarithm of the evidence for a breach over what an alarm "
+    "takes: 0 and above is an alarm.", _OF_AGENT, "gauge",
+)  # fmt: skip
+
 INSTRUMENTS: Final = tuple(value for value in tuple(globals().values()) if isinstance(value, Instrument))
 
 

@@ -34,7 +34,10 @@ VENDORS = {
     "torch": ("embedders.sentence_transformers",),
     "tqdm": ("embedders.sentence_transformers",),
     "transformers": ("embedders.sentence_transformers",),
-    "numpy": ("embedders", "evaluators.lexical_similarity", "evaluators.nlp_accuracy"),
+    "numpy": (
+        "embedders", "evaluators.lexical_similarity", "evaluators.nlp_accuracy", "objectives.simulation",
+        "provisioning.delays",
+    ),
     "rapidfuzz": ("evaluators.lexical_similarity", "ground_truth"),
     "jsonschema_rs": ("evaluators.json_schema",),
     "re2": ("runtime.patterns",),

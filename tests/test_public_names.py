@@ -21,7 +21,7 @@ NAMES: dict[str, list[str]] = {
         "Embedder", "HashingEmbedder", "OpenAICompatibleEmbedder", "SentenceTransformerEmbedder",
     ],
     "agenteval_otel.errors": [
-        "AgentEvalError", "CaptureError", "ConfigurationError", "EvaluationError", "EvaluationSkipped", "JudgeError",
+        "AgentEvalError", "ConfigurationError", "EvaluationError", "EvaluationSkipped", "JudgeError",
         "ModelError", "StorageError",
     ],
     "agenteval_otel.evaluators": [

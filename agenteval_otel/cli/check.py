@@ -11,7 +11,7 @@ from typing import Any
 from agenteval_otel.cli.figures import count_of, setting
 from agenteval_otel.components import Component
 from agenteval_otel.components.explained import known_choices, suggestion
-from agenteval_otel.config.load import Loaded, Problem, SettingsError, hide, load_settings, profile_names
+from agenteval_otel.config.load import Loaded, Problem, SettingsError, hide, load_settings, located, profile_names
 from agenteval_otel.config.process import build_loaded
 from agenteval_otel.config.settings import Settings
 from agenteval_otel.engine.handler import problems_of
@@ -65,7 +65,7 @@ def _checked(file: str, profile: str | None) -> tuple[Loaded | None, list[Proble
     for name in [profile] if profile is not None else [None, *names]:
         try:
             loaded = load_settings(file, profile=name)
-            build_loaded(loaded)
+            expect_scored_objectives(loaded, build_loaded(loaded))
             first = first or loaded
         except SettingsError as error:
             problems |= dict.fromkeys(error.located)
@@ -79,13 +79,15 @@ def _report(loaded: Loaded) -> Iterator[str]:
         yield from ("Evaluation is disabled: calls count as disabled.", "")
     for name in (*settings.agents, ""):
         yield from _handler(pipeline, name)
+        if functions := settings.functions_of(name or None):
+            yield f"  functions of decorators: {', '.join(functions)}"
     yield from ("", f"Telemetry goes {_describe_telemetry(settings)}")
     if stored := [_describe(part) for part in settings.storage if not _emits(part)]:
         yield from ("Results are stored in:", *(f"  {words}" for words in stored))
     yield f"Redaction of what leaves the process: {', '.join(map(_describe, settings.redactors)) or 'none'}"
     yield f"Evaluations run in: {_describe(settings.dispatcher)}"
     overrides = [f"{name}={shown} sets {path}" for name, path, shown in loaded.variables]
-    warnings = [*loaded.warnings, *_unscored_criteria(loaded, pipeline), *_missing_keys(loaded)]
+    warnings = [*loaded.warnings, *_warnings(loaded, pipeline), *_missing_keys(loaded)]
     for title, lines in (("Plugins:", settings.plugins), ("Overrides in force:", overrides), ("Warnings:", warnings)):
         if lines:
             yield from ("", title, *(f"  {line}" for line in lines))
@@ -148,16 +150,43 @@ def _describe(part: Any) -> str:
     return str(part) if isinstance(part, Component) else type(part).__name__
 
 
-def _unscored_criteria(loaded: Loaded, pipeline: Pipeline) -> list[str]:
-    warnings = []
+def _unscored_criteria(loaded: Loaded, pipeline: Pipeline) -> Iterator[tuple[str | None, str, EvaluationCriteria]]:
+    """Each criterion that neither an evaluator nor a function scores: the agent, the criterion's path, itself."""
     for name in (None, *loaded.settings.agents):
-        scored = [criterion.name for criterion in pipeline.handler(name or "").runner.criteria]
-        who = "the evaluators above" if name is None else f"agent {name!r}"
-        for criterion in loaded.settings.criteria_of(name):
+        scored = _scored(loaded, pipeline, name)
+        for index, criterion in enumerate(loaded.settings.criteria_of(name)):
             if criterion.name not in scored:
-                hint = suggestion(criterion.name, scored)
-                warnings.append(f"criterion {criterion.name!r} is scored by no evaluator of {who} in this file{hint}")
-    return warnings
+                yield name, f"{loaded.settings.criteria_path(name)}[{index}]", criterion
+
+
+def _scored(loaded: Loaded, pipeline: Pipeline, agent: str | None) -> list[str]:
+    criteria = pipeline.handler(agent or "").runner.criteria
+    return [*(criterion.name for criterion in criteria), *loaded.settings.functions_of(agent)]
+
+
+def _warnings(loaded: Loaded, pipeline: Pipeline) -> Iterator[str]:
+    for name, _, criterion in _unscored_criteria(loaded, pipeline):
+        who = "the evaluators above" if name is None else f"agent {name!r}"
+        hint = suggestion(criterion.name, _scored(loaded, pipeline, name))
+        yield f"criterion {criterion.name!r} is scored by no evaluator of {who} in this file{hint}"
+
+
+def expect_scored_objectives(loaded: Loaded, pipeline: Pipeline) -> None:
+    """Raise `SettingsError` for objectives on criteria that nothing scores: no alert would ever come from them."""
+    settings, agents = loaded.settings, (None, *loaded.settings.agents)
+    unscored = [(path, criterion) for _, path, criterion in _unscored_criteria(loaded, pipeline)]
+    everything = list(dict.fromkeys(name for agent in agents for name in _scored(loaded, pipeline, agent)))
+    problems: dict[str | None, str] = {}
+    for path, criterion in unscored:
+        users = sum(path.startswith(f"{settings.criteria_path(agent)}[") for agent in agents)
+        # A set of several handlers may hold what one of them scores.
+        if criterion.objective and sum(path == other for other, _ in unscored) == users:
+            problems[path] = (
+                f"has an objective, and no evaluator in this file scores {criterion.name!r}"
+                f"{known_choices(criterion.name, everything)}; list a function that a decorator brings in `functions`"
+            )
+    if problems:
+        raise located(ConfigurationError.of(list(problems.items())), loaded.tree, secrets=loaded.secrets)
 
 
 def _missing_keys(loaded: Loaded) -> list[str]:

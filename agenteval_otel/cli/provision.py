@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from agenteval_otel.cli.check import expect_scored_objectives
 from agenteval_otel.cli.figures import count_of, number_between, setting
 from agenteval_otel.config.load import load_settings
 from agenteval_otel.config.process import build_loaded
@@ -47,7 +48,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     for name, meaning in options_of(ALL).items():
         of_targets = ", ".join(target for target in TARGETS if name in options_of(target))
-        parser.add_argument(f"--{name.replace('_', '-')}", metavar="URL", help=f"{of_targets}: {meaning}")
+        parser.add_argument(f"--{name.replace('_', '-')}", metavar="HOURS" if name == "idle" else "URL",
+                            help=f"{of_targets}: {meaning}")  # fmt: skip
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -57,10 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
         if value is not None and name not in options_of(target):
             users = ", ".join(other for other in TARGETS if name in options_of(other))
             raise ConfigurationError(f"is an option of {users}, not of {target}", path=f"--{name.replace('_', '-')}")
-    loaded = load_settings(arguments.settings, profile=arguments.profile)
-    if loaded.file is None:
-        raise ConfigurationError("no settings file is named, nor does AGENTEVAL_SETTINGS name one", path="--settings")
-    plan = MonitoringPlan.of(build_loaded(loaded), time_scale=arguments.time_scale)
+    plan = plan_of(arguments.settings, arguments.profile, time_scale=arguments.time_scale)
     files, folder = files_for(target, plan, options), Path(arguments.output)
     obsolete = [f"{folder / name}: {_OBSOLETE}" for name in left_over(folder, files)]
     if arguments.check:
@@ -75,6 +74,16 @@ def run(arguments: argparse.Namespace) -> int:
     after = _NEXT[target] if plan.time_scale == 1.0 else _NEXT[target].partition(" && ")[0]
     _print(["", *_summary(plan, target), "", f"Next: {after.format(folder)}"])
     return 0
+
+
+def plan_of(settings: str | None, profile: str | None, *, time_scale: float = 1.0) -> MonitoringPlan:
+    """The plan of a settings file, by default the one that AGENTEVAL_SETTINGS names."""
+    loaded = load_settings(settings, profile=profile)
+    if loaded.file is None:
+        raise ConfigurationError("no settings file is named, nor does AGENTEVAL_SETTINGS name one", path="--settings")
+    pipeline = build_loaded(loaded)
+    expect_scored_objectives(loaded, pipeline)
+    return MonitoringPlan.of(pipeline, functions_of=loaded.settings.functions_of, time_scale=time_scale)
 
 
 def _summary(plan: MonitoringPlan, target: str) -> Iterator[str]:

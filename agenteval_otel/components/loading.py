@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import pkgutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import metadata
 from typing import Any, TypeVar, cast
@@ -48,6 +49,15 @@ def resolve_or_wrap(
     known = ", ".join(sorted(contract.registry))
     wanted = f"expected {expected}, a mapping with 'type' or the name of a type ({known})"
     raise ConfigurationError(f"{wanted}, found {type(value).__name__}", path=path)
+
+
+def import_function(name: str, *, path: str) -> Any:
+    """What ``module:function`` names; imports the module. Raises ConfigurationError with the path."""
+    try:
+        return pkgutil.resolve_name(name.strip())
+    except (Exception, SystemExit) as error:
+        reason = f"{type(error).__name__}: {str(error)[:200]}".replace("\n", " ")
+        raise ConfigurationError(f"{name.strip()[:80]!r} cannot be imported: {reason}", path=path) from error
 
 
 def load_each(load: Callable[[Any, str], T], values: Iterable[Any], *, path: str) -> tuple[T, ...]:

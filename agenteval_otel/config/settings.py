@@ -12,7 +12,7 @@ from pydantic.json_schema import WithJsonSchema
 
 from agenteval_otel.compat import load_evaluators
 from agenteval_otel.components.explained import ComponentError, FriendlyErrors, known_choices
-from agenteval_otel.components.loading import import_plugins, load_each, resolve
+from agenteval_otel.components.loading import import_function, import_plugins, load_each, resolve
 from agenteval_otel.engine.handler import check_escalation
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Evaluator, ResponseHealth
@@ -119,7 +119,13 @@ def _load_provider(value: Any, path: str) -> Any:
 
 
 def _load_evaluators(values: Any) -> tuple[Evaluator, ...] | None:
+    if isinstance(values, list | tuple):
+        values = load_each(_imported, values, path="evaluators")
     return None if values is None else load_each(_with_slugs, load_evaluators(values), path="evaluators")
+
+
+def _imported(value: Any, path: str) -> Any:
+    return import_function(value, path=path) if isinstance(value, str) and ":" in value else value
 
 
 def _with_slugs(evaluator: Evaluator, path: str) -> Evaluator:
@@ -184,7 +190,8 @@ class AgentSettings(_Explained):
 
     Attributes:
         enabled: False counts the agent's calls as ``disabled``; the decorator cannot override it.
-        evaluators: Instances, functions, type names or ``{type: ...}`` mappings.
+        evaluators: Instances, functions (``module:function`` in a file), type names or ``{type: ...}`` mappings.
+        functions: Names of functions that decorators bring as evaluators of this agent, besides those of `Settings`.
         criteria: The name of a criteria set, or the agent's own set.
         sample_rate: Share of the calls that are evaluated, 0 to 1.
         sampler: A sampler instead of a rate.
@@ -193,6 +200,7 @@ class AgentSettings(_Explained):
 
     enabled: bool = True
     evaluators: tuple[Evaluator, ...] | None = None
+    functions: tuple[str, ...] = ()
     criteria: str | CriteriaSet | None = None
     sample_rate: float | None = Field(default=None, ge=0, le=1)
     sampler: Any = None
@@ -219,7 +227,9 @@ class Settings(_Explained):
         aggregation: How the overall score of an answer is computed from its scores.
         criteria: Named criteria sets: what differs from the evaluators' own criteria. Handlers without a set use the
             one named ``default``, if there is one.
-        evaluators: Instances, functions, type names or ``{type: ...}`` mappings.
+        evaluators: Instances, functions (``module:function`` in a file), type names or ``{type: ...}`` mappings.
+        functions: Names of functions that decorators bring as evaluators, each its criterion's name: their objectives
+            get alerts, and `check` knows them. A name that no evaluator declares is an error there.
         sample_rate: Share of the calls that are evaluated, 0 to 1, without a limit per second.
         sampler: A sampler instead of a rate. Without either: every call, up to ten evaluated responses a second.
         sampling: Whether traces or calls are sampled, and how upstream sampling counts: docs/sampling.md.
@@ -254,6 +264,7 @@ class Settings(_Explained):
     aggregation: Aggregation = Field(default_factory=WeightedMean)
     criteria: dict[str, CriteriaSet] = Field(default_factory=dict)
     evaluators: tuple[Evaluator, ...] = Field(default_factory=lambda: (ResponseHealth(),))
+    functions: tuple[str, ...] = ()
     sample_rate: float | None = Field(default=None, ge=0, le=1)
     sampler: Any = None
     escalation: Escalation | Literal[False] | None = None
@@ -342,6 +353,18 @@ class Settings(_Explained):
         if entry is None or entry.criteria is None:
             return self.criteria.get("default", ())
         return self.criteria[entry.criteria] if isinstance(entry.criteria, str) else entry.criteria
+
+    def criteria_path(self, agent: str | None = None) -> str:
+        """Where the criteria set of `criteria_of` stands."""
+        entry = self.agents.get(agent) if agent is not None else None
+        if entry is None or entry.criteria is None:
+            return "criteria.default"
+        return f"criteria.{entry.criteria}" if isinstance(entry.criteria, str) else f"agents.{agent}.criteria"
+
+    def functions_of(self, agent: str | None = None) -> tuple[str, ...]:
+        """The names of functions that decorators bring to an agent, or to every other handler."""
+        entry = self.agents.get(agent) if agent is not None else None
+        return self.functions if entry is None else (*self.functions, *entry.functions)
 
 
 def _with_defaults(entry: Any, telemetry: OtlpStorageProvider | None) -> Any:

@@ -71,6 +71,7 @@ class HandlerSettings:
     Attributes:
         criteria: What inputs are asked for, where that differs from what the evaluators declare.
         objectives: By the criterion's name.
+        least_probability: That of a sampled answer; None if the sampler does not know it.
         baseline_rate: The least probability with which a sampled answer goes on to escalated evaluators.
         content: Stored results keep the conversation and free text.
     """
@@ -86,6 +87,7 @@ class HandlerSettings:
     agent_span: AgentSpan
     criteria: tuple[EvaluationCriteria, ...]
     objectives: Mapping[str, float]
+    least_probability: float | None
     baseline_rate: float
     content: bool
     ground_truth: GroundTruthStore | None
@@ -123,7 +125,7 @@ def resolve(
     escalation = options.escalation if isinstance(options.escalation, Escalation) else None
     parts: dict[str, Any] = {"executor": executor, "redaction": redaction, "escalation": escalation}
     runner = EvaluationRunner(options.evaluators, **parts)
-    criteria = _changed(runner.criteria, options.criteria) if options.criteria else ()
+    criteria = changed_criteria(runner.criteria, options.criteria) if options.criteria else ()
     if criteria:
         runner = EvaluationRunner(options.evaluators, criteria=criteria, **parts)
     names = [criterion.name for criterion in runner.criteria]
@@ -141,7 +143,7 @@ def resolve(
         agent=agent, runner=runner, sampler=options.sampler if enabled else _Disabled(), emitter=emitter,
         storage=FanOutStorage(kept, on_storage_failure) if kept else None, capture=capture, function=function,
         agent_span=agent_span if enabled and emitter is not None else "never", criteria=criteria,
-        objectives=objectives, enabled=enabled,
+        objectives=objectives, enabled=enabled, least_probability=getattr(options.sampler, "least_probability", None),
         baseline_rate=1.0 if escalation is None else escalation.baseline_rate,
         content=emitter is not None and emitter.content != "no_content", ground_truth=ground_truth,
         aggregation=aggregation, calls_model=any(step.calls_model for step in runner.steps),
@@ -159,9 +161,10 @@ class _Disabled(Sampler):
 _DISABLED = SamplingDecision(False, None, "disabled", DISABLED)
 
 
-def _changed(
+def changed_criteria(
     declared: Sequence[EvaluationCriteria], criteria: Sequence[EvaluationCriteria]
 ) -> tuple[EvaluationCriteria, ...]:
+    """The declared criteria with the fields that those of the same name set."""
     changes = {
         criterion.name: {name: getattr(criterion, name) for name in criterion.model_fields_set}
         for criterion in criteria

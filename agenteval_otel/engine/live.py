@@ -31,7 +31,7 @@ from agenteval_otel.redaction.outgoing import Redaction
 from agenteval_otel.runtime.log import log
 from agenteval_otel.sampling import SamplingContext
 from agenteval_otel.sampling.trace import CallsPerTrace, SamplingSettings, Upstream, upstream_of
-from agenteval_otel.scoring.probability import probability_of
+from agenteval_otel.scoring.probability import least_share, probability_of
 from agenteval_otel.semconv import CAPTURE_FAILED, EVALUATED, OUTCOMES, PIPELINE_FAILED, SCOPE_RECEIVED
 from agenteval_otel.telemetry import Accounting
 from agenteval_otel.telemetry.emitter import Emitter, score_attributes
@@ -431,7 +431,10 @@ class _Evaluation:
         # Results are those of the responses that are counted as evaluated, and of no others.
         if not call.settled:
             if settings.objectives:
-                engine.objectives.observe(response, settings.objectives, settings.baseline_rate, settings.emitter)
+                engine.objectives.observe(
+                    response, settings.objectives, settings.emitter, baseline_rate=settings.baseline_rate,
+                    least_share=least_share(call.decision, settings.least_probability),
+                )  # fmt: skip
             results = engine.accounting.results
             for result in outcome.results:
                 results[result.status] += 1

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import pkgutil
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from typing import Any, Literal, cast
 
 from agenteval_otel import semconv as names
 from agenteval_otel.capture.text import clean
+from agenteval_otel.components.loading import import_function
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models import SpanReference
 from agenteval_otel.models.value import Value
@@ -154,13 +154,7 @@ def load_callback(value: Any, *, path: str) -> Callback | None:
     Raises:
         ConfigurationError: It cannot be found or called; with the path.
     """
-    function: Any = value
-    if isinstance(value, str):
-        try:
-            function = pkgutil.resolve_name(value.strip())
-        except (Exception, SystemExit) as error:
-            reason = f"{type(error).__name__}: {str(error)[:200]}".replace("\n", " ")
-            raise ConfigurationError(f"{value.strip()[:80]!r} cannot be imported: {reason}", path=path) from error
+    function = import_function(value, path=path) if isinstance(value, str) else value
     if function is None:
         return None
     if not callable(function):

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from math import inf
+from collections.abc import ItemsView
+from math import inf, log
 from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -29,12 +30,12 @@ MAX_TRACKS = 1_024
 """Maximum of watched pairs of criterion and agent."""
 _NEARLY_ZERO = 1e-9
 """The least probability that counts: the squares of weights stay numbers."""
-_BETS = 0.05, 0.1, 0.2, 0.4
+BETS = 0.05, 0.1, 0.2, 0.4
 """Shares of the greatest fair bet; each is the best one against a drop by about that share of the objective."""
-_SLACK = 0.5
+SLACK = 0.5
 """How far a probability may lie below the least known one: the greatest bet is 0.4, so no wealth gets negative."""
 _LIMIT = 1e280
-_BLOCK = 1_000
+BLOCK = 1_000
 
 
 class Evidence:
@@ -49,12 +50,17 @@ class Evidence:
     __slots__ = ("_enough", "_wealth", "_worst")
 
     def __init__(self, *, worst: float, enough: float) -> None:
-        self._worst, self._enough = worst, enough * len(_BETS)
-        self._wealth = [0.0] * len(_BETS)
+        self._worst, self._enough = worst, enough * len(BETS)
+        self._wealth = [0.0] * len(BETS)
 
     @property
     def value(self) -> float:
-        return sum(self._wealth) / len(_BETS)
+        return sum(self._wealth) / len(BETS)
+
+    @property
+    def log_ratio(self) -> float:
+        """The natural logarithm of `value` over `enough`: 0 and above is enough; never below that of a value of 1."""
+        return log(max(sum(self._wealth), len(BETS)) / self._enough)
 
     def add(self, gain: float, share: float = 1.0) -> bool:
         """Bet on one verdict; whether there is enough evidence.
@@ -67,7 +73,7 @@ class Evidence:
         paid = gain * share / self._worst if self._worst > 0 else (inf if gain > 0 else 0.0)
         # Limited for where too few verdicts were seen for an alarm.
         self._wealth = [
-            min((wealth + 1.0) * (1.0 + bet * paid), _LIMIT) for wealth, bet in zip(self._wealth, _BETS, strict=True)
+            min((wealth + 1.0) * (1.0 + bet * paid), _LIMIT) for wealth, bet in zip(self._wealth, BETS, strict=True)
         ]
         return sum(self._wealth) >= self._enough
 
@@ -87,11 +93,11 @@ class LeastProbability:
     def add(self, probability: float) -> bool:
         """Add one; returns whether it lies so far below the least one that earlier bets were too large."""
         self._now = min(self._now, probability)
-        fell = probability < self.value * _SLACK
+        fell = probability < self.value * SLACK
         if fell:
             self.value = probability
         self._count += 1
-        if self._count >= _BLOCK:
+        if self._count >= BLOCK:
             self._count, self.value, self._now = 0, self._now, 1.0
         return fell
 
@@ -101,8 +107,8 @@ class BreachSettings(BaseModel, metaclass=FriendlyErrors):
 
     Attributes:
         enabled: False watches no objective in the process: no event, no callback.
-        false_alarm_every: Mean number of verdicts, at least, between two false alarms of a criterion of an agent that
-            just meets its objective. A larger number alarms later.
+        false_alarm_every: At most one false alarm in so many verdicts, on average, of a criterion of an agent that just
+            meets its objective. A larger number alarms later: ten times as many verdicts cost 2.3 nats of evidence.
         minimum: Verdicts before the first alarm, and from each change to the next.
         recover_after: Mean number of verdicts, at least, before an agent that stays at the objective or below it counts
             as recovered; one whose answers all pass recovers after at most so many.
@@ -114,9 +120,9 @@ class BreachSettings(BaseModel, metaclass=FriendlyErrors):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
 
     enabled: bool = True
-    false_alarm_every: int = Field(default=10_000, ge=100)
-    minimum: int = Field(default=20, ge=1)
-    recover_after: int = Field(default=300, ge=20)
+    false_alarm_every: int = Field(default=20_000_000, ge=100)
+    minimum: int = Field(default=10, ge=1)
+    recover_after: int = Field(default=1_000, ge=20)
     window: int = Field(default=50, ge=10, le=10_000)
     remind_s: float | None = Field(default=14_400.0, gt=0)
     timeout_s: float = Field(default=10.0, gt=0, le=600)
@@ -205,6 +211,10 @@ class Tracks:
         self.lock = threading.RLock()  # a signal handler may call a monitored function meanwhile
         self._known: dict[tuple[str | None, str, float], Track] = {}
         self._agents: set[str] = set()
+
+    def items(self) -> ItemsView[tuple[str | None, str, float], Track]:
+        """Every track by its agent, criterion and objective; under `lock`."""
+        return self._known.items()
 
     def agent(self, name: str | None) -> str | None:
         """The agent's name, or ``_other`` once too many were seen."""

@@ -12,7 +12,6 @@ from agenteval_otel.objectives.track import BreachSettings, Tracks, Verdict
 from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.runtime.log import log
 from agenteval_otel.sampling.escalation import BASELINE
-from agenteval_otel.scoring.probability import independent
 from agenteval_otel.semconv import EVENT_BREACHED, EVENT_RECOVERED
 
 if TYPE_CHECKING:
@@ -46,19 +45,34 @@ class Objectives:
         reset_in_child(self._reset)
 
     def observe(
-        self, response: Response, objectives: Mapping[str, float], baseline_rate: float, emitter: Emitter | None
-    ) -> None:
+        self, response: Response, objectives: Mapping[str, float], emitter: Emitter | None, *,
+        baseline_rate: float = 1.0, least_share: float = 1.0,
+    ) -> None:  # fmt: skip
         """Add the verdicts of one answer, on the background thread; emits and calls back where they change something.
 
-        `baseline_rate` is the least probability with which a sampled answer reaches escalated evaluators.
+        `least_share` is the sampler's least probability as a share of the one that this answer had, `baseline_rate` the
+        least with which a sampled answer reaches escalated evaluators.
         """
         if not self.settings.breach.enabled:
             return
         try:
-            for crossing in self._crossings(response, objectives, baseline_rate):
+            for crossing in self._crossings(response, objectives, baseline_rate, least_share):
                 self._report(crossing, emitter)
         except Exception as error:
             self._broken("objectives", error)
+
+    def states(self) -> dict[tuple[str, str | None], tuple[bool, float]]:
+        """By criterion and agent: whether it is breached, and the evidence for a breach (`METRIC_OBJECTIVE_EVIDENCE`).
+
+        Of several objectives of one criterion the worst. Any thread; takes the lock of the tracks.
+        """
+        states: dict[tuple[str, str | None], tuple[bool, float]] = {}
+        with self.tracks.lock:
+            for (agent, criterion, _), track in self.tracks.items():
+                # While breached a track collects evidence of the recovery: the alarm lasts.
+                state = track.breached, 0.0 if track.breached else track.evidence.log_ratio
+                states[criterion, agent] = max(states.get((criterion, agent), state), state)
+        return states
 
     def take_over(self, before: Objectives) -> None:
         """Continue with the tracks of another one, where its `breach` settings are equal; otherwise start anew."""
@@ -70,13 +84,13 @@ class Objectives:
         self._callbacks.reset()
 
     def _crossings(
-        self, response: Response, objectives: Mapping[str, float], baseline_rate: float
+        self, response: Response, objectives: Mapping[str, float], baseline_rate: float, least_share: float
     ) -> list[ObjectiveCrossing]:
         verdicts = [
             (result.criterion_name, verdict)
             for result in response.results
             if result.criterion_name in objectives
-            and (verdict := _verdict(result, response, baseline_rate)) is not None
+            and (verdict := _verdict(result, response, baseline_rate, least_share)) is not None
         ]
         crossings: list[ObjectiveCrossing] = []
         tracks, now_s, too_many = self.tracks, time.monotonic(), False
@@ -110,16 +124,17 @@ class Objectives:
             self._broken("on_recovery", error)
 
 
-def _verdict(result: EvaluationResult, response: Response, baseline_rate: float) -> Verdict | None:
+def _verdict(result: EvaluationResult, response: Response, baseline_rate: float, least_share: float) -> Verdict | None:
     if result.passed is None or result.status != "scored":
         return None
     if not result.probability:
         # It stands for an unknown number of answers: counted as one it could cause a false alarm.
         log.warning("verdict_left_out", part=result.criterion_name, why="its probability is unknown")
         return None
-    least = result.probability
+    # Bets must be small enough for the least likely answer, also before one was seen.
+    least = result.probability * least_share
     if result.sampling_reason not in (None, BASELINE):
-        # A rule sent it on, and the baseline might have: bets must be small enough for that.
-        least = independent(result.probability, baseline_rate) or 0.0
+        # A rule sent it on, and the baseline might have.
+        least *= baseline_rate
     ended_ns = result.ended_ns or time.time_ns()
     return Verdict(result.passed, result.probability, least, response.span, ended_ns, response.sampling_clustered)

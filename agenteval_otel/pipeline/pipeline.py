@@ -153,7 +153,10 @@ class Pipeline:
             emitter.providers.on_host = watch_exit
             self.engine.emitters.add(emitter)
             judges = [judge.guarded() for _, judge in judges_of(settings.runner.evaluators)]
-            emitter.observe(self.accounting, self.dispatcher.state, self.load_shedder.gauges, judges=judges)
+            emitter.observe(
+                self.accounting, self.dispatcher.state, self.load_shedder.gauges,
+                objectives=self.objectives.states, judges=judges,
+            )  # fmt: skip
         return settings
 
     @property

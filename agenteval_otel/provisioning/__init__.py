@@ -34,11 +34,13 @@ TARGETS: Mapping[str, Target] = {
     "grafana": Target("dashboards and data sources for Grafana", "grafana/"),
     "prometheus": Target(
         "recording rules, alerts and their promtool tests", "prometheus/",
-        {"runbooks": "where the runbooks are read, such as https://wiki.example.com/runbooks"},
+        {"runbooks": "where the runbooks are read, such as https://wiki.example.com/runbooks",
+         "traces": "Jaeger, such as http://127.0.0.1:16686: alerts about quality link to the failing answers there"},
     ),
     "alertmanager": Target(
         "routes and inhibitions for those alerts", "alertmanager/",
-        {"webhook": "where alerts are posted, such as http://127.0.0.1:9000/alerts; no notifications without it"},
+        {"webhook": "where alerts are posted, such as http://127.0.0.1:9000/alerts; no notifications without it",
+         "idle": "hours in which a service may be silent, such as '22:00-06:00 Europe/Berlin'; UTC without a zone"},
     ),
     "collector": Target(
         "Collectors, and what stands around them: Jaeger, Tempo, Loki, Prometheus, compose, Kubernetes", "",

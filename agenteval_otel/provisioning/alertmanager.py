@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import re
 from typing import Any, Final
+from zoneinfo import available_timezones
 
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.provisioning.files import GeneratedFiles, yaml_text
 from agenteval_otel.provisioning.plan import MonitoringPlan
 from agenteval_otel.provisioning.prometheus import Alert, alerts_of
-from agenteval_otel.provisioning.prometheus.rules import GROUP, literal
+from agenteval_otel.provisioning.prometheus.rules import GROUP, SERVICE, literal
 
 _ADDRESS: Final = re.compile(r"https?://[^\s/]+\S*\Z")
-_VANISHED: Final = "AgentevalTelemetryVanished"
+_HOURS: Final = re.compile(r"((?:[01]\d|2[0-3]):[0-5]\d)-((?:[01]\d|2[0-3]):[0-5]\d)(?: +(\S+))?")
+_SILENT: Final = "AgentevalServiceSilent"
 _HEAD: Final = """Receivers of the alerts. `{receiver}` gets all of them; for others add receivers
 (email_configs, slack_configs, pagerduty_configs, ...) and name them in the routes."""
 _HEAD_WITHOUT_WEBHOOK: Final = """Nothing is sent yet: pass `--webhook URL`, or configure this receiver, such as
 webhook_configs: [{url: "http://127.0.0.1:9000/alerts"}]."""
 
 
-def files_of(plan: MonitoringPlan, *, webhook: str | None = None) -> GeneratedFiles:
-    """Alertmanager's configuration; without the webhook, an HTTP address to post alerts to, nothing is sent."""
+def files_of(plan: MonitoringPlan, *, webhook: str | None = None, idle: str | None = None) -> GeneratedFiles:
+    """Alertmanager's configuration; without the webhook, an HTTP address to post alerts to, nothing is sent.
+
+    In the hours `idle` (``22:00-06:00``, with a time zone after it or in UTC) a service may be silent.
+    """
     if webhook is not None and not _ADDRESS.match(webhook):
         raise ConfigurationError("must be an address that begins with http:// or https://", path="webhook")
     receiver = "nobody" if webhook is None else "webhook"
@@ -28,15 +33,35 @@ def files_of(plan: MonitoringPlan, *, webhook: str | None = None) -> GeneratedFi
     inhibitions = _inhibitions(alerts_of(plan))
     # One message per criterion of an agent, whatever alerts it has; alerts about a whole service come together.
     page = {"matchers": ['severity="page"'], "receiver": receiver, **_times(plan, 10.0, 60.0, 3_600.0)}
+    routes = [page]
+    intervals: list[dict[str, Any]] = []
+    if idle is not None:
+        intervals = [{"name": "idle", "time_intervals": [_idle_hours(idle)]}]
+        routes += [{"matchers": [f'alertname="{_SILENT}"'], "receiver": receiver, "mute_time_intervals": ["idle"]}]
     tree: dict[str, Any] = {
         "route": {
-            "receiver": receiver, "group_by": list(GROUP), **_times(plan, 30.0, 300.0, 86_400.0), "routes": [page],
+            "receiver": receiver, "group_by": list(GROUP), **_times(plan, 30.0, 300.0, 86_400.0), "routes": routes,
         },
+        **({"time_intervals": intervals} if intervals else {}),
         **({"inhibit_rules": inhibitions} if inhibitions else {}),
         "receivers": [{"name": receiver, **configured}],
     }  # fmt: skip
     head = _HEAD.format(receiver=receiver) + ("" if webhook else f"\n{_HEAD_WITHOUT_WEBHOOK}")
     return {"alertmanager.yml": yaml_text(tree, command="alertmanager", head=head)}
+
+
+def _idle_hours(text: str) -> dict[str, Any]:
+    hours = _HOURS.fullmatch(text.strip())
+    if hours is None:
+        raise ConfigurationError(f"must be hours such as '22:00-06:00' or '22:00-06:00 Europe/Berlin', found {text!r}",
+                                 path="idle")  # fmt: skip
+    start, end, zone = hours.groups()
+    if zone is not None and zone not in available_timezones():
+        raise ConfigurationError(f"must end in a time zone such as Europe/Berlin, found {zone!r}", path="idle")
+    # Alertmanager's ranges end at midnight.
+    ranges = [(start, end)] if start < end else [(start, "24:00"), *([("00:00", end)] if end != "00:00" else [])]
+    times = [{"start_time": first, "end_time": last} for first, last in ranges]
+    return {"times": times, **({"location": zone} if zone else {})}
 
 
 def _times(plan: MonitoringPlan, wait_s: float, interval_s: float, repeat_s: float) -> dict[str, str]:
@@ -50,9 +75,10 @@ def _inhibitions(alerts: list[Alert]) -> list[dict[str, Any]]:
     names = sorted({alert.name for alert in alerts})
     quality = dict.fromkeys(alert.name for alert in alerts if alert.is_quality)
     wanted = (
-        ("AgentevalObjectiveBurnFast", ["AgentevalObjectiveBurnSlow"], GROUP),
-        ("AgentevalMonitorBlind", [*quality], GROUP[:2]),
-        (_VANISHED, [name for name in names if name != _VANISHED], GROUP[:1]),
+        ("AgentevalObjectiveBreached", ["AgentevalObjectiveBurnSlow"], GROUP),
+        ("AgentevalMonitorBlind", [*quality], GROUP[:3]),
+        (_SILENT, [name for name in names if name not in (_SILENT, "AgentevalCollectorDown")], SERVICE),
+        ("AgentevalCollectorDown", [_SILENT], ()),
     )
     return [
         {

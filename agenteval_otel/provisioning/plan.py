@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from agenteval_otel.engine.handler import judges_of
-from agenteval_otel.evaluators import Evaluator
+from collections.abc import Callable, Iterator, Sequence
+
+from agenteval_otel.engine.handler import changed_criteria, judges_of
+from agenteval_otel.engine.run import EvaluationRunner
+from agenteval_otel.evaluators import Evaluator, Func
 from agenteval_otel.models import EvaluationCriteria
 from agenteval_otel.models.value import Value
+from agenteval_otel.objectives import BreachSettings
 from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.scoring import normalize
 from agenteval_otel.scoring.scales import BOOLEAN_SCALES
@@ -69,6 +73,7 @@ class MonitoringPlan(Value):
         has_spend_limit: Whether any judge has a limit of what its calls may cost.
         seen_share: The share of an agent's evaluated answers that an evaluator looks at in any case, above 0 to 1: less
             than 1 where all evaluators of an agent have a sampling ratio of their own. Of several agents the least.
+        breach: When a process detects a breach.
         time_scale: What every window and waiting time is multiplied with: 1 for production, less for a live test.
     """
 
@@ -77,11 +82,18 @@ class MonitoringPlan(Value):
     judge_models: tuple[str, ...] = ()
     has_spend_limit: bool = False
     seen_share: float = 1.0
+    breach: BreachSettings = BreachSettings()
     time_scale: float = 1.0
 
     @classmethod
-    def of(cls, pipeline: Pipeline, *, time_scale: float = 1.0) -> MonitoringPlan:
-        """The plan of a pipeline's handlers, those of the agents that it names and every other."""
+    def of(
+        cls, pipeline: Pipeline, *, functions_of: Callable[[str | None], Sequence[str]] = lambda agent: (),
+        time_scale: float = 1.0,
+    ) -> MonitoringPlan:  # fmt: skip
+        """The plan of a pipeline's handlers, those of the agents that it names and every other.
+
+        `functions_of` gives the names of functions that decorators bring to an agent (None: to every other handler).
+        """
         agents = sorted(name for name, entry in pipeline.agents.items() if entry.enabled is not False)
         agents_of: dict[EvaluationCriteria, dict[str, bool]] = {}
         evaluators: list[Evaluator] = []
@@ -92,7 +104,9 @@ class MonitoringPlan(Value):
             own_rates = [evaluator.sample_rate for evaluator in runner.evaluators]
             rates.append(max((1.0 if rate is None else rate for rate in own_rates), default=1.0))
             judged_names = {item.name for part in runner.evaluators if part.calls_model for item in part.criteria()}
-            for criterion in runner.criteria:
+            options = pipeline.agents.get(agent)
+            sets = pipeline.defaults.criteria if options is None or options.criteria is None else options.criteria
+            for criterion in (*_alertable(runner), *_functions(functions_of(agent or None), sets or ())):
                 agents_of.setdefault(criterion, {})[agent] = criterion.name in judged_names
         planned = [
             PlannedCriterion(
@@ -106,7 +120,8 @@ class MonitoringPlan(Value):
             criteria=tuple(sorted(planned, key=lambda item: (item.name, item.agents))), agents=tuple(agents),
             judge_models=tuple(sorted({judge.model for judge in judges})),
             has_spend_limit=any(judge.spend is not None for judge in judges),
-            seen_share=min(filter(None, rates), default=1.0), time_scale=time_scale,
+            seen_share=min(filter(None, rates), default=1.0), breach=pipeline.objectives.settings.breach,
+            time_scale=time_scale,
         )  # fmt: skip
 
     @property
@@ -125,3 +140,16 @@ class MonitoringPlan(Value):
             if milliseconds % size == 0:
                 return f"{milliseconds // size}{unit}"
         return f"{milliseconds}ms"
+
+
+def _alertable(runner: EvaluationRunner) -> Iterator[EvaluationCriteria]:
+    """The criteria of a handler; a function with an objective gives verdicts, whatever its criterion's scale."""
+    functions = {part.criterion_name for part in runner.evaluators if isinstance(part, Func)}
+    for criterion in runner.criteria:
+        is_verdict = criterion.name in functions and criterion.objective and criterion.threshold is None
+        yield criterion.model_copy(update={"scale": "binary"}) if is_verdict else criterion
+
+
+def _functions(names: Sequence[str], changes: Sequence[EvaluationCriteria]) -> Iterator[EvaluationCriteria]:
+    declared = [EvaluationCriteria(name=name, scale="binary") for name in names]
+    yield from changed_criteria(declared, changes)

@@ -17,6 +17,7 @@ def label_name(attribute: str) -> str:
 
 CRITERION = label_name(semconv.EVALUATION_NAME)
 AGENT = label_name(semconv.AGENT_NAME)
+ENVIRONMENT = "deployment_environment_name"
 LABEL = label_name(semconv.SCORE_LABEL)
 MODEL = label_name(semconv.REQUEST_MODEL)
 OUTCOME = label_name(semconv.OUTCOME)

@@ -66,6 +66,15 @@ class Sampler(Component, contract="sampler"):
     keeps_memo: ClassVar[bool] = False
     needs_results: ClassVar[bool] = False
 
+    @property
+    def least_probability(self) -> float | None:
+        """The least probability that a sampled answer can have, 0 if none is sampled; None if that is unknown.
+
+        Objectives need it where it depends on the answer: without it, a rule that prefers bad answers may cause a false
+        alarm before the first of the others is seen.
+        """
+        return None
+
     def decide(self, context: SamplingContext) -> SamplingDecision:
         """Decide on what the context holds; must return at once."""
         raise NotImplementedError

@@ -57,6 +57,11 @@ class FirstOfSampler(Sampler, type="first_of"):
         """Each member's `decide`, and whether its decision is kept because it counts calls."""
         return tuple((member.decide, member.counts_calls) for member in self.samplers)
 
+    @property
+    def least_probability(self) -> float | None:
+        known = [member.least_probability for member in self.samplers]
+        return None if None in known else min(filter(None, known), default=0.0)
+
     def decide(self, context: SamplingContext) -> SamplingDecision:
         waiting, surely, last = False, True, _NO_SAY
         for decide, counts in self._deciders:
@@ -106,6 +111,10 @@ class ConversationSampler(Sampler, type="conversation"):
     @cached_property
     def _inner(self) -> Sampler:
         return self.sampler or RatioSampler(ratio=self.ratio)
+
+    @property
+    def least_probability(self) -> float | None:
+        return self._inner.least_probability
 
     def decide(self, context: SamplingContext) -> SamplingDecision:
         answer, known = context.answer, context.evaluation_input

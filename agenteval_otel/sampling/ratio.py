@@ -40,6 +40,10 @@ class RatioSampler(Sampler, type="ratio"):
     def _rule(self) -> ThresholdRule:
         return ThresholdRule(threshold_of(self.ratio), SamplingDecision(True, self.ratio, "ratio"))
 
+    @property
+    def least_probability(self) -> float | None:
+        return self.ratio
+
     @cached_property
     def _not_sampled(self) -> SamplingDecision:
         return SamplingDecision(False, self.ratio, "ratio")

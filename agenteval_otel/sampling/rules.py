@@ -9,6 +9,7 @@ import fnmatch
 import re
 from collections.abc import Callable
 from functools import cached_property
+from typing import Any
 
 from pydantic import Field, model_validator
 
@@ -46,6 +47,10 @@ class RuleSampler(Sampler):
 
     def decide(self, context: SamplingContext) -> SamplingDecision:
         return self._decisions[self.matches(context)][context.randomness < self._threshold]
+
+    @property
+    def least_probability(self) -> float | None:
+        return self.ratio
 
     def matches(self, context: SamplingContext) -> bool | None:
         """Whether the rule matches; None while too little is known."""
@@ -143,8 +148,14 @@ class FunctionSampler(RuleSampler, type="function"):
 
     function: Callable[[EvaluationInput], bool | float] = Field(exclude=True)
 
+    @property
+    def least_probability(self) -> float | None:
+        return None  # the function may return any ratio
+
     def decide(self, context: SamplingContext) -> SamplingDecision:
-        returned = None if context.evaluation_input is None else self.function(context.evaluation_input)
+        returned: Any = None if context.evaluation_input is None else self.function(context.evaluation_input)
+        if callable(getattr(returned, "item", None)):
+            returned = returned.item()  # a boolean or a number of an array library
         if returned is None or isinstance(returned, bool):
             return self._decisions[returned][context.randomness < self._threshold]
         ratio = float(returned)

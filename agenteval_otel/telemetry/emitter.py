@@ -22,7 +22,7 @@ from agenteval_otel.models.judge_calls import OBSERVER, Judgement
 from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.runtime.log import log
 from agenteval_otel.telemetry.accounting import Accounting
-from agenteval_otel.telemetry.metrics import Instruments, JudgeTotals, JudgeWatch, ResultTotals
+from agenteval_otel.telemetry.metrics import Instruments, JudgeTotals, JudgeWatch, ObjectiveStates, ResultTotals
 from agenteval_otel.telemetry.providers import Providers
 from agenteval_otel.telemetry.spans import EventLog, Placement, context_of_span, open_run_span, span_context_of
 
@@ -60,6 +60,7 @@ class Emitter:
         self.judge_totals = JudgeTotals(self.totals.bounded)
         self._accounting: Accounting | None = None
         self._gauges: Callable[[], Mapping[str, float]] = dict
+        self._objectives: Callable[[], ObjectiveStates] = dict
         self._failure: Exception | None = None
         self._instruments: Instruments | None = None
         reset_in_child(self._reset)
@@ -74,10 +75,11 @@ class Emitter:
 
     def observe(
         self, accounting: Accounting, queue: Callable[[], Mapping[str, float]], load: Callable[[], Mapping[str, float]],
-        judges: Iterable[Any] = (),
+        objectives: Callable[[], ObjectiveStates] = dict, judges: Iterable[Any] = (),
     ) -> None:  # fmt: skip
-        """Set, at start, the sources of outcomes, queue, load and judge metrics; imports what exporters will need."""
+        """Set, at start, the sources of our own metrics; imports what exporters will need."""
         self._accounting, self._gauges = accounting, lambda: {**queue(), **load()}
+        self._objectives = objectives
         self.judge_totals.know(judges)
 
         def lose(signal: str, reason: str, count: int) -> None:
@@ -94,7 +96,7 @@ class Emitter:
         if self._wants_metrics and self._instruments is None and (meter := self.providers.meter()) is not None:
             self._instruments = Instruments(
                 meter, self.totals, self.judge_totals, self._accounting, gauges=lambda: self._gauges(),
-                lost=self.providers.lost, reach=self.providers.reach,
+                objectives=lambda: self._objectives(), lost=self.providers.lost, reach=self.providers.reach,
             )  # fmt: skip
 
     def tracer(self) -> trace.Tracer | None:

@@ -27,6 +27,9 @@ from agenteval_otel.telemetry.target import SIGNALS
 Labels = tuple[tuple[str, str], ...]
 """Attributes of one series, as a key."""
 
+ObjectiveStates = Mapping[tuple[str, str | None], tuple[bool, float]]
+"""By criterion and agent: whether the objective is breached, and the evidence for a breach."""
+
 _GAUGES: Final = {
     "size": names.METRIC_QUEUE_SIZE, "max_bytes": names.METRIC_QUEUE_MAX_BYTES, "bytes": names.METRIC_QUEUE_BYTES,
     "drain_time": names.METRIC_QUEUE_DRAIN_TIME, "loop_lag": names.METRIC_LOOP_LAG,
@@ -242,8 +245,8 @@ class Instruments:
 
     def __init__(
         self, meter: metrics.Meter, totals: ResultTotals, judges: JudgeTotals, accounting: Accounting | None, *,
-        gauges: Callable[[], Mapping[str, float]], lost: Mapping[tuple[str, str], int],
-        reach: Callable[[], Mapping[str, str]],
+        gauges: Callable[[], Mapping[str, float]], objectives: Callable[[], ObjectiveStates],
+        lost: Mapping[tuple[str, str], int], reach: Callable[[], Mapping[str, str]],
     ) -> None:  # fmt: skip
         self._totals, self._judges, self._accounting, self._lost = totals, judges, accounting, lost
         self._score, self._duration, self._lag, self._judge_duration = (
@@ -259,6 +262,10 @@ class Instruments:
             names.METRIC_RESPONSES: self._responses,
             **{gauge: partial(_gauge, gauges, key) for key, gauge in _GAUGES.items()},
             names.METRIC_LAST_SUCCESS: partial(_gauge, lambda: {"": totals.last_success}, ""),
+            **{
+                objective: partial(_objective_states, objectives, at)
+                for at, objective in enumerate((names.METRIC_OBJECTIVE_BREACH, names.METRIC_OBJECTIVE_EVIDENCE))
+            },
             names.METRIC_EXPORT_LOST: self._losses,
             names.METRIC_EXPORT_SIGNALS: lambda: {
                 ((names.EXPORT_SIGNAL, signal), (names.EXPORT_REACH, how)): 1 for signal, how in reach().items()
@@ -311,6 +318,10 @@ class Instruments:
 def _gauge(read: Callable[[], Mapping[str, float | None]], key: str) -> dict[Labels, float]:
     value = read().get(key)
     return {} if value is None else {(): value}
+
+
+def _objective_states(read: Callable[[], ObjectiveStates], at: int) -> dict[Labels, float]:
+    return {_labels(criterion, agent, None): float(state[at]) for (criterion, agent), state in read().items()}
 
 
 def _observations(read: Callable[[], Mapping[Labels, Any]], _: CallbackOptions) -> list[Observation]:

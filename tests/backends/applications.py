@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import sys
 import time
 from collections.abc import Iterator
+from random import Random
 from typing import Any
 
 from opentelemetry import metrics, trace
@@ -178,5 +180,35 @@ def reviewed(seconds: str) -> None:
         end()
 
 
+def changing(phases: str, per_second: str) -> None:
+    """Its quality changes: `phases` are seconds and the share of answers that pass, ``20:0.98,90:0.3``. Prints each
+    share and when it began."""
+    random = Random(os.getpid())
+
+    def price_named(evaluation_input: EvaluationInput) -> bool:
+        return "EUR" in evaluation_input.response_text
+
+    configure(
+        sample_rate=1.0, load_shedding={"enabled": False}, evaluators=[Func.of(price_named)],
+        criteria={"default": [{"name": "price_named", "objective": 0.95}]},
+    )  # fmt: skip
+
+    @monitor(agent="flights")
+    def answer(passes: bool) -> str:
+        return "It costs 80 EUR." if passes else "It costs eighty."
+
+    due, until = time.monotonic(), time.monotonic()
+    for seconds, rate in (phase.split(":") for phase in phases.split(",")):
+        print(rate, time.time(), flush=True)
+        until += float(seconds)
+        while due < until:
+            answer(random.random() < float(rate))
+            due += 1.0 / float(per_second)
+            time.sleep(max(0.0, due - time.monotonic()))
+    end()
+
+
+PROGRAMS = {"changing": changing, "watched": watched, "shop": shop, "others": others, "reviewed": reviewed}
+
 if __name__ == "__main__":
-    {"watched": watched, "shop": shop, "others": others, "reviewed": reviewed}[sys.argv[1]](*sys.argv[2:])
+    PROGRAMS[sys.argv[1]](*sys.argv[2:])

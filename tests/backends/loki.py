@@ -25,7 +25,7 @@ class LokiRecord(NamedTuple):
 
 
 class Loki(BackendProcess):
-    """One Loki process, with everything of the shipped configuration but ports and folders."""
+    """One Loki process with the shipped configuration."""
 
     title = "Loki"
     port_names = ("http", "grpc")
@@ -59,18 +59,19 @@ class Loki(BackendProcess):
 
     def _arguments(self) -> list[str]:
         own = self._folder / "loki.yaml"
-        data = str(self._folder / "data")
-        config = yaml.safe_load(SHIPPED_LOKI.read_text().replace("/loki", data))
-        config["server"] |= {
-            "http_listen_address": LOOPBACK, "http_listen_port": self.ports.http,
-            "grpc_listen_address": LOOPBACK, "grpc_listen_port": self.ports.grpc,
-        }  # fmt: skip
+        config = yaml.safe_load(SHIPPED_LOKI.read_text())
         # Ready at once: it waits for nobody to join it and is told where its own parts are.
         config["ingester"] = {"lifecycler": {"min_ready_duration": "0s"}}
         config["frontend_worker"] = {"frontend_address": f"{LOOPBACK}:{self.ports.grpc}"}
         config["query_scheduler"] = {"use_scheduler_ring": False}
         own.write_text(yaml.safe_dump(config))
-        return [f"-config.file={own}"]
+        return [f"-config.file={own}", "-config.expand-env=true"]
+
+    def _environment(self) -> dict[str, str]:
+        return {
+            "LOKI_HOST": LOOPBACK, "LOKI_PORT": str(self.ports.http), "LOKI_GRPC_PORT": str(self.ports.grpc),
+            "LOKI_DATA": str(self._folder / "data"),
+        }  # fmt: skip
 
     def _health(self) -> tuple[int, str]:
         return self.ports.http, "/ready"

@@ -24,8 +24,8 @@ pytestmark = [pytest.mark.backend, pytest.mark.live]
 
 README = SHIPPED.with_name("README.md").read_text()
 SHOP, CALLS = "first-look", 25
-# The shop asks no judge and has no event loop.
-WITHOUT_TRAFFIC = ("agenteval.host.loop_lag", "agenteval.judge.", "agenteval.sampling.level")
+# The shop asks no judge, has no event loop and no objective (test_incident has one).
+WITHOUT_TRAFFIC = ("agenteval.host.loop_lag", "agenteval.judge.", "agenteval.objective.", "agenteval.sampling.level")
 INSTRUMENTS = [item for item in semconv.INSTRUMENTS if not item.name.startswith(WITHOUT_TRAFFIC)]
 WITHOUT_TRAFFIC_ATTRIBUTES = {"agenteval.evaluation.duration": {semconv.EVALUATION_NAME}}
 NAME, LABEL, OUTCOME = "gen_ai_evaluation_name", "gen_ai_evaluation_score_label", "agenteval_outcome"

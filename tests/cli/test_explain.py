@@ -265,3 +265,23 @@ def test_the_page_of_a_real_collector(own_collector: Collector, cli: CommandLine
     assert "3 calls of monitored handlers" in shown
     assert "broken failed 3 times with KeyError" in shown
     assert pipeline.shutdown(10.0)
+
+
+def test_how_long_until_the_page(cli: CommandLine) -> None:
+    """A row for each objective below 1; fewer verdicts a minute and more processes take longer."""
+    file = cli.settings("""
+        evaluators: [ResponseHealth]
+        criteria:
+          default: [{name: response_health, objective: 0.95}]
+    """)
+    rows = [
+        cli("explain", "--alerts", "--settings", file, *more).splitlines()[-1]
+        for more in ((), ("--processes", "4"), ("--per-minute", "1"))
+    ]
+    assert all(row.startswith("response_health  95 %") for row in rows)
+    median_s = [float(row.split()[3]) * {"s": 1, "min": 60}[row.split()[4]] for row in rows]
+    assert 30 < median_s[0] < median_s[1] < median_s[2] < 1_200
+    without = cli("explain", "--alerts", "--settings", cli.settings("evaluators: [ResponseHealth]"))
+    assert without == "No criterion has an objective below 1 that can be missed: none raises a page.\n"
+    cli("explain", "--alerts", code=2)
+    assert "--settings: no settings file is named" in cli.err

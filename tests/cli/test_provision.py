@@ -48,7 +48,7 @@ def test_files_alerts_and_the_next_command_are_listed(provision: Provision) -> N
     folder = provision.folder
     lines = provision("prometheus")
     for line in (
-        f"wrote {folder}/prometheus/rules/agenteval-alerts.yaml", "0 of 3 unchanged", "5 criteria, 1 agent named",
+        f"wrote {folder}/prometheus/rules/agenteval-alerts.yaml", "0 of 5 unchanged", "5 criteria, 1 agent named",
         "  response_health of support: alerts on its objective of 99 %",
         "  response_health of all but support: alerts on its objective of 95 %",
         "  more: no alert: it has an objective, but no threshold that decides what passes",
@@ -61,6 +61,7 @@ def test_files_alerts_and_the_next_command_are_listed(provision: Provision) -> N
         assert line in lines
     assert sorted(path.name for path in folder.rglob("*") if path.is_file()) == [
         "agenteval-alerts.test.yaml", "agenteval-alerts.yaml", "agenteval-recording.yaml",
+        "agenteval-silence.test.yaml", "time-to-page.md",
     ]  # fmt: skip
     assert stat.S_IMODE((folder / "prometheus/rules/agenteval-alerts.yaml").stat().st_mode) == 0o644
 
@@ -139,3 +140,43 @@ def test_all_is_every_target(provision: Provision) -> None:
     ]
     assert texts[0] == texts[1]
     assert set(options_of(ALL)) == {name for target in TARGETS for name in options_of(target)}
+
+
+FUNCTIONS = """\
+    functions: [polite]
+    criteria: {default: [{name: polite, objective: 0.9}]}
+    agents:
+      flights: {functions: [price_named], criteria: [{name: price_named, objective: 0.85}]}
+      hotels: {evaluators: ["quality_of_tests:stars", ResponseHealth], criteria: [{name: stars, objective: 0.8}]}
+    """
+
+
+def test_objectives_of_functions_have_alerts(provision: Provision, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of those that a decorator brings, by name, and of those that the file imports."""
+    monkeypatch.syspath_prepend(provision.cli.folder)
+    provision.cli.file("quality_of_tests.py", "def stars(evaluation_input) -> bool:\n    return True\n")
+    lines = provision("prometheus", settings=FUNCTIONS)
+    for line in (
+        "  price_named of flights: alerts on its objective of 85 %",
+        "  stars of hotels: alerts on its objective of 80 %",
+        "  polite of all but flights, hotels: alerts on its objective of 90 %",
+    ):
+        assert line in lines
+    shown = provision.cli("check", provision.cli.settings(FUNCTIONS))
+    assert "  functions of decorators: polite, price_named" in shown
+    assert "Warnings" not in shown
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [("functions: [price_named]", "functions: [price_namd]", "'price_named' (did you mean 'price_namd'?)"),
+     ("functions: [polite]", "functions: []", "criteria.default[0]: has an objective, and no evaluator in this file"),
+     ("quality_of_tests:stars", "no_such_module:stars", "'no_such_module:stars' cannot be imported")],
+)  # fmt: skip
+def test_an_objective_that_nothing_scores_is_refused(provision: Provision, old: str, new: str, message: str) -> None:
+    """By `provision` and by `check`, with its place and the nearest name: no alert would come from it."""
+    text = FUNCTIONS.replace("quality_of_tests:stars", "json:dumps").replace("name: stars", "name: dumps")
+    text = (text if ":stars" not in old else FUNCTIONS).replace(old, new)
+    provision("prometheus", settings=text, code=2)
+    assert message in provision.err
+    assert message in provision.cli("check", provision.cli.settings(text), code=1)

@@ -55,7 +55,8 @@ def watch(telemetry: RecordedTelemetry) -> Iterator[Watch]:
     """Answers of all kinds into recorded telemetry: scored, a category of a model, failed; in a trace and outside."""
     made = Watch(telemetry, content="span_and_event", detail="result")
     evaluators = (
-        ResponseHealth(), KeywordCoverage(criterion_name="words", expected_keywords=["answer"], threshold=0.5),
+        ResponseHealth(objective=0.9),
+        KeywordCoverage(criterion_name="words", expected_keywords=["answer"], threshold=0.5),
         Func.of(mood), Func.of(breaks), LLMJudge(criterion_name="judged", judge=Paid(
             breaker={}, cache={}, spend={"prices": {"paid-1": {"input": 1, "output": 2}}, "usd_per_day": 1},
         )),

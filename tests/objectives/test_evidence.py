@@ -6,12 +6,14 @@ import math
 from random import Random
 from statistics import mean, median
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from agenteval_otel.models import SpanReference
 from agenteval_otel.objectives import BreachSettings
+from agenteval_otel.objectives.simulation import ParallelEvidence
 from agenteval_otel.objectives.track import Evidence, LeastProbability, Track, Tracks, Verdict
 from tests.objectives.support import FAIL, PASS, QUICK, Stream, adaptive, answers, plain, until
 
@@ -30,8 +32,8 @@ def test_false_alarms_are_as_rare_as_promised(stream: Stream, every: int, object
 
 @pytest.mark.parametrize(
     ("stream", "every", "rate", "bounds"),
-    [(plain, 3_000, 0.85, (40, 75)), (plain, 10_000, 0.85, (50, 95)), (plain, 10_000, 0.5, (1, 20)),
-     (plain, 10_000, 0.9, (120, 350)), (adaptive, 10_000, 0.85, (50, 140))],
+    [(plain, 20_000_000, 0.85, (150, 230)), (plain, 10_000, 0.85, (50, 95)), (plain, 10_000, 0.5, (1, 20)),
+     (plain, 20_000_000, 0.9, (430, 650)), (adaptive, 10_000, 0.85, (50, 140))],
 )  # fmt: skip
 def test_drops_are_detected_soon(stream: Stream, every: int, rate: float, bounds: tuple[int, int]) -> None:
     """Within the number of verdicts that docs/thresholds.md has; a small drop later, a large one sooner."""
@@ -95,6 +97,19 @@ def test_an_objective_of_one_breaks_with_one_failure() -> None:
     assert recovered == BreachSettings().recover_after
 
 
+def test_the_simulation_is_the_detector() -> None:
+    """Of the same verdicts `ParallelEvidence` alarms at the same one as `Evidence`, with weights and without."""
+    random = np.random.default_rng(3)
+    passed, share = random.random((400, 20)) < 0.8, 0.5 + random.random((400, 20)) / 2
+    together = ParallelEvidence(20, objective=0.95, enough=1e6)
+    alarms = np.array([together.add(passed[at], share[at]) for at in range(400)])
+    for stream in range(20):
+        alone = Evidence(worst=0.05, enough=1e6)
+        expected = [alone.add(0.95 - passed[at, stream], share[at, stream]) for at in range(400)]
+        assert alarms[:, stream].tolist() == expected
+    assert alarms.any()
+
+
 # --- tracks ---
 
 
@@ -138,7 +153,7 @@ def test_a_lasting_breach_is_reported_again() -> None:
 
 @pytest.mark.parametrize("stream", [plain, adaptive])
 def test_recovery_is_reported_soon_and_not_too_soon(stream: Stream) -> None:
-    """An agent well above its objective recovers within a few hundred verdicts; one still below seldom does."""
+    """An agent well above its objective recovers within some hundred verdicts; one still below seldom does."""
     delays_taken: dict[float, list[int]] = {0.85: [], 0.99: []}
     for rate, result in delays_taken.items():
         for seed in range(15):
@@ -146,7 +161,7 @@ def test_recovery_is_reported_soon_and_not_too_soon(stream: Stream) -> None:
             until(track, stream, random, 0.7)
             assert track.breached
             result.append(until(track, stream, random, rate, most=3_000))
-    assert median(delays_taken[0.99]) <= 300
+    assert median(delays_taken[0.99]) <= 600
     assert median(delays_taken[0.85]) >= 1_000
 
 

@@ -12,7 +12,15 @@ from agenteval_otel.evaluators import ResponseHealth
 from agenteval_otel.models import EvaluationCriteria
 from agenteval_otel.objectives import BreachSettings, ObjectiveCrossing
 from agenteval_otel.pipeline import PoolDispatcher
-from agenteval_otel.sampling import Escalation, Sampler, SamplingContext, SamplingDecision
+from agenteval_otel.sampling import (
+    Escalation,
+    FirstOfSampler,
+    PatternSampler,
+    RatioSampler,
+    Sampler,
+    SamplingContext,
+    SamplingDecision,
+)
 from agenteval_otel.sampling.escalation import BASELINE
 from agenteval_otel.testing import RecordedTelemetry
 from tests.docs.generator import load_script
@@ -60,7 +68,7 @@ def test_a_breach_and_its_recovery_are_reported(telemetry: RecordedTelemetry) ->
 
 def test_the_table_of_attributes_holds(telemetry: RecordedTelemetry) -> None:
     """A reminder has every attribute that the reference knows, and no other event has more."""
-    _, ask = pipeline_of(telemetry, breach=BreachSettings(minimum=5, remind_s=1e-9))
+    _, ask = pipeline_of(telemetry, breach=BreachSettings(minimum=5, false_alarm_every=100, remind_s=1e-9))
     with telemetry.tracer().start_as_current_span("host work"):  # one trace: its calls are sampled together
         ask("bad", times=30)
     first, *again = crossings(telemetry)
@@ -140,7 +148,7 @@ def test_answers_of_escalation_rules_weigh_less_than_those_of_the_baseline(telem
         response = kept.saved[0].model_copy(update={"results": (taken,)})
         watched, _ = pipeline_of(telemetry, objective=0.5)
         for _ in range(10):
-            watched.objectives.observe(response, {"good": 0.5}, 0.01, None)
+            watched.objectives.observe(response, {"good": 0.5}, None, baseline_rate=0.01)
         track = watched.objectives.tracks.of("shop", "good", 0.5)
         assert track is not None
         result[reason] = track.evidence.value
@@ -202,3 +210,14 @@ def test_answers_do_not_wait_for_a_hanging_callback(telemetry: RecordedTelemetry
     for thread in threading.enumerate():
         if thread.name == "agenteval-callback":
             thread.join(5)
+
+
+def test_a_rule_that_prefers_bad_answers_causes_no_false_alarm(telemetry: RecordedTelemetry) -> None:
+    """Every failure is seen and few of the others, none of them at first: the bets know how little that proves."""
+    sampler = FirstOfSampler(samplers=[PatternSampler(pattern="bad"), RatioSampler(ratio=0.01)])
+    pipeline, ask = pipeline_of(telemetry, objective=0.8, sampler=sampler)
+    for _ in range(50):
+        ask("bad")
+        ask("good", times=4)
+    assert pipeline.accounting.outcomes()["evaluated"] >= 50
+    assert crossings(telemetry) == []

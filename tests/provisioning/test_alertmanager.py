@@ -65,17 +65,50 @@ def test_an_address_that_alertmanager_would_refuse_is_refused(webhook: str) -> N
 
 
 def test_what_follows_from_something_else_is_left_unsaid() -> None:
-    """Fast stands for slow, blind for quality, vanished for everything, each only where it is about the same."""
+    """A breach stands for its burn rate, blind for quality, silent for everything, each only about the same service."""
     rules = yaml.safe_load(files_of(EVERYTHING)["alertmanager.yml"])["inhibit_rules"]
     message = {tuple(rule["source_matchers"]): rule for rule in rules}
-    fast = message[('alertname="AgentevalObjectiveBurnFast"',)]
-    assert fast["target_matchers"] == ['alertname=~"AgentevalObjectiveBurnSlow"']
-    assert fast["equal"] == ["job", "gen_ai_agent_name", "gen_ai_evaluation_name"]
-    assert message[('alertname="AgentevalMonitorBlind"',)]["equal"] == ["job", "gen_ai_agent_name"]
-    vanished = message[('alertname="AgentevalTelemetryVanished"',)]
-    assert vanished["equal"] == ["job"]
-    assert vanished["target_matchers"][0].count("|") == len({item.name for item in alerts_of(EVERYTHING)}) - 2
-    # Alerts that are not there are not named.
+    service = ["deployment_environment_name", "job"]
+    breached = message[('alertname="AgentevalObjectiveBreached"',)]
+    assert breached["target_matchers"] == ['alertname=~"AgentevalObjectiveBurnSlow"']
+    assert breached["equal"] == [*service, "gen_ai_agent_name", "gen_ai_evaluation_name"]
+    assert message[('alertname="AgentevalMonitorBlind"',)]["equal"] == [*service, "gen_ai_agent_name"]
+    silent = message[('alertname="AgentevalServiceSilent"',)]
+    assert silent["equal"] == service
+    assert silent["target_matchers"][0].count("|") == len({item.name for item in alerts_of(EVERYTHING)}) - 3
+    down = message[('alertname="AgentevalCollectorDown"',)]
+    assert (down["target_matchers"], down["equal"]) == (['alertname=~"AgentevalServiceSilent"'], [])
+
+
+@pytest.mark.backend
+@pytest.mark.parametrize(
+    ("idle", "times"),
+    [("22:00-06:00 Europe/Berlin", [("22:00", "24:00"), ("00:00", "06:00")]), ("09:30-17:00", [("09:30", "17:00")]),
+     ("20:00-00:00", [("20:00", "24:00")])],
+)  # fmt: skip
+def test_a_service_may_be_idle(idle: str, times: list[tuple[str, str]], amtool_binary: Path, tmp_path: Path) -> None:
+    """In these hours its silence is muted, and nothing else."""
+    folder = written(files_of(EVERYTHING, idle=idle), tmp_path)
+    done = subprocess.run(
+        [amtool_binary, "check-config", folder / "alertmanager.yml"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    tree = yaml.safe_load((folder / "alertmanager.yml").read_text())
+    (interval,) = tree["time_intervals"][0]["time_intervals"]
+    assert [(item["start_time"], item["end_time"]) for item in interval["times"]] == times
+    muted = [route for route in tree["route"]["routes"] if "mute_time_intervals" in route]
+    assert [route["matchers"] for route in muted] == [['alertname="AgentevalServiceSilent"']]
+
+
+@pytest.mark.parametrize("idle", ["night", "22-6", "22:00-25:00", "22:00-06:00 Middle/Earth"])
+def test_other_hours_are_refused(idle: str) -> None:
+    """With what is expected, before anything is written."""
+    with pytest.raises(ConfigurationError, match="idle: must"):
+        files_of(EVERYTHING, idle=idle)
+
+
+def test_alerts_that_are_not_there_are_not_named() -> None:
+    """Without criteria there is nothing to inhibit; without objectives no alert about them is named."""
     assert "inhibit_rules" not in yaml.safe_load(files_of(plan_of())["alertmanager.yml"])
     assert "Objective" not in files_of(plan_of(criterion("a")))["alertmanager.yml"]
 

@@ -102,7 +102,7 @@ def test_tail_sampling_knows_the_criteria_that_can_fail() -> None:
     assert [policy["name"] for policy in config["processors"]["tail_sampling"]["policies"]] == rest
 
 
-def test_a_decision_waits_for_judges_and_series_for_sparse_results() -> None:
+def test_a_decision_waits_for_judges_and_series_for_two_exports() -> None:
     """Longer where a model is asked; both shrink with the time scale, neither below what still works."""
     judged = PLAN.model_copy(update={"judge_models": ("m",)})
     decisions, expirations = [], []
@@ -112,7 +112,7 @@ def test_a_decision_waits_for_judges_and_series_for_sparse_results() -> None:
         decisions.append(seconds(config["processors"]["tail_sampling"]["decision_wait"]))
         expirations.append(seconds(config["exporters"]["prometheus"]["metric_expiration"]))
     assert decisions == [15.0, 60.0, 30.0, 1.0]
-    assert expirations == [3600.0, 3600.0, 1800.0, 300.0]
+    assert expirations == [150.0, 150.0, 75.0, 3.0]
 
 
 def test_azure_is_told_in_its_exporter_s_words() -> None:

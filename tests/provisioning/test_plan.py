@@ -60,7 +60,8 @@ def test_a_plan_knows_judges_and_limits_and_leaves_out_what_is_switched_off() ->
 def test_a_plan_knows_how_many_answers_an_evaluator_sees_in_any_case() -> None:
     """All, unless every evaluator of an agent passes over some; then the largest of its ratios, of the least agent."""
     partly = "{type: ResponseHealth, sample_rate: 0.02}"
-    own = f"evaluators: [{partly}, {{type: KeywordCoverage, criterion_name: a, keywords: [b], sample_rate: 0.1}}]"
+    more = "{type: KeywordCoverage, criterion_name: a, expected_keywords: [b], sample_rate: 0.1}"
+    own = f"evaluators: [{partly}, {more}]"
     assert plan_from(f"evaluators: [{partly}]").seen_share == 0.02
     assert plan_from(f"agents: {{a: {{{own}}}, b: {{}}}}").seen_share == 0.1
     assert plan_from(SETTINGS).seen_share == 1.0

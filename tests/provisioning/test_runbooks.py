@@ -9,8 +9,10 @@ import pytest
 import yaml
 
 from agenteval_otel import semconv
+from agenteval_otel.objectives import BreachSettings
+from agenteval_otel.objectives.simulation import verdicts_to_alarm
 from agenteval_otel.provisioning.prometheus import Alert, alerts_of, files_of
-from agenteval_otel.provisioning.prometheus.quality import BURNS
+from agenteval_otel.provisioning.prometheus.quality import burn_limit
 
 from .plans import EVERYTHING, promtool
 
@@ -26,7 +28,7 @@ TEXT = (DOCS / "alerts.md").read_text()
 def test_each_alert_has_its_page_and_each_page_its_alert() -> None:
     """The address in an alert leads to a page, and no page is about an alert that is gone."""
     assert {alert.page for alert in ALERTS.values()} == set(PAGES)
-    assert len(ALERTS) == 14
+    assert len(ALERTS) == 15
 
 
 @pytest.mark.parametrize("alert", ALERTS.values(), ids=lambda alert: alert.name)
@@ -53,15 +55,28 @@ def test_the_table_of_alerts_is_the_alerts() -> None:
 
 def test_the_table_of_limits_is_what_the_rules_hold() -> None:
     """Each row's limits and factors are those of its objective."""
-    rows = re.findall(r"^\| (0\.\d+) \| (.*) % \| (.*) % \| (.*) \| (.*) % \| (.*) \|$", TEXT, re.MULTILINE)
+    rows = re.findall(r"^\| (0\.\d+) \| (\S+) % \| (\S+) % \| (\S+) \|$", TEXT, re.MULTILINE)
     assert len(rows) == 7
     for objective, *figures in rows:
         allowed = 1.0 - float(objective)
-        wanted = [f"{100 * allowed:.4g}"]
-        for burn in BURNS:
-            limit = burn.limit(float(objective))
-            wanted += [f"{100 * limit:.4g}", f"{limit / allowed:.3g}"]
+        limit = burn_limit(float(objective))
+        wanted = [f"{100 * allowed:.4g}", f"{100 * limit:.4g}", f"{limit / allowed:.3g}"]
         assert figures == wanted
+
+
+def test_the_table_of_delays_is_what_the_detector_takes() -> None:
+    """Medians and ninetieth percentiles of simulated drops, within a tenth."""
+    rows = re.findall(r"^\| (0\.\d+) \|((?: (?:\d+ \(\d+\)|-) \|){4})$", TEXT, re.MULTILINE)
+    assert len(rows) == 6
+    for objective, cells in rows:
+        for rate, cell in zip((0.3, 0.7, 0.85, 0.9), cells.split("|"), strict=False):
+            if cell.strip() == "-":
+                assert rate >= float(objective)
+                continue
+            counts = verdicts_to_alarm(BreachSettings(), float(objective), rate)
+            assert [int(number) for number in re.findall(r"\d+", cell)] == pytest.approx(
+                [counts[200], counts[360]], rel=0.1, abs=1
+            )
 
 
 @pytest.mark.backend

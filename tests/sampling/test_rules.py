@@ -259,21 +259,20 @@ def test_the_recorded_probability_is_the_true_one(
 UNSETTLED = SamplingDecision(True, None, "later", settled=False)
 
 
-class Late:
+class Late(Sampler, type="test_late"):
     """Decides on the background thread, with whatever it was given."""
 
-    def __init__(self, decision: Any) -> None:
-        self._decision = decision
+    decision: Any
 
     def decide(self, context: SamplingContext) -> Any:
-        return UNSETTLED if context.evaluation_input is None else self._decision
+        return UNSETTLED if context.evaluation_input is None else self.decision
 
 
 @pytest.mark.parametrize("decision", [None, 5, SamplingDecision(False, None, "x", "no_such_outcome")], ids=str)
 def test_an_invalid_decision_is_counted(decision: Any) -> None:
     """What cannot be understood on the background thread fails the call, which is not lost to the count."""
     pipeline = Pipeline(
-        sampler=Late(decision),  # type: ignore[arg-type]
+        sampler=Late(decision=decision),
         evaluators=(Free(),), storage=(), dispatcher=InlineDispatcher()
     )  # fmt: skip
     assert monitor(pipeline=pipeline)(str.upper)("a") == "A"
@@ -286,7 +285,7 @@ def test_an_invalid_probability_is_unknown(claimed: Any) -> None:
     """The answer is evaluated, and its scores have no weight: one that is no number would spoil every sum for good."""
     telemetry = RecordedTelemetry()
     pipeline = Pipeline(
-        sampler=Late(SamplingDecision(True, claimed, "odd")),  # type: ignore[arg-type]
+        sampler=Late(decision=SamplingDecision(True, claimed, "odd")),
         evaluators=(Free(),), storage=[telemetry.storage()], dispatcher=InlineDispatcher(),
     )  # fmt: skip
     monitor(pipeline=pipeline)(str.upper)("a")

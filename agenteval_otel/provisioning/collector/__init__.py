@@ -53,7 +53,7 @@ _PLACEHOLDER: Final = re.compile(r"@([a-z_]+)@")
 def files_of(plan: MonitoringPlan) -> GeneratedFiles:
     """The Collectors' configurations and those of what stands around them, by path."""
     values = {
-        "metric_expiration": _duration(3600.0, plan, at_least_s=300.0),
+        "metric_expiration": _duration(150.0, plan, at_least_s=3.0),
         "decision_wait": _duration(60.0 if plan.judge_models else 15.0, plan, at_least_s=1.0),
     }
     # Statements of the transform processor; `$$` is the Collector's `$`.
@@ -64,9 +64,13 @@ def files_of(plan: MonitoringPlan) -> GeneratedFiles:
     }  # fmt: skip
     lines["failing"] = _failing(plan)
     prometheus = _whole("prometheus.yml", {})
+    intervals = {
+        "scrape_interval": plan.duration(5.0, at_least_s=0.25),
+        "evaluation_interval": plan.duration(15.0, at_least_s=1.0),
+    }
     return {path: _filled(_whole(f"{name}.yaml", lines), values) for name, path in _PLACES.items()} | {
-        "prometheus/prometheus.yml": _filled(prometheus, _ALONE),
-        "prometheus/prometheus-compose.yml": _filled(prometheus, _COMPOSED),
+        "prometheus/prometheus.yml": _filled(prometheus, _ALONE | intervals),
+        "prometheus/prometheus-compose.yml": _filled(prometheus, _COMPOSED | intervals),
     }
 
 

@@ -404,7 +404,8 @@ def of_names(names: Iterable[str]) -> str:
 def quantile(instrument: Instrument, of: float, by: tuple[str, ...] = (), matchers: str = PROCESS) -> str:
     labels = ", ".join(("le", *by))
     counted = f"rate({instrument.prometheus_name}_bucket{{{matchers}}}[{EACH}])"
-    return f"histogram_quantile({of:g}, sum by ({labels}) ({counted}))"
+    # Without traffic the quantile is NaN, which is not 0 or more.
+    return f"histogram_quantile({of:g}, sum by ({labels}) ({counted})) >= 0"
 
 
 def share(outcomes: str, of_outcomes: str = ".*", *, window: str = EACH) -> str:

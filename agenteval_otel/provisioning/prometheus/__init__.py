@@ -5,40 +5,46 @@ A new alert is one registered function in `quality` or `monitor`, and its runboo
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
+from agenteval_otel.provisioning.delays import page_of
 from agenteval_otel.provisioning.files import GeneratedFiles, yaml_text
 from agenteval_otel.provisioning.plan import MonitoringPlan
 from agenteval_otel.provisioning.prometheus import monitor  # noqa: F401 - registers its alerts after those of quality
-from agenteval_otel.provisioning.prometheus.quality import recording_rules
-from agenteval_otel.provisioning.prometheus.rules import HALF_HOUR, STEP_S, Alert, alerts_of
+from agenteval_otel.provisioning.prometheus.quality import BREACHED, recording_rules
+from agenteval_otel.provisioning.prometheus.rules import HALF_HOUR, QUICK_STEP_S, STEP_S, Alert, alerts_of
+
+_INTERVAL_S: Final = 15.0
 
 __all__ = ["Alert", "alerts_of", "files_of"]
 
 
-def files_of(plan: MonitoringPlan, *, runbooks: str = "docs/runbooks") -> GeneratedFiles:
+def files_of(plan: MonitoringPlan, *, runbooks: str = "docs/runbooks", traces: str | None = None) -> GeneratedFiles:
     """The recording rules, the alerts and, unless time is scaled, their tests for ``promtool test rules``.
 
-    `runbooks` is the folder or address of the runbooks; the annotation ``runbook_url`` begins with it.
+    `runbooks` is the folder or address of the runbooks; the annotation ``runbook_url`` begins with it. `traces` is
+    Jaeger's address; without it there is no annotation ``traces_url``.
     """
 
     def group(name: str, rules: list[dict[str, Any]]) -> dict[str, Any]:
-        interval = plan.duration(60.0, at_least_s=1.0)
+        interval = plan.duration(_INTERVAL_S, at_least_s=1.0)
         return {"groups": [{"name": name, "interval": interval, "rules": rules}] if rules else []}
 
     alerts = alerts_of(plan)
     recording = group("agenteval-recording", recording_rules(plan))
-    alerting = group("agenteval-alerts", [alert.rule(plan, runbooks) for alert in alerts])
+    alerting = group("agenteval-alerts", [alert.rule(plan, runbooks, traces) for alert in alerts])
     trees = {
         "rules/agenteval-recording.yaml": (recording, "Input of the alerts and dashboards."),
         "rules/agenteval-alerts.yaml": (alerting, "Alerts; what each means: docs/alerts.md."),
     }
     if plan.time_scale == 1.0:
-        tests = {
-            "rule_files": [f"../{path}" for path in trees],
-            "evaluation_interval": plan.duration(HALF_HOUR * STEP_S),
-            "group_eval_order": ["agenteval-recording", "agenteval-alerts"],
-            "tests": [alert.test(plan) for alert in alerts if alert.scenarios],
-        }
-        trees["tests/agenteval-alerts.test.yaml"] = (tests, "Run: promtool test rules agenteval-alerts.test.yaml")
-    return {path: yaml_text(tree, command="prometheus", head=head) for path, (tree, head) in trees.items()}
+        for name, step_s, interval_s in (("alerts", STEP_S, HALF_HOUR * STEP_S), ("silence", QUICK_STEP_S, 60)):
+            tests = {
+                "rule_files": [f"../{path}" for path in trees if path.startswith("rules/")],
+                "evaluation_interval": plan.duration(interval_s),
+                "group_eval_order": ["agenteval-recording", "agenteval-alerts"],
+                "tests": [alert.test(plan) for alert in alerts if alert.scenarios and alert.step_s == step_s],
+            }
+            trees[f"tests/agenteval-{name}.test.yaml"] = (tests, f"Run: promtool test rules agenteval-{name}.test.yaml")
+    files = {path: yaml_text(tree, command="prometheus", head=head) for path, (tree, head) in trees.items()}
+    return files | ({"time-to-page.md": page_of(plan)} if any(alert.name == BREACHED for alert in alerts) else {})

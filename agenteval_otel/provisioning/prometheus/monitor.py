@@ -9,13 +9,16 @@ from typing import Final
 from agenteval_otel import semconv as names
 from agenteval_otel.provisioning.plan import MonitoringPlan
 from agenteval_otel.provisioning.prometheus.rules import (
-    DAY,
     HALF_HOUR,
     HOUR,
+    QUICK_STEP_S,
+    SERVICE,
+    SERVICE_TEXT,
     STEPS,
     Alert,
     Scenario,
     Series,
+    by,
     counter,
     gauge,
     registered,
@@ -24,6 +27,8 @@ from agenteval_otel.provisioning.prometheus.rules import (
 )
 from agenteval_otel.provisioning.promql import AGENT, CRITERION, LABEL, OUTCOME, increase, joined, label_name, one_of
 
+SCRAPE_JOB: Final = "agenteval"
+"""The job of prometheus.yml that scrapes the Collector."""
 _LEAST_COUNT: Final = 10
 """Calls, failures or losses below which no share of them raises an alert."""
 _LOSS_SHARE: Final = 0.05
@@ -32,11 +37,12 @@ _REFUSED_SHARE: Final = 0.5
 
 _JUDGE, _JUDGE_NAME = label_name(names.JUDGE_MODEL), label_name(names.JUDGE_NAME)
 _PERIOD, _SIGNAL = label_name(names.JUDGE_PERIOD), label_name(names.EXPORT_SIGNAL)
-_BY_AGENT = ("job", AGENT)
+_BY_AGENT = (*SERVICE, AGENT)
 _DUE = one_of(OUTCOME, (names.NOT_SAMPLED, names.DISABLED), sign="!~")
 _SHARE = "{{ $value | humanizePercentage }}"
-_JOB, _THE_AGENT, _THE_CRITERION, _THE_JUDGE, _JUDGE_CALLED, _THE_SIGNAL = (
-    f"{{{{ $labels.{label} }}}}" for label in ("job", AGENT, CRITERION, _JUDGE, _JUDGE_NAME, _SIGNAL)
+_JOB: Final = SERVICE_TEXT
+_THE_AGENT, _THE_CRITERION, _THE_JUDGE, _JUDGE_CALLED, _THE_SIGNAL = (
+    f"{{{{ $labels.{label} }}}}" for label in (AGENT, CRITERION, _JUDGE, _JUDGE_NAME, _SIGNAL)
 )
 _AGENT = f"{_THE_AGENT} ({_JOB})"
 
@@ -48,26 +54,35 @@ _PLENTY: Final = 12.0
 
 @registered
 def _blind(plan: MonitoringPlan) -> Iterator[Alert]:
-    name, size = "AgentevalMonitorBlind", window(plan, "30m")
-    due = increase(names.METRIC_RESPONSES, joined(_scored_agents(plan), _DUE), size, _BY_AGENT)
-    results = increase(names.METRIC_RESULTS, "", size, _BY_AGENT)
-    least = math.ceil(round(_LEAST_COUNT / plan.seen_share, 6))  # more where evaluators skip some on purpose
-    plenty = max(_PLENTY, 2.0 * least / HALF_HOUR)
+    name, share = "AgentevalMonitorBlind", plan.seen_share
+    # Where evaluators skip some on purpose, so many answers that none with a result is no chance: e^-20, e^-10.
+    least = {"3m": math.ceil(round(_LEAST_COUNT * (1 if share == 1 else 2 / share), 6)),
+             "30m": math.ceil(round(_LEAST_COUNT / share, 6))}  # fmt: skip
+    matchers = joined(_scored_agents(plan), _DUE)
+    conditions = (
+        f"{increase(names.METRIC_RESPONSES, matchers, window(plan, size), _BY_AGENT)} >= {count} "
+        f"unless {increase(names.METRIC_RESULTS, '', window(plan, size), _BY_AGENT)} > 0"
+        for size, count in least.items()
+    )
+    plenty = 2.0 * least["3m"] / 3  # a step is a minute
 
     def answers(outcome: str = names.EVALUATED, growth: float = plenty) -> Series:
         return _answers(plan, outcome, growth)
 
     yield Alert(
-        name=name, for_s=600.0, severity="page", expression=f"{due} >= {least}\nunless {results} > 0",
+        name=name, for_s=60.0, severity="page", step_s=QUICK_STEP_S, expression="\nor ".join(conditions),
         summary=f"No result for {_AGENT} although it answers",
-        description=f"In the last 30 minutes {{{{ $value | humanize }}}} answers of the agent {_THE_AGENT} should have "
-                    "been evaluated, and none got a score: their quality is unknown, and no alert about quality can "
-                    "fire.",
+        description=f"{{{{ $value | humanize }}}} answers of the agent {_THE_AGENT} should have been evaluated within "
+                    "three minutes or half an hour, and none got a score: their quality is unknown, and no alert "
+                    "about quality can fire.",
         scenarios=(
             scenario("results arrive", "", answers(), _results(plan, plenty)),
-            scenario("results end two hours ago", name, answers(), _results(plan, plenty, STEPS - 2 * HOUR)),
-            scenario("answers without results, too few", "", answers(growth=(least - 0.5) / HALF_HOUR)),
-            scenario("answers without results, just enough", name, answers(growth=(least + 0.5) / HALF_HOUR)),
+            scenario("results ended a minute ago", "", answers(), _results(plan, plenty, STEPS - 1)),
+            scenario("results ended five minutes ago", name, answers(), _results(plan, plenty, STEPS - 5)),
+            scenario("few answers, results ended an hour ago", name, answers(growth=1.2 * least["30m"] / 30),
+                     _results(plan, 1.0, STEPS - 60)),
+            scenario("answers without results, too few", "", answers(growth=(least["30m"] - 0.5) / 30)),
+            scenario("answers without results, just enough", name, answers(growth=(least["30m"] + 0.5) / 30)),
             scenario("all are shed", name, answers(names.SHED)),
             scenario("none is sampled", "", answers(names.NOT_SAMPLED)),
             scenario("disabled", "", answers(names.DISABLED)),
@@ -76,22 +91,34 @@ def _blind(plan: MonitoringPlan) -> Iterator[Alert]:
 
 
 @registered
-def _vanished(plan: MonitoringPlan) -> Iterator[Alert]:
-    name, series = "AgentevalTelemetryVanished", names.METRIC_RESPONSES.prometheus_name
-    before, now = (f"group by (job) (present_over_time({series}[{window(plan, size)}]))" for size in ("1d", "30m"))
+def _silent(plan: MonitoringPlan) -> Iterator[Alert]:
+    """A service whose metrics end, and a Collector that Prometheus cannot scrape."""
+    name, series = "AgentevalServiceSilent", names.METRIC_RESPONSES.prometheus_name
+    before = f"group {by(SERVICE)} (present_over_time({series}[{window(plan, '1d')}]))"
 
     def gap(steps: int) -> Series:
-        return gauge(names.METRIC_RESPONSES, f"0x{STEPS - steps} _x{steps}", {OUTCOME: names.EVALUATED})
+        return gauge(names.METRIC_RESPONSES, f"0x{STEPS - steps - 1} stale _x{steps}", {OUTCOME: names.EVALUATED})
 
     yield Alert(
-        name=name, expression=f"{before}\nunless {now}", for_s=300.0, severity="ticket",
-        summary=f"{_JOB} sends no metrics any more",
-        description=f"{_JOB} sent metrics of agenteval_otel within the last day, but none for half an hour: it has "
-                    "ended, or the way to Prometheus is broken. Without metrics no other alert can fire.",
+        name=name, expression=f"{before}\nunless group {by(SERVICE)} ({series})", for_s=60.0, severity="ticket",
+        summary=f"{_JOB} sends no metrics any more", step_s=QUICK_STEP_S,
+        description=f"{_JOB} sent metrics of agenteval_otel within the last day and sends none now: its last process "
+                    "has ended, or cannot reach the Collector. No other alert about it can fire.",
         scenarios=(
-            scenario("gone for an hour", name, gap(HOUR)),
-            scenario("gone for a few minutes", "", gap(1)),
-            scenario("gone for more than a day", "", gap(DAY + HOUR)),
+            scenario("gone for three minutes", name, gap(3)),
+            scenario("just gone", "", gap(0)),
+            scenario("there", "", gauge(names.METRIC_RESPONSES, f"0x{STEPS}", {OUTCOME: names.EVALUATED})),
+        ),
+    )  # fmt: skip
+    name = "AgentevalCollectorDown"
+    yield Alert(
+        name=name, expression=f'up{{job="{SCRAPE_JOB}"}} == 0', for_s=60.0, severity="page", step_s=QUICK_STEP_S,
+        summary="Prometheus cannot scrape the Collector {{ $labels.instance }}",
+        description="Metrics of every service behind the Collector {{ $labels.instance }} are missing; alerts about "
+                    "them cannot fire.",
+        scenarios=(
+            scenario(SCRAPE_JOB, name, Series("up", {}, f"1x{STEPS - 3} 0x2")),
+            scenario("another job", "", Series("up", {}, f"0x{STEPS}")),
         ),
     )  # fmt: skip
 
@@ -129,7 +156,7 @@ def _losing(plan: MonitoringPlan) -> Iterator[Alert]:
 @registered
 def _export_losing(plan: MonitoringPlan) -> Iterator[Alert]:
     name, labels = "AgentevalExportLosing", {_SIGNAL: "logs", label_name(names.EXPORT_REASON): "no_room"}
-    lost = increase(names.METRIC_EXPORT_LOST, "", window(plan, "30m"), ("job", _SIGNAL))
+    lost = increase(names.METRIC_EXPORT_LOST, "", window(plan, "30m"), (*SERVICE, _SIGNAL))
     yield Alert(
         name=name, for_s=300.0, severity="ticket", expression=f"{lost} >= {_LEAST_COUNT}",
         summary=f"{_THE_SIGNAL} of {_JOB} are lost on the way to the backend",
@@ -144,9 +171,9 @@ def _export_losing(plan: MonitoringPlan) -> Iterator[Alert]:
 
 @registered
 def _errors(plan: MonitoringPlan) -> Iterator[Alert]:
-    name, size, by = "AgentevalEvaluationErrors", window(plan, "1h"), ("job", CRITERION)
-    errors = increase(names.METRIC_ERRORS, "", size, by)
-    results = increase(names.METRIC_RESULTS, "", size, by)
+    name, size, kept = "AgentevalEvaluationErrors", window(plan, "1h"), (*SERVICE, CRITERION)
+    errors = increase(names.METRIC_ERRORS, "", size, kept)
+    results = increase(names.METRIC_RESULTS, "", size, kept)
 
     def series(error: str, count: float, share: float) -> tuple[Series, ...]:
         growth = count / HOUR
@@ -168,7 +195,7 @@ def _reduced(plan: MonitoringPlan) -> Iterator[Alert]:
     name, level = "AgentevalSamplingReduced", names.METRIC_SAMPLING_LEVEL
     least = f"min_over_time({level.prometheus_name}[{window(plan, '30m')}])"
     yield Alert(
-        name=name, expression=f"max by (job) ({least}) >= 2", for_s=600.0, severity="ticket",
+        name=name, expression=f"max {by(SERVICE)} ({least}) >= 2", for_s=600.0, severity="ticket",
         summary=f"{_JOB} has evaluated without model calls, or not at all, for half an hour",
         description=f"Load shedding has kept the sampling level of a process of {_JOB} at {{{{ $value }}}} for half an "
                     "hour (2: no model calls, 3: off): judged criteria get no scores there.",
@@ -184,10 +211,10 @@ def _reduced(plan: MonitoringPlan) -> Iterator[Alert]:
 def _judge_failing(plan: MonitoringPlan) -> Iterator[Alert]:
     if not plan.judge_models:
         return
-    name, size, by = "AgentevalJudgeFailing", window(plan, "1h"), ("job", _JUDGE)
+    name, size, kept = "AgentevalJudgeFailing", window(plan, "1h"), (*SERVICE, _JUDGE)
     not_called = ("cached", "budget", "budget_exhausted", "cancelled")
-    failed = increase(names.METRIC_JUDGE_CALLS, one_of(OUTCOME, ("answered", *not_called), sign="!~"), size, by)
-    calls = increase(names.METRIC_JUDGE_CALLS, one_of(OUTCOME, not_called, sign="!~"), size, by)
+    failed = increase(names.METRIC_JUDGE_CALLS, one_of(OUTCOME, ("answered", *not_called), sign="!~"), size, kept)
+    calls = increase(names.METRIC_JUDGE_CALLS, one_of(OUTCOME, not_called, sign="!~"), size, kept)
 
     def series(outcome: str, count: float, share: float) -> tuple[Series, ...]:
         return _calls(outcome, count), _calls("answered", count / share - count), _calls("cached", 10_000.0)
@@ -209,7 +236,7 @@ def _breaker_open(plan: MonitoringPlan) -> Iterator[Alert]:
     name, state, labels = "AgentevalJudgeBreakerOpen", names.METRIC_JUDGE_BREAKER, {_JUDGE_NAME: "a judge"}
     least = f"min_over_time({state.prometheus_name}[{window(plan, '30m')}])"
     yield Alert(
-        name=name, expression=f"max by (job, {_JUDGE_NAME}) ({least}) >= 1", for_s=300.0, severity="ticket",
+        name=name, expression=f"max {by((*SERVICE, _JUDGE_NAME))} ({least}) >= 1", for_s=300.0, severity="ticket",
         summary=f"The circuit breaker of the judge {_JUDGE_CALLED} has been open for half an hour ({_JOB})",
         description=f"The circuit breaker of the judge {_JUDGE_CALLED} was never closed in half an hour: its endpoint "
                     "fails at each try, and its criteria get no scores.",
@@ -227,8 +254,8 @@ def _budget_spent(plan: MonitoringPlan) -> Iterator[Alert]:
         return
     name, size, budget = "AgentevalBudgetSpent", window(plan, "1h"), names.METRIC_JUDGE_BUDGET
     left, outcomes = f'{budget.prometheus_name}{{{_PERIOD}="day"}}', ("budget", "budget_exhausted")
-    refused = increase(names.METRIC_JUDGE_CALLS, one_of(OUTCOME, outcomes), size, ("job",))
-    wanted = increase(names.METRIC_JUDGE_CALLS, one_of(OUTCOME, ("cached",), sign="!~"), size, ("job",))
+    refused = increase(names.METRIC_JUDGE_CALLS, one_of(OUTCOME, outcomes), size, SERVICE)
+    wanted = increase(names.METRIC_JUDGE_CALLS, one_of(OUTCOME, ("cached",), sign="!~"), size, SERVICE)
     often = f"{refused} / ({wanted} > 0) > {_REFUSED_SHARE} and {refused} >= {_LEAST_COUNT}"
     day, minute = {_PERIOD: "day"}, {_PERIOD: "minute"}
 
@@ -236,7 +263,7 @@ def _budget_spent(plan: MonitoringPlan) -> Iterator[Alert]:
         return _calls(outcome, count), _calls("answered", count / share - count)
 
     yield Alert(
-        name=name, for_s=300.0, severity="ticket", expression=f"min by (job) ({left}) <= 0\nor {often}",
+        name=name, for_s=300.0, severity="ticket", expression=f"min {by(SERVICE)} ({left}) <= 0\nor {often}",
         summary=f"The judges' budget of {_JOB} is spent",
         description=f"The daily limit for judges of {_JOB} is used up, or more than half of the last hour's calls were "
                     "skipped to stay within it: judged criteria have few or no scores until the limit is renewed.",

@@ -1,25 +1,25 @@
-"""Recording rules and alerts about quality: objectives that are missed, and means below their thresholds.
-
-The multi-window burn rate of service objectives, with factors that can fire where 1 to 50 of 100 answers may fail.
-"""
+"""Recording rules and alerts about quality: objectives that are breached, and means below their thresholds."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final
 
 from agenteval_otel import semconv as names
 from agenteval_otel.provisioning import promql
 from agenteval_otel.provisioning.plan import MonitoringPlan, PlannedCriterion
 from agenteval_otel.provisioning.prometheus.rules import (
+    DAY,
     GROUP,
     HALF_HOUR,
     HOUR,
+    SERVICE_TEXT,
     STEPS,
     Alert,
     Scenario,
     Series,
+    by,
     changing_counter,
     counter,
     figure,
@@ -29,11 +29,12 @@ from agenteval_otel.provisioning.prometheus.rules import (
     scenario,
     window,
 )
-from agenteval_otel.provisioning.promql import AGENT, CRITERION, LABEL
+from agenteval_otel.provisioning.promql import AGENT, CRITERION, ENVIRONMENT, LABEL
 
 _FAIL_SHARE, _VERDICTS = "evaluation_fail:ratio", "evaluation_verdicts:effective"
 _MEAN, _HALF_WIDTH, _COUNT = "evaluation_score:mean", "evaluation_score:half_width", "evaluation_score:effective"
-_OBJECTIVE, _THRESHOLD = "evaluation_objective", "evaluation_threshold"
+BREACHED: Final = "AgentevalObjectiveBreached"
+_BREACH, _OBJECTIVE, _THRESHOLD = "objective_breach:max", "evaluation_objective", "evaluation_threshold"
 
 
 def recording_rules(plan: MonitoringPlan) -> list[dict[str, Any]]:
@@ -42,7 +43,9 @@ def recording_rules(plan: MonitoringPlan) -> list[dict[str, Any]]:
     thresholds = {criterion: limit for criterion in plan.criteria if (limit := criterion.alerted_threshold) is not None}
     rules: dict[str, str] = {}
     if objectives:
-        for name in ("30m", "2h", "6h", "1d"):
+        rules[recorded(_BREACH)] = f"max {by(GROUP)} ({names.METRIC_OBJECTIVE_BREACH.prometheus_name})"
+        rules[recorded(_FAIL_SHARE, "5m")] = promql.fail_share("", window(plan, "5m"), GROUP)
+        for name in _BURN_WINDOWS:
             size = window(plan, name)
             rules[recorded(_FAIL_SHARE, name)] = promql.fail_share("", size, GROUP)
             rules[recorded(_VERDICTS, name)] = promql.effective_verdicts("", size, GROUP)
@@ -63,45 +66,46 @@ def _constants(values: Mapping[PlannedCriterion, Any], series: str) -> str:
     )
 
 
-class Burn(NamedTuple):
-    """A pair of windows in which the error budget may burn too fast."""
-
-    name: str
-    severity: Literal["page", "ticket"]
-    long: str
-    short: str
-    factor: float  # how many times the failures that the objective allows
-    # Upper bound of the limit, from the allowed share (0) to everything (1): where many answers may fail, the factor
-    # alone would ask for more failures than there are answers.
-    towards_all: float
-    least: tuple[int, int]  # verdicts in the long window, and in the short one
-    for_s: float
-
-    def limit(self, objective: float) -> float:
-        """The share of failures above which it fires: always above what the objective allows, and below 1."""
-        allowed = 1.0 - objective
-        return round(min(self.factor * allowed, allowed + self.towards_all * objective), 12)
-
-    def verdicts(self, objective: float) -> tuple[int, int]:
-        """Minimum of verdicts in both windows: `least`, and enough that chance does not pass the limit.
-
-        A few failures are not enough, and the limit lies `_ERRORS` standard errors above what the objective allows.
-        """
-        limit, allowed = self.limit(objective), 1.0 - objective
-        by_chance = _ERRORS**2 * allowed * objective / (limit - allowed) ** 2
-        enough = math.ceil(round(max(_FEW_FAILURES / limit, by_chance), 6))
-        return max(self.least[0], enough), self.least[1]
+# A loss that is too slow for the detectors of processes with few verdicts: it burns the error budget in two windows.
+_BURN: Final = "AgentevalObjectiveBurnSlow"
+_FACTOR: Final = 3.0  # how many times the failures that the objective allows
+# Upper bound of the limit, from the allowed share (0) to everything (1): where many answers may fail, the factor alone
+# would ask for more failures than there are answers.
+_TOWARDS_ALL: Final = 0.2
+_BURN_WINDOWS: Final = "1d", "2h"
+_LEAST: Final = 100, 20  # verdicts in the long window, and in the short one
 
 
-_FAST: Final = Burn("AgentevalObjectiveBurnFast", "page", "6h", "30m", 6.0, 0.4, (50, 10), 120.0)
-_SLOW: Final = Burn("AgentevalObjectiveBurnSlow", "ticket", "1d", "2h", 3.0, 0.2, (100, 20), 300.0)
-BURNS: Final = (_FAST, _SLOW)
+def burn_limit(objective: float) -> float:
+    """The share of failures above which the budget burns: always above what the objective allows, and below 1."""
+    allowed = 1.0 - objective
+    return round(min(_FACTOR * allowed, allowed + _TOWARDS_ALL * objective), 12)
+
+
+def burn_verdicts(objective: float) -> tuple[int, int]:
+    """Minimum of verdicts in the long and the short window: `_LEAST`, and enough that chance does not pass the limit.
+
+    A few failures are not enough, and the limit lies `_ERRORS` standard errors above what the objective allows.
+    """
+    limit, allowed = burn_limit(objective), 1.0 - objective
+    by_chance = _ERRORS**2 * allowed * objective / (limit - allowed) ** 2
+    enough = math.ceil(round(max(_FEW_FAILURES / limit, by_chance), 6))
+    return max(_LEAST[0], enough), _LEAST[1]
+
+
+_KEEP_S: Final = 900.0  # as long as a restarted process takes to detect the same breach anew
 _MIN_SCORES: Final = 30
 _FEW_FAILURES = 5
 _ERRORS = 3.3
 
 _CRITERION, _AGENT = (f"{{{{ $labels.{label} }}}}" for label in (CRITERION, AGENT))
-_WHO = f"{_CRITERION} of {_AGENT} ({{{{ $labels.job }}}})"
+_WHO = f"{_CRITERION} of {_AGENT} ({SERVICE_TEXT})"
+# Of the answers of the last minutes; %+q quotes as PromQL does.
+_NOW = (
+    f"{{{{ with printf `{recorded(_FAIL_SHARE, '5m')}{{job=%+q,{AGENT}=%+q,{CRITERION}=%+q,{ENVIRONMENT}=%+q}}` "
+    f"$labels.job $labels.{AGENT} $labels.{CRITERION} $labels.{ENVIRONMENT} | query }}}}"
+    "{{ . | first | value | humanizePercentage }} of the last answers fail{{ else }}its answers fail{{ end }}"
+)
 _VALUE = "{{ $value | humanize }}"
 _SHARE = "{{ $value | humanizePercentage }}"
 
@@ -113,31 +117,68 @@ _OTHER: Final = {CRITERION: "another criterion", AGENT: "any agent"}
 
 @registered
 def _objectives(plan: MonitoringPlan) -> Iterator[Alert]:
-    """For each objective that is set anywhere: burning fast, burning slowly, or any failure where none is allowed."""
+    """A breach that a process has detected; for each objective a budget that burns, or any failure where none may."""
     examples = {item.objective: item for item in reversed(plan.criteria) if item.is_alerted}
-    for objective in sorted(objective for objective in examples if objective is not None):
+    objectives = sorted(objective for objective in examples if objective is not None)
+    if objectives and objectives[0] < 1.0:
+        strict = examples.get(1.0)
+        yield _breached(_labels_of(examples[objectives[0]]), None if strict is None else _labels_of(strict))
+    for objective in objectives:
         labels = _labels_of(examples[objective])
-        if objective >= 1.0:
-            yield _failure(plan, labels)
-        else:
-            yield _burning(_FAST, objective, _burn_scenarios(labels, objective))
-            yield _burning(_SLOW, objective, ())
+        yield _failure(plan, labels) if objective >= 1.0 else _burning(plan, objective, labels)
 
 
-def _burning(burn: Burn, objective: float, scenarios: tuple[Scenario, ...]) -> Alert:
-    limit, allowed = burn.limit(objective), 1.0 - objective
+def _breached(labels: Mapping[str, str], strict: Mapping[str, str] | None) -> Alert:
+    """`strict` are the labels of a criterion with the objective 1, which `_failure` is about."""
+    name, metric = BREACHED, names.METRIC_OBJECTIVE_BREACH
+
+    def process(job: str, fires: str, values: str) -> Scenario:
+        return scenario(job, fires, gauge(metric, values, labels))
+
+    restarted = (
+        Series(metric.prometheus_name, {**labels, "instance": instance}, values)
+        for instance, values in (("1", f"0x{STEPS - HOUR} 1x{HOUR - 2} _"), ("2", f"_x{STEPS - 1} 0"))
+    )
+    return Alert(
+        name=name, for_s=0.0, keep_s=_KEEP_S, severity="page", is_quality=True,
+        expression=f"{recorded(_BREACH)} == 1" + (f"\nunless {recorded(_OBJECTIVE)} == 1" if strict else ""),
+        summary=f"{_WHO} breaches its objective: {_NOW}",
+        description=f"Fewer answers of the agent {_AGENT} pass the criterion {_CRITERION} than its objective asks for. "
+                    "A process detected it, with at most one false alarm in `breach.false_alarm_every` verdicts; it "
+                    "lasts until that process has evidence of the recovery.",
+        scenarios=(
+            process("met", "", f"0x{STEPS}"),
+            process("breached", name, f"0x{STEPS - HOUR} 1x{HOUR - 1}"),
+            process("recovered for an hour", "", f"0x{STEPS - 2 * HOUR} 1x{HOUR} 0x{HOUR - 1}"),
+            process("recovered for ten minutes", name, f"0x{STEPS - HOUR} 1x{HOUR - 2} 0"),
+            scenario("restarted in the incident", name, *restarted),
+            scenario("breached in one process of two", name, gauge(metric, f"0x{STEPS}", {**labels, "instance": "2"}),
+                     gauge(metric, f"1x{STEPS}", labels)),
+            *(() if strict is None else (scenario(
+                "an objective of 1", "", gauge(metric, f"1x{STEPS}", strict),
+                counter(names.METRIC_RESULTS, {**strict, LABEL: names.LABEL_PASS}, _PLENTY),
+            ),)),
+        ),
+    )  # fmt: skip
+
+
+def _burning(plan: MonitoringPlan, objective: float, labels: Mapping[str, str]) -> Alert:
+    limit, allowed = burn_limit(objective), 1.0 - objective
     conditions = [
-        *(f"{recorded(_FAIL_SHARE, size)} > {figure(limit)}" for size in (burn.long, burn.short)),
+        *(f"{recorded(_FAIL_SHARE, size)} > {figure(limit)}" for size in _BURN_WINDOWS),
         *(f"{recorded(_VERDICTS, size)} >= {least}"
-          for size, least in zip((burn.long, burn.short), burn.verdicts(objective), strict=True)),
+          for size, least in zip(_BURN_WINDOWS, burn_verdicts(objective), strict=True)),
         f"{recorded(_OBJECTIVE)} == {figure(objective)}",
     ]  # fmt: skip
+    long, short = _BURN_WINDOWS
+    # What a detector has seen within the long window was notified, and may be over.
+    seen = f"\nunless max_over_time({recorded(_BREACH)}[{window(plan, long)}]) == 1"
     return Alert(
-        name=burn.name, for_s=burn.for_s, severity=burn.severity, labels={"objective": figure(objective)},
-        is_quality=True, scenarios=scenarios, expression="\nand ".join(conditions),
+        name=_BURN, for_s=300.0, severity="ticket", labels={"objective": figure(objective)}, is_quality=True,
+        scenarios=_burn_scenarios(labels, objective), expression="\nand ".join(conditions) + seen,
         summary=f"{_SHARE} of the answers fail {_WHO}; its objective allows {_percent(allowed)}",
-        description=f"In the last {burn.long} {_SHARE} of the answers failed the criterion {_CRITERION} of the agent "
-                    f"{_AGENT}. There and in the last {burn.short} it is more than {_percent(limit)}, "
+        description=f"In the last {long} {_SHARE} of the answers failed the criterion {_CRITERION} of the agent "
+                    f"{_AGENT}. There and in the last {short} it is more than {_percent(limit)}, "
                     f"{limit / allowed:.3g} times what the objective of {figure(objective)} allows.",
     )  # fmt: skip
 
@@ -158,7 +199,7 @@ def _failure(plan: MonitoringPlan, example: Mapping[str, str]) -> Alert:
 
     return Alert(
         name=name, for_s=0.0, severity="ticket", labels={"objective": "1"}, is_quality=True,
-        expression=f"sum by ({', '.join(GROUP)}) (increase({failures}[{size}]) > 0 or {new})\n"
+        expression=f"sum {by(GROUP)} (increase({failures}[{size}]) > 0 or {new})\n"
                    f"and {recorded(_OBJECTIVE)} == 1",
         summary=f"An answer failed {_WHO}; its objective lets none fail",
         description=f"In the last hour about {_VALUE} answers of the agent {_AGENT} failed the criterion {_CRITERION}, "
@@ -215,10 +256,10 @@ def _weights(labels: Mapping[str, str], fails: float, worth: float) -> tuple[Ser
 
 
 def _burn_scenarios(labels: Mapping[str, str], objective: float) -> tuple[Scenario, ...]:
-    fast, slow = _FAST.limit(objective), _SLOW.limit(objective)
-    near, outage = _NEAR * (fast - slow), (1.0 + fast) / 2
-    plenty = max(_PLENTY, *(2.0 * burn.verdicts(objective)[0] / (6 * HOUR) for burn in BURNS))
-    both = f"{_FAST.name} {_SLOW.name}"
+    limit = burn_limit(objective)
+    near, outage = _NEAR * (limit - (1.0 - objective)), (1.0 + limit) / 2
+    (least_1d, least_2h), breach = burn_verdicts(objective), names.METRIC_OBJECTIVE_BREACH
+    plenty = max(_PLENTY, 2.0 * least_1d / DAY)
 
     def steady(share: float) -> tuple[Series, ...]:
         return _verdicts(labels, (share, plenty, STEPS))
@@ -226,40 +267,34 @@ def _burn_scenarios(labels: Mapping[str, str], objective: float) -> tuple[Scenar
     def changing(before: float, share: float, steps: int) -> tuple[Series, ...]:
         return _verdicts(labels, (before, plenty, STEPS - steps), (share, plenty, steps))
 
+    def few(job: str, per_2h: float) -> Scenario:
+        fires = _BURN if per_2h >= least_2h and 12 * per_2h >= least_1d else ""
+        return scenario(job, fires, *_verdicts(labels, (outage, per_2h / (2 * HOUR), STEPS)))
+
     return (
         scenario("all is well", "", *steady(0.0)),
         scenario("as the objective allows", "", *steady(1.0 - objective)),
-        scenario("below the slow limit", "", *steady(slow - near)),
-        scenario("above the slow limit", _SLOW.name, *steady(slow + near)),
-        scenario("below the fast limit", _SLOW.name, *steady(fast - near)),
-        scenario("above the fast limit", both, *steady(fast + near)),
-        scenario("nothing passes", both, *steady(1.0)),
-        scenario("an outage, over for half an hour", _SLOW.name, *changing(outage, fast - near, HALF_HOUR)),
-        scenario("an outage, over for two hours", "", *changing(outage, slow - near, 2 * HOUR)),
-        scenario("failures for an hour", "", *changing(1.0 - objective, fast + near, HOUR)),
+        scenario("below the limit", "", *steady(limit - near)),
+        scenario("above the limit", _BURN, *steady(limit + near)),
+        scenario("nothing passes", _BURN, *steady(1.0)),
+        scenario("an outage, over for two hours", "", *changing(outage, limit - near, 2 * HOUR)),
+        scenario("failures for an hour", "", *changing(1.0 - objective, limit + near, HOUR)),
+        scenario("a breach was notified", "", *steady(1.0),
+                 gauge(breach, f"0x{DAY} 1x{HALF_HOUR} 0x{STEPS - DAY - HALF_HOUR - 1}", labels)),
+        scenario("a breach was notified the day before", _BURN, *steady(1.0),
+                 gauge(breach, f"1x2 0x{STEPS - 3}", labels)),
         scenario("failures are sampled more", "",
                  *steady(outage), *_weights(labels, (1.0 - objective) / 2, plenty)),
-        scenario("passes are sampled more", both,
+        scenario("passes are sampled more", _BURN,
                  *steady((1.0 - objective) / 2), *_weights(labels, outage, plenty)),
         scenario("a few stand for all", "", *steady(outage), *_weights(labels, outage, 0.6)),
         scenario("a criterion without an objective", "", *_verdicts(_OTHER, (1.0, _PLENTY, STEPS))),
-        *_count_scenarios(labels, objective),
+        few("too few in two hours", 0.96 * least_2h), few("enough in two hours", 1.03 * least_2h),
+        scenario("too few in a day", "",
+                 *_verdicts(labels, (0.0, 0.0, STEPS - 2 * HOUR), (outage, 0.9 * least_1d / (2 * HOUR), 2 * HOUR))),
+        scenario("enough in a day", _BURN,
+                 *_verdicts(labels, (0.0, 0.0, STEPS - 2 * HOUR), (outage, 1.5 * least_1d / (2 * HOUR), 2 * HOUR))),
     )  # fmt: skip
-
-
-def _count_scenarios(labels: Mapping[str, str], objective: float) -> Iterator[Scenario]:
-    outage = (1.0 + _FAST.limit(objective)) / 2
-    (least_6h, least_30m), (least_1d, least_2h) = (burn.verdicts(objective) for burn in BURNS)
-    for job, per_half_hour in (
-        ("too few in half an hour", 0.93 * least_30m), ("enough in half an hour", 1.05 * least_30m),
-        ("too few in two hours", 0.96 * least_2h / 4), ("enough in two hours", 1.03 * least_2h / 4),
-    ):  # fmt: skip
-        fast = per_half_hour >= least_30m and 12 * per_half_hour >= least_6h
-        slow = 4 * per_half_hour >= least_2h and 48 * per_half_hour >= least_1d
-        fires = " ".join(burn.name for burn, is_met in zip(BURNS, (fast, slow), strict=True) if is_met)
-        yield scenario(job, fires, *_verdicts(labels, (outage, per_half_hour / HALF_HOUR, STEPS)))
-    burst = _verdicts(labels, (0.0, 0.0, STEPS - HOUR), (outage, 0.9 * least_6h / HOUR, HOUR))
-    yield scenario("too few in six hours", "", *burst)
 
 
 def _mean_scenarios(name: str, labels: Mapping[str, str], threshold: float) -> tuple[Scenario, ...]:

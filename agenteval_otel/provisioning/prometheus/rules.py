@@ -3,23 +3,37 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
 from agenteval_otel.provisioning.plan import MonitoringPlan
-from agenteval_otel.provisioning.promql import AGENT, CRITERION, quoted
+from agenteval_otel.provisioning.promql import AGENT, CRITERION, ENVIRONMENT, quoted
 from agenteval_otel.semconv import Instrument
 
-GROUP: Final = ("job", AGENT, CRITERION)
+SERVICE: Final = (ENVIRONMENT, "job")
+"""The labels of a service: one in two environments is two services."""
+GROUP: Final = (*SERVICE, AGENT, CRITERION)
 """The labels of an alert about quality: a criterion of an agent of a service, over all its instances."""
 
-_WINDOWS_S: Final = {"30m": 1_800.0, "1h": 3_600.0, "2h": 7_200.0, "6h": 21_600.0, "1d": 86_400.0}
+SERVICE_TEXT: Final = f"{{{{ $labels.job }}}}{{{{ with $labels.{ENVIRONMENT} }}}} in {{{{ . }}}}{{{{ end }}}}"
+"""The service in texts of alerts, with its environment where that is known."""
+
+_WINDOWS_S: Final = {"3m": 180.0, "5m": 300.0, "30m": 1_800.0, "1h": 3_600.0, "2h": 7_200.0, "1d": 86_400.0}
 """Windows by their name in recorded series, which the time scale does not change."""
 
 # Scenarios last 26 hours, for the longest window and the waiting time; the rest is in steps.
 STEP_S: Final = 600
+QUICK_STEP_S: Final = 60
+"""Of alerts with windows of minutes, whose scenarios last 156 minutes."""
 STEPS: Final = 156
 HALF_HOUR, HOUR, DAY = 3, 6, 144
+
+
+# Jaeger's search for the failing answers of the last hour.
+_SEARCH: Final = (
+    f"/search?lookback=1h&service={{{{ $labels.job | urlquery }}}}&tags=%7B%22gen_ai.evaluation."
+    f"{{{{ $labels.{CRITERION} | urlquery }}}}.label%22%3A%22fail%22%7D"
+)
 
 
 class Series(NamedTuple):
@@ -50,6 +64,9 @@ class Alert(NamedTuple):
         name: ``Agenteval`` first; several rules may share it if their labels differ.
         expression: PromQL; while it returns a series, the alert is pending or fires.
         for_s: How long the expression must hold, before the time scale.
+        keep_s: How long it fires on after the expression held last: what comes back within that time is the same
+            incident.
+        step_s: Length of a step of its scenarios.
         severity: ``page`` wakes the person on call, ``ticket`` waits for the morning.
         summary: One line, a template of Prometheus.
         description: What is measured and what it means, a template.
@@ -67,28 +84,33 @@ class Alert(NamedTuple):
     scenarios: tuple[Scenario, ...]
     labels: Mapping[str, str] = {}
     is_quality: bool = False
+    keep_s: float = 0.0
+    step_s: int = STEP_S
 
     @property
     def page(self) -> str:
         """The file of its runbook: the name in lower case, words joined by hyphens."""
         return re.sub(r"(?<=[a-z])(?=[A-Z])", "-", self.name).lower() + ".md"
 
-    def rule(self, plan: MonitoringPlan, runbooks: str) -> dict[str, Any]:
-        """As Prometheus reads it; `runbooks` is the address of the runbooks' folder."""
-        waits = {"for": plan.duration(self.for_s)} if self.for_s else {}
+    def rule(self, plan: MonitoringPlan, runbooks: str, traces: str | None) -> dict[str, Any]:
+        """As Prometheus reads it, with the addresses of the runbooks' folder and of Jaeger."""
+        links = {"runbook_url": literal(f"{runbooks.rstrip('/')}/{self.page}")}
+        if traces is not None and self.is_quality:
+            links["traces_url"] = literal(traces.rstrip("/")) + _SEARCH
+        times = {"for": self.for_s, "keep_firing_for": self.keep_s}
+        waits = {name: plan.duration(seconds) for name, seconds in times.items() if seconds}
         return {
             "alert": self.name, "expr": self.expression, **waits,
             "labels": {"severity": self.severity, **{name: literal(value) for name, value in self.labels.items()}},
             "annotations": {
-                "summary": self.summary, "description": self.description,
-                "runbook_url": literal(f"{runbooks.rstrip('/')}/{self.page}"),
+                "summary": self.summary, "description": self.description, **links,
             },
         }  # fmt: skip
 
     def test(self, plan: MonitoringPlan) -> dict[str, Any]:
         """Its scenarios as a test of promtool: at their end exactly these alerts fire."""
         return {
-            "name": self.name, "interval": plan.duration(STEP_S),
+            "name": self.name, "interval": plan.duration(self.step_s),
             "input_series": [
                 {"series": f"{series.name}{_braces({'job': scenario.job, 'instance': '1', **series.labels})}",
                  "values": series.values}
@@ -96,7 +118,7 @@ class Alert(NamedTuple):
             ],
             "promql_expr_test": [{
                 "expr": 'group by (alertname, job) (ALERTS{alertstate="firing"})',
-                "eval_time": plan.duration(STEPS * STEP_S),
+                "eval_time": plan.duration(STEPS * self.step_s),
                 "exp_samples": [
                     {"labels": _braces({"alertname": name, "job": scenario.job}), "value": 1}
                     for scenario in self.scenarios for name in sorted(scenario.fires)
@@ -156,6 +178,11 @@ def changing_counter(metric: Instrument | str, labels: Mapping[str, str], *piece
             values.append(f"{value + growth:.12g}+{growth:.12g}x{steps - 1}")
             value += growth * steps
     return Series(metric if isinstance(metric, str) else metric.prometheus_name, labels, " ".join(values))
+
+
+def by(labels: Sequence[str]) -> str:
+    """The clause that keeps these labels in an aggregation."""
+    return f"by ({', '.join(labels)})"
 
 
 def _braces(labels: Mapping[str, str]) -> str:
