@@ -163,11 +163,14 @@ def test_a_snapshot_keeps_what_was() -> None:
     assert kept.response is text
 
 
-def test_a_value_that_cannot_be_copied_is_its_own_snapshot() -> None:
+def test_a_snapshot_shares_what_cannot_be_copied_and_nothing_else() -> None:
     deep: list[Any] = []
     for _ in range(20_000):
         deep = [deep]
-    for value in (deep, {"lock": threading.Lock()}):
-        assert snapshot_of(value) is value
+    lock, value = threading.Lock(), [1]
+    copied = snapshot_of({"lock": lock, "list": value, "deep": deep, "again": value})
+    value.append(2)
+    assert (copied["lock"], copied["list"], copied["again"]) == (lock, [1], [1])
+    assert copied["deep"] is not deep
     while deep:
         deep = deep[0]

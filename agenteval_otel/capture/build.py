@@ -14,7 +14,7 @@ from agenteval_otel.capture.calls import CONVERSATION_NAMES, PROMPT_NAMES, SYSTE
 from agenteval_otel.capture.detached import Detached, Unreadable, take
 from agenteval_otel.capture.fields import MAX_ITEMS, Tokens, field, items, last_items, short, usage_of
 from agenteval_otel.capture.messages import Turn, all_turns, calls_in, content_text, is_content, is_message
-from agenteval_otel.capture.reading import Reading, plain_calls
+from agenteval_otel.capture.reading import Calls, Reading, plain_calls
 from agenteval_otel.capture.text import CAP_CHARS, PlainCopy, clean, plain, to_text
 from agenteval_otel.components.blocking import part_of
 from agenteval_otel.errors import CaptureError
@@ -158,7 +158,10 @@ def _clean_fact(name: str, value: Any) -> Any:
     if name == "message_history":
         return history_of(value) or plain(value)
     if name == "tool_calls":
-        return plain_calls(calls_in(items(value)), PlainCopy()) or plain(value)
+        calls = Calls()
+        for call in calls_in(items(value)):
+            calls.add(call, None if call.id else object())  # one that is announced and later has its result is one
+        return calls.finished() or plain(value)
     if name == "usage":
         return _usage_fields(usage_of(value)) or plain(value)
     if name == "context" and isinstance(value, str | list | tuple):

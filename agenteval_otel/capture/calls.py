@@ -120,7 +120,8 @@ class CapturedCall:
     def keep_facts(self) -> None:
         """Detach what was annotated, once, when the handler has ended."""
         facts = self.facts or {}
-        for name, taken in [(name, take(value)) for name, value in facts.items()]:
+        for name, value in list(facts.items()):  # another task of the handler may annotate meanwhile
+            taken = take(value)
             self.size_bytes += taken.size_bytes
             self.left_out += taken.left_out + taken.truncated  # a fact bears no mark: what is cut is counted
             facts[name] = taken.value

@@ -386,6 +386,12 @@ def _enum_value(member: enum.Enum) -> Any:
     return value if type(value) in ATOMS else dict.get(stored, "_name_", _LEFT_OUT)
 
 
+def _time(value: time) -> time:
+    if type(value) is time and (value.tzinfo is None or type(value.tzinfo) in (timezone, ZoneInfo)):
+        return value
+    return datetime.combine(date.min, value, None).time()
+
+
 def _moment(value: datetime) -> datetime:
     """A date with time; a time zone of a class that is not the standard library's is left out."""
     zone: Any = _zone_of(value)
@@ -399,7 +405,7 @@ _BY_BASE: Final[tuple[tuple[type, Reader], ...]] = (
     (enum.Enum, _enum_value), (str, str.__str__), (bytes, lambda value: bytes.__getitem__(value, slice(None))),
     (bytearray, lambda value: bytes(bytearray.__getitem__(value, slice(_MOST_BYTES)))),
     (int, int.__int__), (float, float.__float__),
-    (datetime, _moment), (time, lambda value: datetime.combine(date.min, value, None).time()),
+    (datetime, _moment), (time, _time),
     (dict, dict), (list, list), (tuple, tuple), (set, set), (frozenset, frozenset), (deque, deque),
     *((base, "it is no answer") for base in (
         type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.MethodType, functools.partial,

@@ -178,7 +178,9 @@ def _turn(message: Any, role: str) -> Turn:
     turn = Turn(role, content_text(content), key=first(message, "id"), name=first(message, "name", "tool_name"))
     if role == "tool":
         id = first(message, "tool_call_id", "call_id", "toolCallId")
-        turn.results = [(id, content if turn.text is None else turn.text)] if id else part_results(content)
+        # pydantic-ai's tools return data, of which the text is only a part.
+        is_data = kind_of(message, "part_kind") and not isinstance(content, str)
+        turn.results = [(id, content if is_data or turn.text is None else turn.text)] if id else part_results(content)
     if turn.text is None and content is not None and not isinstance(content, list | tuple):
         turn.text = to_text(content)
     if role == "tool":

@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--force", action="store_true", help="overwrite files that were not generated")
     parser.add_argument(
         "--time-scale", type=number_between(1e-9, 1_000, "a number above 0, at most 1000"), default=1.0, metavar="X",
-        help="multiply every window and waiting time of the alerts: 0.002 makes 6 hours 43 seconds, for a live test",
+        help="multiply every window and waiting time of the alerts: 0.002 makes a day three minutes, for a live test",
     )  # fmt: skip
     for name, meaning in options_of(ALL).items():
         of_targets = ", ".join(target for target in TARGETS if name in options_of(target))

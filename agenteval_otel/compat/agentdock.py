@@ -125,8 +125,11 @@ def _similarity(fields: Fields) -> Fields:
 def _completed(fields: Fields) -> Fields:
     """GoGrid's limit in milliseconds."""
     limit_ms = fields.pop("limitMs", fields.pop("limit_ms", None))
-    is_number = isinstance(limit_ms, int | float)
-    return fields if limit_ms is None else {**fields, "limit_s": limit_ms / 1000 if is_number else limit_ms}
+    if limit_ms is None:
+        return fields
+    if isinstance(limit_ms, bool) or not isinstance(limit_ms, int | float):
+        raise ConfigurationError(f"expected a number of milliseconds, found {limit_ms!r}"[:200], path="limit_ms")
+    return {**fields, "limit_s": limit_ms / 1000}
 
 
 def _accuracy(fields: Fields) -> Fields:
@@ -146,8 +149,8 @@ def _judge(fields: Fields) -> Fields:
     if fields.get("rubric") is not None:  # GoGrid's judge: two lines of reply, and a template holds the texts itself
         if isinstance(template, str):
             template = template.replace("{rubric}", "{{criterion_description}}").replace("{output}", "{{response}}")
-            fields = {**fields, "placement": "inline"} | {name: template for name in _TEMPLATE if name in fields}
-        return _with_defaults(fields, reply_form="lines")
+            fields = {**fields, **{name: template for name in _TEMPLATE if name in fields}}
+        return _with_defaults(fields, reply_form="lines", placement="inline" if isinstance(template, str) else "data")
     for name, value in (("criterion_name", _field(fields, "criterion_name")), ("prompt_template", template)):
         if value is None or (isinstance(value, str) and not value.strip()):
             raise ConfigurationError("required field is missing" if value is None else "must not be blank", path=name)

@@ -18,6 +18,7 @@ _PREFIX = "AGENTEVAL_"
 _SETTINGS, _PROFILE = "AGENTEVAL_SETTINGS", "AGENTEVAL_PROFILE"
 _REFERENCE = re.compile(r"\$\$\{|\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}|\$\{")
 _BEGINNING = 12
+_WHOLE_WORD = 8
 
 
 class Problem(NamedTuple):
@@ -241,7 +242,7 @@ def _substitute(tree: Tree, environment: Mapping[str, str], secrets: set[str]) -
     problems: Problems = []
 
     def changed(text: str, path: str) -> str:
-        if tree.origins.get(path, "").startswith(_PREFIX):  # a variable's value is no template
+        if tree.origins.get(path, "") in environment:  # a variable's value is no template
             return text
 
         def resolved(match: re.Match[str]) -> str:
@@ -288,7 +289,7 @@ def located(error: ConfigurationError, tree: Tree, *, secrets: Iterable[str] = (
     problems = []
     for path, message in error.problems:
         origin = tree.origin_of(path)
-        if origin is not None and origin.startswith(_PREFIX):
+        if origin is not None and origin.startswith(_PREFIX) and ":" not in origin:  # a file's has its line
             origin = f"variable {origin}"
         problems.append(Problem(origin, path and hide(path, secrets), hide(message, secrets)))
     return SettingsError(sorted(problems, key=_line_of))
@@ -300,7 +301,15 @@ def _line_of(problem: Problem) -> int:
 
 
 def hide(text: str, secrets: Iterable[str]) -> str:
-    """The text without the secrets, and without the beginnings of long ones: messages shorten long values."""
+    """The text without the secrets, and without the beginnings of long ones: messages shorten long values.
+
+    They are looked for as they are and as `repr` shows them; those below eight characters as whole words only.
+    """
+    secrets = {form for secret in secrets if secret.strip() for form in (secret, repr(secret)[1:-1])}
+    for secret in secrets:
+        if len(secret) < _WHOLE_WORD:
+            text = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", MASK, text)
+    secrets = {secret for secret in secrets if len(secret) >= _WHOLE_WORD}
     for secret in secrets:
         while len(secret) > _BEGINNING and (at := text.find(secret[:_BEGINNING])) >= 0:
             shown = os.path.commonprefix([text[at:], secret])  # noqa: RUF071 - of texts, by character

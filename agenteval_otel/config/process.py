@@ -60,7 +60,9 @@ _FOLLOWING: weakref.WeakSet[Following] = weakref.WeakSet()
 _DRAIN_S = 30.0
 _LOOK_AGAIN_S = 0.002
 _RETIRED: list[Pipeline] = []
-_CLOSING: Final = Worker("agenteval-close", max_waiting=16, idle_s=0.0)
+_MAX_CLOSED: Final = 16
+_CLOSED: list[Any] = []
+_CLOSING: Final = Worker("agenteval-close", max_waiting=_MAX_CLOSED, idle_s=0.0)
 
 
 def current_pipeline() -> Pipeline | None:
@@ -171,12 +173,18 @@ def _close_unused_storage(before: Pipeline, after: Pipeline) -> None:
     """Close the replaced pipeline's storage that is not used any more, after its last results; on a worker thread."""
     used = {id(provider) for provider in after.providers}
     unused = [provider for provider in before.providers if id(provider) not in used]
+    # A stream that ended in its old pipeline has opened that one's exporter again: closed with the next change.
+    reopened = [
+        provider for provider in _CLOSED if id(provider) not in used and all(provider is not other for other in unused)
+    ]
+    emitting = [provider for provider in unused if getattr(provider, "emitter", None) is not None]
+    _CLOSED[:] = [*reopened, *emitting][-_MAX_CLOSED:]
 
     def close() -> None:
         before.flush(_DRAIN_S)
-        FanOutStorage(unused, before.storage_failed).close_within(_DRAIN_S)
+        FanOutStorage([*reopened, *unused], before.storage_failed).close_within(_DRAIN_S)
 
-    if unused:
+    if unused or reopened:
         _CLOSING.submit(close)  # refused where the process is ending, which closes everything
 
 

@@ -161,6 +161,13 @@ class _Explained(BaseModel, metaclass=FriendlyErrors):
         frozen=True, extra="forbid", arbitrary_types_allowed=True, allow_inf_nan=False, hide_input_in_errors=True
     )  # fmt: skip
 
+    @field_validator("sample_rate", mode="before", check_fields=False)
+    @classmethod
+    def _is_a_number(cls, value: Any) -> Any:
+        if isinstance(value, bool):
+            raise ValueError(f"expected a number from 0 to 1, found {value}")
+        return value
+
     @field_validator(*_LOADERS, mode="before", check_fields=False)
     @classmethod
     def _load_part(cls, value: Any, info: ValidationInfo) -> Any:

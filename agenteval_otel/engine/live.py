@@ -31,7 +31,7 @@ from agenteval_otel.redaction.outgoing import Redaction
 from agenteval_otel.runtime.log import log
 from agenteval_otel.sampling import SamplingContext
 from agenteval_otel.sampling.trace import CallsPerTrace, SamplingSettings, Upstream, upstream_of
-from agenteval_otel.scoring.probability import least_share, probability_of
+from agenteval_otel.scoring.probability import probability_of
 from agenteval_otel.semconv import CAPTURE_FAILED, EVALUATED, OUTCOMES, PIPELINE_FAILED, SCOPE_RECEIVED
 from agenteval_otel.telemetry import Accounting
 from agenteval_otel.telemetry.emitter import Emitter, score_attributes
@@ -270,6 +270,7 @@ class _Evaluation:
         self._lookups = 0
         self._response: EvaluatedResponse | None = None
         self._sampled: dict[str, Any] = {}
+        self._least: float | None = None
 
     def is_begun(self) -> bool:
         return self._run is not None or self._outcome is not None
@@ -298,6 +299,8 @@ class _Evaluation:
             # One look at the wall clock, which may step: every later time is that plus what the other clock counted.
             self._started_ns, self._tick = time_ns(), perf_counter_ns()
             probability, upstream, self._sampled = engine.sampled.of(call)
+            least = self._settings.least_probability
+            self._least = None if least is None else upstream.applied(least * (engine.shedding.keep or 1.0))
             self._run = Run(
                 settings.runner, self.input, self._over, call.randomness, probability, upstream,
                 engine.shedding.skip_models and settings.calls_model,
@@ -433,7 +436,7 @@ class _Evaluation:
             if settings.objectives:
                 engine.objectives.observe(
                     response, settings.objectives, settings.emitter, baseline_rate=settings.baseline_rate,
-                    least_share=least_share(call.decision, settings.least_probability),
+                    least_probability=self._least,
                 )  # fmt: skip
             results = engine.accounting.results
             for result in outcome.results:

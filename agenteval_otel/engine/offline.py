@@ -264,7 +264,9 @@ class Progress:
     def __init__(self, total: int | None, *, shown: bool = True, clock: Callable[[], float] = time.monotonic) -> None:
         self._of = "" if total is None else f" of {total:,}"
         self._stream = sys.stderr if shown else None
-        self._rewrites = self._stream is not None and self._stream.isatty()
+        self._rewrites = False
+        with contextlib.suppress(AttributeError, OSError, ValueError):  # a stream of the host's own, or a closed one
+            self._rewrites = self._stream is not None and self._stream.isatty()
         self._done, self._clock = 0, clock
         self._began = self._written = clock()
 

@@ -82,8 +82,12 @@ Text, because a dump masks deep values and those that are named like a secret: t
 def _problems(validator: Any, value: Any) -> list[str]:
     _check(value)
     try:
-        errors = list(islice(validator.iter_errors(value), _MAX_PROBLEMS))
-    except ValueError:  # a lone surrogate, a key that is no text, an object
+        try:
+            errors = list(islice(validator.iter_errors(value), _MAX_PROBLEMS))
+        except ValueError:  # a lone surrogate, a key that is no text
+            as_json = json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
+            errors = list(islice(validator.iter_errors(as_json), _MAX_PROBLEMS))
+    except (TypeError, ValueError):  # an object
         raise EvaluationError("holds something that JSON does not have", error_type="invalid_value") from None
     return [_problem(error) for error in errors]
 

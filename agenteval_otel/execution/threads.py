@@ -58,7 +58,7 @@ class Threads:
     def close(self) -> None:
         """Have the threads end after the jobs that wait, without rest; returns at once."""
         self.closing.set()
-        for _ in self._threads:
+        for _ in list(self._threads):  # they leave it when they end
             self.jobs.put(None)
 
     def may_end(self, thread: _Thread) -> bool:

@@ -207,4 +207,6 @@ def _main() -> dict[str, str]:
     if not has_guard:
         raise NotPortable('it is defined in a program without `if __name__ == "__main__":`')
     name = getattr(spec, "name", None)
-    return {"init_main_from_name": name} if isinstance(name, str) else {"init_main_from_path": os.path.abspath(path)}
+    if isinstance(name, str) and not name.endswith(MAIN):  # of `python -m package` only the path is loaded again
+        return {"init_main_from_name": name}
+    return {"init_main_from_path": os.path.abspath(path)}

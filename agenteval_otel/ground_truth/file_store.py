@@ -157,7 +157,8 @@ def _csv_rows(path: Path) -> Iterator[Row]:
                 raise _wrong(path, reader.line_num, "more cells than line 1 has columns: quote text with commas")
             yield _row(path, reader.line_num, cells)
     except csv.Error as error:
-        raise _wrong(path, reader.line_num, f"not CSV: {error}") from None
+        # DictReader does not count the line on which its reader fails.
+        raise _wrong(path, reader.reader.line_num, f"not CSV: {error}") from None
 
 
 def _json_rows(path: Path) -> Iterator[Row]:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 EXPIRES_S: Final = 900.0
 """After how long the reservation of a process that was killed counts as spent: longer than any call takes."""
 _MAX_WINDOWS: Final = 20_000
+_PRUNE_EVERY: Final = 500  # reservations: looking for the oldest windows reads all of them
 _SHARE_WITHOUT_FILE: Final = 0.1
 
 
@@ -127,6 +128,7 @@ SCHEMA: Final = (
     "CREATE TABLE IF NOT EXISTS amounts (account TEXT, scope TEXT, period TEXT, number INTEGER, entry_id TEXT,"
     " nano_usd INTEGER, tokens INTEGER, expires REAL, UNIQUE (account, scope, period, number, entry_id))",
     "CREATE INDEX IF NOT EXISTS amounts_by_entry ON amounts (entry_id)",
+    "CREATE INDEX IF NOT EXISTS amounts_by_expiry ON amounts (expires) WHERE expires IS NOT NULL",
 )
 _ADD: Final = (
     " ON CONFLICT (account, scope, period, number, entry_id)"
@@ -148,6 +150,7 @@ class SqliteLedger:
         self.store, self._account = SqliteStore(path, SCHEMA, event=event, patience_s=patience_s, clock=clock), account
         self._own = MemoryLedger(share=_SHARE_WITHOUT_FILE)
         self._last_totals: Totals = {}
+        self._reservations = 0
 
     async def reserve(self, entry: Entry, allows: Allows, now: float) -> bool:
         if self.store.is_usable:
@@ -185,12 +188,12 @@ class SqliteLedger:
         )
         # What expires later than a reservation can was made by a clock that was wrong.
         connection.execute("DELETE FROM amounts WHERE expires <= ? OR expires > ?", (now, now + 2 * EXPIRES_S))
-        # Minutes by the order in which they began, whatever clocks say; days are few.
-        connection.execute(
-            "DELETE FROM amounts WHERE period = 'minute' AND entry_id = ''"
-            " AND rowid < (SELECT max(rowid) FROM amounts) - ?",
-            (_MAX_WINDOWS,),
-        )
+        if self._reservations % _PRUNE_EVERY == 0:
+            # Minutes by the order in which they began, whatever clocks say; days are few.
+            spent = "FROM amounts WHERE period = 'minute' AND entry_id = ''"
+            oldest = f"SELECT rowid {spent} ORDER BY rowid DESC LIMIT 1 OFFSET ?"
+            connection.execute(f"DELETE {spent} AND rowid <= ({oldest})", (_MAX_WINDOWS,))
+        self._reservations += 1
         self._last_totals = totals = {key: self._total(connection, key) for key in entry.keys}
         if not allows(totals, 1.0):
             return False

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, Literal
 
-from pydantic import AliasChoices, ConfigDict, Field, FiniteFloat, model_validator
+from pydantic import AliasChoices, ConfigDict, Field, FiniteFloat, field_validator, model_validator
 
 from agenteval_otel.models.value import Value
 
@@ -140,6 +140,13 @@ class EvaluationInput(Value):
     finish_reason: str | None = None
     error_type: str | None = None
     stream_end: StreamEnd | None = None
+
+    @field_validator("cost", "duration_s", mode="before")
+    @classmethod
+    def _is_a_number(cls, value: Any) -> Any:
+        if isinstance(value, bool):
+            raise ValueError("expected a number")
+        return value
 
     def text_at(self, field: str = "response") -> str | None:
         """Text of a field, by the specification's path rules; None when there is no text.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from copy import deepcopy
 from functools import cache, cached_property
 from typing import Any, TypeVar
 
@@ -64,12 +63,32 @@ def _defaults_of(model: type[Value]) -> dict[str, Any]:
     return {name: field.get_default(call_default_factory=True) for name, field in model.model_fields.items()}
 
 
+_MAX_DEPTH = 200
 T = TypeVar("T")
 
 
 def snapshot_of(value: T) -> T:
-    """A deep copy; a value that cannot be copied (a lock or a client in it, or too deep) is shared as it is."""
-    try:
-        return deepcopy(value)
-    except Exception:
+    """A copy in which lists, mappings, sets and values are its own, down to a depth; all else is shared."""
+    copied: T = _copied(value, _MAX_DEPTH, {})
+    return copied
+
+
+def _copied(value: Any, depth: int, known: dict[int, Any]) -> Any:
+    if depth == 0 or not (isinstance(value, dict | list | set | Value) or type(value) is tuple):
         return value
+    if id(value) in known:  # the same in two places, or within itself
+        return known[id(value)]
+    if isinstance(value, dict):
+        mapping = known[id(value)] = {}
+        mapping.update({key: _copied(item, depth - 1, known) for key, item in dict.items(value)})
+        return mapping
+    if isinstance(value, list):
+        items = known[id(value)] = []
+        items.extend([_copied(item, depth - 1, known) for item in list.__iter__(value)])
+        return items
+    if isinstance(value, set):
+        return set(value)
+    if isinstance(value, tuple):
+        return tuple(_copied(item, depth - 1, known) for item in value)
+    fields = {name: getattr(value, name) for name in value.model_fields_set}
+    return copy_with(value, {name: _copied(item, depth - 1, known) for name, item in fields.items()})

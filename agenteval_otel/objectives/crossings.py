@@ -154,9 +154,9 @@ def load_callback(value: Any, *, path: str) -> Callback | None:
     Raises:
         ConfigurationError: It cannot be found or called; with the path.
     """
-    function = import_function(value, path=path) if isinstance(value, str) else value
-    if function is None:
+    if value is None:
         return None
+    function = import_function(value, path=path) if isinstance(value, str) else value
     if not callable(function):
         wrong = f"expected a function or 'module:function', found {type(function).__name__}"
         raise ConfigurationError(wrong, path=path)

@@ -40,23 +40,24 @@ class Objectives:
     def __init__(self, settings: ObjectiveSettings | None, broken: Callable[[str, BaseException], None]) -> None:
         self.settings, self._broken = settings or ObjectiveSettings(), broken
         self.tracks = Tracks(self.settings.breach)
+        self._current: set[tuple[str | None, str, float]] = set()  # tracks of objectives that these settings have
         self._callbacks = Callbacks(self._callback_failed, timeout_s=self.settings.breach.timeout_s)
         self.flush, self.close = self._callbacks.flush, self._callbacks.close
         reset_in_child(self._reset)
 
     def observe(
         self, response: Response, objectives: Mapping[str, float], emitter: Emitter | None, *,
-        baseline_rate: float = 1.0, least_share: float = 1.0,
+        baseline_rate: float = 1.0, least_probability: float | None = None,
     ) -> None:  # fmt: skip
         """Add the verdicts of one answer, on the background thread; emits and calls back where they change something.
 
-        `least_share` is the sampler's least probability as a share of the one that this answer had, `baseline_rate` the
+        `least_probability` is that of any sampled answer, None if the sampler does not know it; `baseline_rate` the
         least with which a sampled answer reaches escalated evaluators.
         """
         if not self.settings.breach.enabled:
             return
         try:
-            for crossing in self._crossings(response, objectives, baseline_rate, least_share):
+            for crossing in self._crossings(response, objectives, baseline_rate, least_probability):
                 self._report(crossing, emitter)
         except Exception as error:
             self._broken("objectives", error)
@@ -68,7 +69,10 @@ class Objectives:
         """
         states: dict[tuple[str, str | None], tuple[bool, float]] = {}
         with self.tracks.lock:
-            for (agent, criterion, _), track in self.tracks.items():
+            for key, track in self.tracks.items():
+                if key not in self._current:  # of an objective before a reload: nothing would end its breach
+                    continue
+                agent, criterion, _ = key
                 # While breached a track collects evidence of the recovery: the alarm lasts.
                 state = track.breached, 0.0 if track.breached else track.evidence.log_ratio
                 states[criterion, agent] = max(states.get((criterion, agent), state), state)
@@ -81,16 +85,17 @@ class Objectives:
 
     def _reset(self) -> None:
         self.tracks.reset()
+        self._current.clear()
         self._callbacks.reset()
 
     def _crossings(
-        self, response: Response, objectives: Mapping[str, float], baseline_rate: float, least_share: float
+        self, response: Response, objectives: Mapping[str, float], baseline_rate: float, least: float | None
     ) -> list[ObjectiveCrossing]:
         verdicts = [
             (result.criterion_name, verdict)
             for result in response.results
             if result.criterion_name in objectives
-            and (verdict := _verdict(result, response, baseline_rate, least_share)) is not None
+            and (verdict := _verdict(result, response, baseline_rate, least)) is not None
         ]
         crossings: list[ObjectiveCrossing] = []
         tracks, now_s, too_many = self.tracks, time.monotonic(), False
@@ -100,7 +105,9 @@ class Objectives:
                 track = tracks.of(agent, criterion, objectives[criterion])
                 if track is None:
                     too_many = True
-                elif (crossing := track.add(verdict, now_s)) is not None:
+                    continue
+                self._current.add((agent, criterion, objectives[criterion]))
+                if (crossing := track.add(verdict, now_s)) is not None:
                     crossings.append(crossing)
         if too_many:  # reported without the lock
             self._broken("objectives", OverflowError("too many are watched"))
@@ -124,7 +131,9 @@ class Objectives:
             self._broken("on_recovery", error)
 
 
-def _verdict(result: EvaluationResult, response: Response, baseline_rate: float, least_share: float) -> Verdict | None:
+def _verdict(
+    result: EvaluationResult, response: Response, baseline_rate: float, least_probability: float | None
+) -> Verdict | None:
     if result.passed is None or result.status != "scored":
         return None
     if not result.probability:
@@ -132,7 +141,7 @@ def _verdict(result: EvaluationResult, response: Response, baseline_rate: float,
         log.warning("verdict_left_out", part=result.criterion_name, why="its probability is unknown")
         return None
     # Bets must be small enough for the least likely answer, also before one was seen.
-    least = result.probability * least_share
+    least = min(result.probability, least_probability or 1.0)
     if result.sampling_reason not in (None, BASELINE):
         # A rule sent it on, and the baseline might have.
         least *= baseline_rate

@@ -249,9 +249,11 @@ class _Pool:
 
     def _again(self, entry: Entry) -> None:
         """The call at the head of the queue, as another entry: what the held-up thread still says of it is void."""
-        if self.entries.pop(id(entry), None) is not None:
-            again = (entry[0], entry[1])
-            self.entries[id(again)] = again
+        again = (entry[0], entry[1])
+        self.entries[id(again)] = again  # first: a flush that looks meanwhile must find one of them
+        if self.entries.pop(id(entry), None) is None:
+            del self.entries[id(again)]
+        else:
             self.queue.appendleft(again)
 
     def _give_up(self, entry: Entry) -> bool:

@@ -49,10 +49,10 @@ def _delay(plan: MonitoringPlan, objective: float, rate: float, per_s: float, pr
 
 
 def table_of(plan: MonitoringPlan, *, verdicts_per_s: float, processes: int = 1, export_s: float = 60.0) -> list[str]:
-    """The lines of a table: a row for each criterion with an objective below 1."""
+    """The lines of a table: a row for each criterion with an objective below 1, where processes detect breaches."""
     rows: list[Sequence[str]] = [("criterion", "objective", *(f"to {rate * 100:g} %" for rate in RATES))]
     by_objective: dict[float, Sequence[str]] = {}
-    for item in plan.criteria:
+    for item in plan.criteria if plan.breach.enabled else ():
         if not item.is_alerted or (objective := item.objective or 1.0) >= 1.0:
             continue
         if objective not in by_objective:

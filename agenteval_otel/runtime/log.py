@@ -36,6 +36,13 @@ class _Cause:
         return None
 
 
+class _Plain:
+    @staticmethod
+    def warning(event: str, **facts: Any) -> None:
+        line = " ".join(f"{name}={value!r}" for name, value in {"event": event, **facts}.items())
+        logging.getLogger(_NAME).warning(line)
+
+
 class _Log:
     def __init__(self) -> None:
         self._last: dict[str, _Cause] = {}
@@ -64,7 +71,7 @@ class _Log:
         return causes.setdefault(key, _Cause())
 
     def load(self) -> Any:
-        """Import structlog, which takes up to a tenth of a second.
+        """Import structlog, which takes up to a tenth of a second; plain lines where it cannot be read.
 
         It imports rich where that is installed, which draws from `random`: the application's state is restored.
         """
@@ -72,6 +79,8 @@ class _Log:
             state = random.getstate()
             try:
                 import structlog
+            except Exception:  # as in a process that has lost the right to read it
+                return _Plain
             finally:
                 random.setstate(state)
             self._logger = structlog.wrap_logger(

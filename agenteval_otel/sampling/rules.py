@@ -153,14 +153,17 @@ class FunctionSampler(RuleSampler, type="function"):
         return None  # the function may return any ratio
 
     def decide(self, context: SamplingContext) -> SamplingDecision:
-        returned: Any = None if context.evaluation_input is None else self.function(context.evaluation_input)
+        if context.evaluation_input is None:
+            return self._decisions[None][context.randomness < self._threshold]
+        returned: Any = self.function(context.evaluation_input)
         if callable(getattr(returned, "item", None)):
             returned = returned.item()  # a boolean or a number of an array library
-        if returned is None or isinstance(returned, bool):
+        if isinstance(returned, bool):
             return self._decisions[returned][context.randomness < self._threshold]
+        if not isinstance(returned, int | float) or not 0 <= returned <= 1:
+            wrong = f"expected a boolean or a ratio from 0 to 1, found {returned!r}"
+            raise ConfigurationError(wrong[:200], path="function")
         ratio = float(returned)
-        if not 0 <= ratio <= 1:
-            raise ConfigurationError(f"expected a boolean or a ratio from 0 to 1, found {ratio}", path="function")
         return SamplingDecision(context.randomness < threshold_of(ratio), ratio, self.type)
 
 

@@ -49,12 +49,6 @@ def probability_of(decision: SamplingDecision) -> float | None:
     return known(decision.probability, sampled=decision.sampled)
 
 
-def least_share(decision: SamplingDecision | None, least: float | None) -> float:
-    """The least probability that the sampler could have given, as a share of the one that it gave; 1 if unknown."""
-    probability = None if decision is None else probability_of(decision)
-    return min(1.0, least / probability) if least and probability else 1.0
-
-
 def nested(*probabilities: float | None) -> float | None:
     """min(p_i): all of several choices by the same randomness u, each of them u < p_i, took the response."""
     numbers = [probability for probability in probabilities if probability is not None]

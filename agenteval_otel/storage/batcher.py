@@ -20,6 +20,7 @@ from agenteval_otel.storage.base import EvaluationStorageProvider
 HUNG_S = 5.0  # a write that takes longer has hung; a busy machine delays a thread for less
 _BATCH_BYTES, _BATCH_ITEMS = 1024 * 1024, 100
 _MAX_JOBS = 16
+_INHERITED: list[Any] = []  # sinks of parent processes
 
 
 class Sink(Protocol):
@@ -62,9 +63,14 @@ class ResultBatcher:
         self._closed = False
         self._worker = Worker("agenteval-save", max_waiting=_MAX_JOBS)
         self._reset()
-        reset_in_child(self._reset)
+        reset_in_child(self._reset_in_child)
 
-    def _reset(self) -> None:  # in a forked child: what waits is its parent's
+    def _reset_in_child(self) -> None:
+        """What waits is the parent's, and so is the sink: kept, because letting it go would close what it uses."""
+        _INHERITED.append(self._sink)
+        self._reset()
+
+    def _reset(self) -> None:
         self._waiting: deque[_Item] = deque()
         self._waiting_bytes = 0
         self._sink: Sink | None = None

@@ -54,6 +54,9 @@ class Target(NamedTuple):
         return mask_known(text, {password, unquote(password)}) if password else text
 
 
+_MAX_DIGITS = 4_300  # Python reads no longer integers
+
+
 def target_of(path: Path | None, url: str | None) -> Target:
     """The database that the settings name; `ValueError` for wrong settings or an extra that is not installed."""
     if (path is None) == (url is None):
@@ -200,4 +203,8 @@ def _result_of(row: Mapping[Any, Any]) -> EvaluationResult:
 
 
 def _fields_of(row: Mapping[Any, Any], columns: frozenset[str]) -> dict[str, Any]:
-    return {**{name: row[name] for name in columns}, **json.loads(row["details"])}
+    return {**{name: row[name] for name in columns}, **json.loads(row["details"], parse_int=_number)}
+
+
+def _number(digits: str) -> int | float:
+    return int(digits) if len(digits) < _MAX_DIGITS else float(digits)

@@ -236,8 +236,8 @@ def _meter_of(provider: Any) -> Any:
 
 def _handed_over(provider: Any) -> bool:
     """Whether the application's provider can take what is ours, and has flushed it as far as it says."""
-    processors, force_flush = processors_of(provider), getattr(provider, "force_flush", None)
     try:
+        processors, force_flush = processors_of(provider), getattr(provider, "force_flush", None)
         if processors:
             can_take = not any(_is_shut_down(processor) or _is_full(processor) for processor in processors)
         else:
@@ -255,7 +255,8 @@ def _global_provider(signal: str) -> Any | None:
         provider = trace.get_tracer_provider()
     else:
         provider = _logs.get_logger_provider() if signal == "LOGS" else metrics.get_meter_provider()
-    return None if type(provider).__name__ in _PLACEHOLDERS else provider
+    # Subclasses count: an application may silence the interface with its own.
+    return None if any(kind.__name__ in _PLACEHOLDERS for kind in type(provider).__mro__) else provider
 
 
 def processors_of(provider: Any) -> tuple[Any, ...] | None:
@@ -349,14 +350,17 @@ class Backpressure:
 
 
 def is_shut_down(provider: Any) -> bool:
-    """Whether the provider is shut down. Cheap: called for every answer."""
-    processors = processors_of(provider)
-    if not processors:
-        return getattr(provider, "_shutdown", False) is True  # a meter provider
-    for processor in processors:  # noqa: SIM110 - a third less than `all`, on the caller's thread
-        if not _is_shut_down(processor):
-            return False
-    return True
+    """Whether the provider is shut down, as far as it says. Cheap: called for every answer."""
+    try:
+        processors = processors_of(provider)
+        if not processors:
+            return getattr(provider, "_shutdown", False) is True  # a meter provider
+        for processor in processors:  # noqa: SIM110 - a third less than `all`, on the caller's thread
+            if not _is_shut_down(processor):
+                return False
+        return True
+    except Exception:  # of the host's own processor
+        return False
 
 
 def _is_shut_down(processor: Any) -> bool:

@@ -232,7 +232,7 @@ class HttpSender:
         import requests
 
         deadline = time.monotonic() + self._timeout_s
-        data = gzip.compress(body) if self._compresses else body
+        data = gzip.compress(body, 6) if self._compresses else body
         try:
             with self._session.post(self._url, data=data, **self._options) as response:
                 status = response.status_code

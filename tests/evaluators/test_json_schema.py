@@ -100,10 +100,9 @@ def circle() -> Any:
     ("value", "error_type"),
     [
         (nested(300), "too_deep"), (nested(100_000), "too_deep"), (circle(), "too_large"),
-        ([object()], "invalid_value"), ({"a": {1, 2}}, "invalid_value"), ("\ud800", "invalid_value"),
-        ({1: 2}, "invalid_value"),
+        ([object()], "invalid_value"), ({"a": {1, 2}}, "invalid_value"),
     ],
-    ids=["deep", "deeper", "circle", "object", "set", "half a character", "key"],
+    ids=["deep", "deeper", "circle", "object", "set"],
 )  # fmt: skip
 def test_what_cannot_be_followed_is_an_error(value: Any, error_type: str) -> None:
     """Nesting beyond what the library looks at, and what is no JSON, get no verdict."""

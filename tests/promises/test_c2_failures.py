@@ -68,7 +68,7 @@ CLASSES: dict[str, tuple[Callable[[], Any], str | None]] = {
     "numpy": (lambda: numpy.float32("nan"), "invalid_score"),
     "numpy array": (lambda: numpy.array([0.5]), "invalid_score"),
     "an object": (object, "invalid_score"),
-    "a result elsewhere": (lambda: _scored("other"), "invalid_result"),
+    "a result elsewhere": (lambda: _scored("other"), "invalid_score|invalid_result"),
     "value error": (lambda: _raises(ValueError("bad")), "ValueError"),
     "key error": (lambda: _raises(KeyError("score")), "KeyError"),
     "exit": (lambda: _raises(SystemExit(0)), "SystemExit"),

@@ -181,11 +181,11 @@ APPLICATION = """
 
 
 @contextlib.contextmanager
-def server(*command: str, folder: Path) -> Iterator[subprocess.Popen[str]]:
+def server(*command: str, folder: Path, **environment: str) -> Iterator[subprocess.Popen[str]]:
     with (folder / "stderr").open("w") as stderr:
         process = subprocess.Popen(
             [sys.executable, "-W", "ignore", "-m", *command], cwd=folder, stdin=subprocess.DEVNULL, text=True,
-            stdout=subprocess.DEVNULL, stderr=stderr, env=bare_environment(PYTHONPATH=str(PROJECT)),
+            stdout=subprocess.DEVNULL, stderr=stderr, env=bare_environment(PYTHONPATH=str(PROJECT), **environment),
             start_new_session=True,
         )  # fmt: skip
     try:

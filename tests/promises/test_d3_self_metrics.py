@@ -49,7 +49,7 @@ JUDGE = ScriptedJudge(
 )  # fmt: skip
 RELEVANT = LLMJudge(judge=JUDGE, criterion_name="relevant", description="Is it about the question?")
 EIGHT = {
-    "support": (ResponseHealth(), func(verdict, "polite"), func(judged, "helpful")),
+    "support": (ResponseHealth(objective=0.9), func(verdict, "polite"), func(judged, "helpful")),
     "search": (func(verdict, "grounded"), func(broken, "cites"), RELEVANT),
     "router": (func(verdict, "routed"), func(broken, "valid")),
 }

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from agenteval_otel.capture.answers import add_answer, add_chunk, must_be_complete
 from agenteval_otel.capture.fields import field, first, items, kind_of, last_items, total_usage, usage_of
-from agenteval_otel.capture.messages import Turn, content_text, part_calls, real_id, result_of, turns_of
+from agenteval_otel.capture.messages import Call, Turn, content_text, part_calls, real_id, result_of, turns_of
 from agenteval_otel.capture.reading import Reading, response_format
 from agenteval_otel.capture.text import to_text
 
@@ -122,6 +122,8 @@ def read_response_event(reading: Reading, event: Any) -> bool:
         reading.extend(turn, field(event, "delta"))
     elif kind == "response.function_call_arguments.delta":
         reading.extend_call(turn, place, piece=field(event, "delta"))
+    elif kind == "response.function_call_arguments.done":
+        reading.add_call(turn, Call(None, "", field(event, "arguments")), place)
     elif kind in ("response.output_item.added", "response.output_item.done"):
         item = field(event, "item")
         for call in part_calls([item]):

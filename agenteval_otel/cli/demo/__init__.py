@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import logging
 import os
+import re
 import time
 from collections.abc import Sequence
 
@@ -20,7 +21,7 @@ from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.pipeline.load_shedding import LoadSheddingSettings
 from agenteval_otel.sampling import ErrorSampler, FirstOfSampler, RatioSampler, SlowSampler
 from agenteval_otel.storage import OtlpStorageProvider
-from agenteval_otel.telemetry.target import is_endpoint
+from agenteval_otel.telemetry.target import is_endpoint, sdk_disabled
 
 DESCRIPTION = (
     "A support agent (tools, streams, slow answers, failures, conversations of several turns) takes live traffic "
@@ -111,9 +112,12 @@ def _run(arguments: argparse.Namespace, turns: Sequence[Turn], seconds: float | 
 def _delivery(endpoint: str | None) -> Delivery:
     """Where telemetry goes; sets a service name and frequent metrics, for a short run."""
     address = endpoint or next((os.environ[name] for name in _VARIABLES if os.environ.get(name)), None)
-    if address is None:
+    if address is None or sdk_disabled():
         return Delivery()
     os.environ.setdefault("OTEL_METRIC_EXPORT_INTERVAL", "2000")
+    named = re.search(r"(?:^|,)\s*service\.name=([^,]+)", os.environ.get("OTEL_RESOURCE_ATTRIBUTES", ""))
+    if named and "OTEL_SERVICE_NAME" not in os.environ:
+        return Delivery(address, named[1])
     return Delivery(address, os.environ.setdefault("OTEL_SERVICE_NAME", "agenteval-demo"))
 
 

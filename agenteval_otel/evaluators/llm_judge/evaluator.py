@@ -234,6 +234,7 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
     def _tasks(self, criteria: Sequence[EvaluationCriteria]) -> list[CriterionTask]:
         return tasks_of(
             self.all_rubrics, criteria, needs=self.needs, takes=self.takes, agentdock=self.reply_form == "score",
+            whole=self.rubric is not None,
         )  # fmt: skip
 
     def _skip_reason(self, evaluation_input: EvaluationInput, task: CriterionTask) -> str | None:

@@ -55,20 +55,25 @@ class CriterionTask(NamedTuple):
 
 def tasks_of(
     rubrics: Iterable[Rubric], criteria: Sequence[EvaluationCriteria], *, needs: Sequence[str], takes: Sequence[str],
-    agentdock: bool = False,
+    agentdock: bool = False, whole: bool = False,
 ) -> list[CriterionTask]:  # fmt: skip
     """The rubrics whose criterion is scored, in the rubrics' order; of the criteria the first of a name counts.
 
-    `needs` and `takes` are those of a rubric without its own. With `agentdock` the scales are AgentDock's.
+    `needs` and `takes` are those of a rubric without its own. With `agentdock` the scales are AgentDock's;
+    with `whole` a rubric's own text and scale count, whatever the input's criterion says.
     """
     by_name = {criterion.name: criterion for criterion in reversed(criteria)}
     tasks: list[CriterionTask] = []
     for index, rubric in enumerate(rubrics):
         if rubric.criterion_name not in by_name:
             continue
-        levels = rubric.levels if by_name[rubric.criterion_name].scale == rubric.scale else {}
-        criterion = with_bounds(by_name[rubric.criterion_name], levels)
-        scaled = (agentdock_scale(criterion), _unchanged) if agentdock else _scale_of(rubric, criterion, levels)
+        levels = rubric.levels if whole or by_name[rubric.criterion_name].scale == rubric.scale else {}
+        criterion = with_bounds(by_name[rubric.criterion_name], {} if whole else levels)
+        if whole:
+            criterion = criterion.model_copy(update={"description": ""})
+            scaled = _scale_of(rubric, rubric.criterion, levels)
+        else:
+            scaled = (agentdock_scale(criterion), _unchanged) if agentdock else _scale_of(rubric, criterion, levels)
         name = criterion.name
         # Not every provider takes every name as a field's; no other criterion may have the name.
         is_plain = name.isidentifier() and name.isascii() and len(name) <= 64

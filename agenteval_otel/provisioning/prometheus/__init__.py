@@ -47,4 +47,4 @@ def files_of(plan: MonitoringPlan, *, runbooks: str = "docs/runbooks", traces: s
             }
             trees[f"tests/agenteval-{name}.test.yaml"] = (tests, f"Run: promtool test rules agenteval-{name}.test.yaml")
     files = {path: yaml_text(tree, command="prometheus", head=head) for path, (tree, head) in trees.items()}
-    return files | ({"time-to-page.md": page_of(plan)} if any(alert.name == BREACHED for alert in alerts) else {})
+    return files | ({"guide/time-to-page.md": page_of(plan)} if any(alert.name == BREACHED for alert in alerts) else {})

@@ -120,7 +120,7 @@ def _objectives(plan: MonitoringPlan) -> Iterator[Alert]:
     """A breach that a process has detected; for each objective a budget that burns, or any failure where none may."""
     examples = {item.objective: item for item in reversed(plan.criteria) if item.is_alerted}
     objectives = sorted(objective for objective in examples if objective is not None)
-    if objectives and objectives[0] < 1.0:
+    if objectives and objectives[0] < 1.0 and plan.breach.enabled:
         strict = examples.get(1.0)
         yield _breached(_labels_of(examples[objectives[0]]), None if strict is None else _labels_of(strict))
     for objective in objectives:

@@ -31,7 +31,7 @@ HALF_HOUR, HOUR, DAY = 3, 6, 144
 
 # Jaeger's search for the failing answers of the last hour.
 _SEARCH: Final = (
-    f"/search?lookback=1h&service={{{{ $labels.job | urlquery }}}}&tags=%7B%22gen_ai.evaluation."
+    f"/search?lookback=1h&service={{{{ reReplaceAll `^.*/` `` $labels.job | urlquery }}}}&tags=%7B%22gen_ai.evaluation."
     f"{{{{ $labels.{CRITERION} | urlquery }}}}.label%22%3A%22fail%22%7D"
 )
 
