@@ -29,6 +29,8 @@ pytestmark = [pytest.mark.backend, pytest.mark.live]
 TIME_SCALE, SPEED = 0.05, 20
 HEALTHY_S, DROP_S, RECOVERED_S = 20, 90, 100
 RESOLVED_LIMIT_S = 90.0
+REMINDER_S = 3_500
+"""Scaled seconds after which Alertmanager repeats a page that lasts: its repeat_interval is an hour."""
 SETTINGS = {
     "evaluators": ["ResponseHealth"],
     "agents": {"flights": {
@@ -119,6 +121,9 @@ def test_an_incident_is_one_page_and_one_resolve(incident: Incident, job: str) -
     """While it lasts and after it: no repetition, no ticket, also where a process restarts in it."""
     posts = [alert for alert in incident.webhook.alerts if alert.labels["job"] == job and "Objective" in alert.name]
     print(job, [(alert.name, alert.status, f"{incident.after_s(alert):.0f} s") for alert in posts])
+    # Four processes have a quarter of the verdicts each: by the time of their recovery Alertmanager may remind.
+    ends = incident.after_s(posts[0]) + REMINDER_S
+    posts = [alert for alert in posts if alert.status != "firing" or incident.after_s(alert) < ends]
     assert [(alert.name, alert.status) for alert in posts] == [(BREACHED, "firing"), (BREACHED, "resolved")]
     assert 0 < incident.after_s(posts[0]) < SPEED * DROP_S < incident.after_s(posts[1])
 
