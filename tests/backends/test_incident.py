@@ -24,7 +24,7 @@ from .programs import finish, started, wait_for_what_was_sent
 from .prometheus import Prometheus, scraping
 from .webhook import PostedAlert, Webhook, webhook
 
-pytestmark = [pytest.mark.backend, pytest.mark.live]
+pytestmark = [pytest.mark.backend, pytest.mark.live, pytest.mark.timeout(480)]
 
 TIME_SCALE, SPEED = 0.05, 20
 HEALTHY_S, DROP_S, RECOVERED_S = 20, 90, 100
