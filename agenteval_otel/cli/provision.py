@@ -48,8 +48,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     for name, meaning in options_of(ALL).items():
         of_targets = ", ".join(target for target in TARGETS if name in options_of(target))
-        parser.add_argument(f"--{name.replace('_', '-')}", metavar="HOURS" if name == "idle" else "URL",
-                            help=f"{of_targets}: {meaning}")  # fmt: skip
+        metavar = {"idle": "HOURS", "queries": "KIND"}.get(name, "URL")
+        parser.add_argument(f"--{name.replace('_', '-')}", metavar=metavar, help=f"{of_targets}: {meaning}")
 
 
 def run(arguments: argparse.Namespace) -> int:

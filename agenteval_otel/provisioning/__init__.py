@@ -31,7 +31,10 @@ class Target(NamedTuple):
 
 
 TARGETS: Mapping[str, Target] = {
-    "grafana": Target("dashboards and data sources for Grafana", "grafana/"),
+    "grafana": Target(
+        "dashboards and data sources for Grafana", "grafana/",
+        {"queries": "recorded (default): read what Prometheus records; raw: do without, by Grafana's expressions"},
+    ),
     "prometheus": Target(
         "recording rules, alerts and their promtool tests", "prometheus/",
         {"runbooks": "where the runbooks are read, such as https://wiki.example.com/runbooks",

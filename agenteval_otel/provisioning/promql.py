@@ -1,10 +1,11 @@
-"""PromQL of rules and dashboards: escaped selectors, weighted pass rates and means with their intervals."""
+"""PromQL of rules and dashboards: escaped selectors, and weighted pass rates and means with their intervals."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 from agenteval_otel import semconv
 from agenteval_otel.provisioning.plan import PlannedCriterion
@@ -20,9 +21,12 @@ AGENT = label_name(semconv.AGENT_NAME)
 ENVIRONMENT = "deployment_environment_name"
 LABEL = label_name(semconv.SCORE_LABEL)
 MODEL = label_name(semconv.REQUEST_MODEL)
+VERSION = "service_version"
 OUTCOME = label_name(semconv.OUTCOME)
-_Z = 1.96
-_FEW = 5
+Z = 1.96
+"""Standard errors in half of a 95 % interval."""
+FEW = 5
+"""With fewer results on the rarer side a pass rate's variance is a guess."""
 _VERDICTS = (semconv.LABEL_PASS, semconv.LABEL_FAIL)
 _BOTH = f'{LABEL}=~"{"|".join(_VERDICTS)}"'
 _SCORE = semconv.METRIC_SCORE.prometheus_name
@@ -75,61 +79,8 @@ def verdict_count(matchers: str, window: str, by: Sequence[str] = (), *, label: 
     return increase(semconv.METRIC_RESULTS, joined(matchers, matcher), window, by)
 
 
-def effective_count(matchers: str, window: str, by: Sequence[str] = ()) -> str:
-    """Kish's effective number: how many evenly weighted results carry the same information; empty without weights."""
-    weight = increase(semconv.METRIC_WEIGHT, matchers, window, by)
-    squares = increase(semconv.METRIC_WEIGHT_SQUARED, matchers, window, by)
-    return f"{weight} ^ 2 / ({squares} > 0)"
-
-
-def effective_verdicts(matchers: str, window: str, by: Sequence[str] = ()) -> str:
-    """The `effective_count` of results that passed or failed; without weights their plain number."""
-    return f"{effective_count(joined(matchers, _BOTH), window, by)} or {verdict_count(matchers, window, by)}"
-
-
-def pass_rate(matchers: str, window: str, by: Sequence[str] = (), *, label: str = semconv.LABEL_PASS) -> str:
-    """The share of passing results, 0 to 1: weighted (Hajek's estimate), without weights by plain counts."""
-    of_label, of_both = joined(matchers, f'{LABEL}="{label}"'), joined(matchers, _BOTH)
-    return " or ".join(
-        f"{increase(metric, of_label, window, by)} / ({increase(metric, of_both, window, by)} > 0)"
-        for metric in (semconv.METRIC_WEIGHT, semconv.METRIC_RESULTS)
-    )
-
-
-def fail_share(matchers: str, window: str, by: Sequence[str] = ()) -> str:
-    return pass_rate(matchers, window, by, label=semconv.LABEL_FAIL)
-
-
-def pass_rate_bound(matchers: str, window: str, by: Sequence[str] = (), *, upper: bool) -> str:
-    """One end of the pass rate's 95 % interval: Wilson's, with the number of results that the weights are worth.
-
-    With P and F the weights of both verdicts, P2 and F2 their squares, the variance of the rate P/(P+F) is
-    (F^2 P2 + P^2 F2)/(P+F)^4, and the effective number n = m(1-m)/variance. Where fewer than five results are on the
-    rarer side that variance is a guess, and n is Kish's (P+F)^2/(P2+F2). As `agenteval_otel.scoring.intervals` has it.
-    """
-    p, f, p2, f2, passed, failed = (
-        increase(metric, joined(matchers, f'{LABEL}="{label}"'), window, by)
-        for metric in (semconv.METRIC_WEIGHT, semconv.METRIC_WEIGHT_SQUARED, semconv.METRIC_RESULTS)
-        for label in _VERDICTS
-    )
-    both, squares, spread = f"({p} + {f})", f"({p2} + {f2} > 0)", f"({f} ^ 2 * {p2} + {p} ^ 2 * {f2} > 0)"
-    exact = _wilson(f"{p} ^ 2 * {f} * {both} / {spread}", f"({p} * {f}) ^ 2 / {spread}",
-                    f"{p} * {f} * {both} ^ 2 / {spread}", upper=upper)  # fmt: skip
-    kish = _wilson(f"{p} * {both} / {squares}", f"{p} * {f} / {squares}", f"{both} ^ 2 / {squares}", upper=upper)
-    all_ = f"({passed} + {failed} > 0)"
-    plain = _wilson(passed, f"{passed} * {failed} / {all_}", all_, upper=upper)
-    enough = " and ".join(f"{count} * {both} / {squares} >= {_FEW}" for count in (p, f))
-    return f"({exact} and {enough}) or {kish} or {plain}"
-
-
-def weighted_mean(matchers: str, window: str, by: Sequence[str] = ()) -> str:
-    """The mean of the normalized scores, 0 to 1, weighted; without weights the plain mean.
-
-    The sums know criterion and agent: `matchers` and `by` must not name a model or a label.
-    """
-    scored = increase(semconv.METRIC_WEIGHTED_SCORE, matchers, window, by)
-    weight = increase(semconv.METRIC_WEIGHT, matchers, window, by)
-    return f"{scored} / ({weight} > 0) or {plain_mean(matchers, window, by)}"
+def score_count(matchers: str, window: str, by: Sequence[str] = ()) -> str:
+    return increase(f"{_SCORE}_count", matchers, window, by)
 
 
 def plain_mean(matchers: str, window: str, by: Sequence[str] = ()) -> str:
@@ -137,33 +88,59 @@ def plain_mean(matchers: str, window: str, by: Sequence[str] = ()) -> str:
     return f"{increase(f'{_SCORE}_sum', matchers, window, by)} / ({score_count(matchers, window, by)} > 0)"
 
 
-def mean_half_width(matchers: str, window: str, by: Sequence[str] = ()) -> str:
-    """Half of the 95 % interval of `weighted_mean`: 1.96 times the root of sum(w^2 (y-m)^2) / sum(w)^2.
+# What estimates are made of, by the names of the recorded series: the counter of weights, what stands for it where no
+# probability is known (each result then weighs 1, and a score between 0 and 1 has at most the square of its own value),
+# and the label that both have. Sums of scores know criterion and agent only.
+SUMS: Final[Mapping[str, tuple[semconv.Instrument, str, str]]] = {
+    **{f"{word}{squares}": (metric, semconv.METRIC_RESULTS.prometheus_name, label)
+       for squares, metric in (("", semconv.METRIC_WEIGHT), ("_w2", semconv.METRIC_WEIGHT_SQUARED))
+       for word, label in zip(("passed", "failed"), _VERDICTS, strict=True)},
+    "weight": (semconv.METRIC_WEIGHT, f"{_SCORE}_count", ""),
+    "weight_w2": (semconv.METRIC_WEIGHT_SQUARED, f"{_SCORE}_count", ""),
+    "score": (semconv.METRIC_WEIGHTED_SCORE, f"{_SCORE}_sum", ""),
+    "score_w2": (semconv.METRIC_WEIGHTED_SCORE_W2, f"{_SCORE}_sum", ""),
+    "score_squared_w2": (semconv.METRIC_WEIGHTED_SCORE_SQUARED_W2, f"{_SCORE}_sum", ""),
+}  # fmt: skip
 
-    Without weights its maximum for scores from 0 to 1: with the variance m(1-m).
+
+def sum_of(name: str, matchers: str, window: str, by: Sequence[str] = ()) -> str:
+    """One of the `SUMS`."""
+    weighted, plain, label = SUMS[name]
+    of_label = joined(matchers, f'{LABEL}="{label}"' if label else "")
+    return f"{increase(weighted, of_label, window, by)} or {increase(plain, of_label, window, by)}"
+
+
+def estimates(series: Callable[[str], str]) -> dict[str, str]:
+    """What is computed from sums, each from what stands before it; `series` gives the recorded name of a word.
+
+    The pass rate is Hajek's estimate; its ends are those of Wilson's 95 % interval with the number of evenly weighted
+    results that carry as much information. With P and F the weights of both verdicts, P2 and F2 their squares, the
+    variance of the rate P/(P+F) is (F^2 P2 + P^2 F2)/(P+F)^4, and that number is m(1-m)/variance. Where fewer than five
+    results are on the rarer side that variance is a guess, and it is Kish's (P+F)^2/(P2+F2). As
+    `agenteval_otel.scoring.intervals` has it. The ends of the mean are `Z` times the root of sum(w^2 (y-m)^2)/sum(w)^2
+    away, within 0 and 1.
     """
-    wy, w, w2, w2y, w2y2 = (
-        increase(metric, matchers, window, by)
-        for metric in (semconv.METRIC_WEIGHTED_SCORE, semconv.METRIC_WEIGHT, semconv.METRIC_WEIGHT_SQUARED,
-                       semconv.METRIC_WEIGHTED_SCORE_W2, semconv.METRIC_WEIGHTED_SCORE_SQUARED_W2)
-    )  # fmt: skip
-    mean = f"({wy} / ({w} > 0))"
-    weighted = f"{_Z} * sqrt(clamp_min({w2y2} - 2 * {mean} * {w2y} + {mean} ^ 2 * {w2}, 0)) / ({w} > 0)"
-    plain = f"({plain_mean(matchers, window, by)})"
-    most = f"{_Z} * sqrt(clamp_min({plain} * (1 - {plain}), 0) / ({score_count(matchers, window, by)} > 0))"
-    return f"{weighted} or {most}"
-
-
-def score_count(matchers: str, window: str, by: Sequence[str] = ()) -> str:
-    return increase(f"{_SCORE}_count", matchers, window, by)
+    p, f, p2, f2, rate, verdicts = map(series, ("passed", "failed", "passed_w2", "failed_w2", "pass_rate", "verdicts"))
+    w, w2, y, y_w2, y2_w2, mean = map(
+        series, ("weight", "weight_w2", "score", "score_w2", "score_squared_w2", "mean_score")
+    )
+    exact = f"{p} * {f} * ({p} + {f}) ^ 2 / ({f} ^ 2 * {p2} + {p} ^ 2 * {f2} > 0)"
+    enough = f"{{0}} * ({p} + {f}) / ({p2} + {f2}) >= {FEW}"
+    kish = f"({p} + {f}) ^ 2 / ({p2} + {f2} > 0)"
+    root = f"{Z} * sqrt({verdicts} * {rate} * (1 - {rate}) + {Z * Z / 4:.4f})"
+    wilson = f"({verdicts} * {rate} + {Z * Z / 2:.4f} {{}} {root}) / ({verdicts} + {Z * Z:.4f})"
+    half = f"{Z} * sqrt(clamp_min({y2_w2} - 2 * {mean} * {y_w2} + {mean} ^ 2 * {w2}, 0)) / ({w} > 0)"
+    return {
+        "pass_rate": f"{p} / ({p} + {f} > 0)",
+        "verdicts": f"({exact} and {enough.format(p)} and {enough.format(f)}) or {kish}",
+        "pass_rate_low": wilson.format("-"),
+        "pass_rate_high": wilson.format("+"),
+        "mean_score": f"{y} / ({w} > 0)",
+        "scores": f"{w} ^ 2 / ({w2} > 0)",
+        "mean_score_low": f"clamp_min({mean} - {half}, 0)",
+        "mean_score_high": f"clamp_max({mean} + {half}, 1)",
+    }
 
 
 def joined(*matchers: str) -> str:
     return ", ".join(filter(None, matchers))
-
-
-def _wilson(rate_times_n: str, spread_times_n: str, n: str, *, upper: bool) -> str:
-    """(m n + z^2/2 +- z sqrt(n m(1-m) + z^2/4)) / (n + z^2), of the products as they can be written shortest."""
-    sign, square = "+" if upper else "-", _Z * _Z
-    root = f"{_Z} * sqrt({spread_times_n} + {square / 4:.4f})"
-    return f"({rate_times_n} + {square / 2:.4f} {sign} {root}) / ({n} + {square:.4f})"

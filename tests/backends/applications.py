@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import sys
 import time
 from collections.abc import Iterator
@@ -180,10 +179,10 @@ def reviewed(seconds: str) -> None:
         end()
 
 
-def changing(phases: str, per_second: str) -> None:
+def changing(phases: str, per_second: str, seed: str) -> None:
     """Its quality changes: `phases` are seconds and the share of answers that pass, ``20:0.98,90:0.3``. Prints each
-    share and when it began."""
-    random = Random(os.getpid())
+    share and when it began. With the same seed the same answers pass."""
+    random = Random(seed)
 
     def price_named(evaluation_input: EvaluationInput) -> bool:
         return "EUR" in evaluation_input.response_text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -177,7 +178,8 @@ def test_what_no_gateway_takes_waits_on_disk(
         with sdk_to(agent, service="waiting") as sdk:
             request = send_span(sdk, "request", EVALUATION)
         log = tmp_path / "agent" / "collector.log"
-        agent.wait_for(lambda _: "Will retry" in log.read_text(), LIMIT_S)
+        waiting = re.compile(r'Will retry.*"otelcol.signal": "traces"')  # so it has left the processors
+        agent.wait_for(lambda _: waiting.search(log.read_text()), LIMIT_S)
         agent.stop()
         agent.start()
         with running(gateway):

@@ -48,7 +48,7 @@ def test_files_alerts_and_the_next_command_are_listed(provision: Provision) -> N
     folder = provision.folder
     lines = provision("prometheus")
     for line in (
-        f"wrote {folder}/prometheus/rules/agenteval-alerts.yaml", "0 of 5 unchanged", "5 criteria, 1 agent named",
+        f"wrote {folder}/prometheus/rules/agenteval-alerts.yaml", "0 of 6 unchanged", "5 criteria, 1 agent named",
         "  response_health of support: alerts on its objective of 99 %",
         "  response_health of all but support: alerts on its objective of 95 %",
         "  more: no alert: it has an objective, but no threshold that decides what passes",
@@ -60,7 +60,7 @@ def test_files_alerts_and_the_next_command_are_listed(provision: Provision) -> N
     ):  # fmt: skip
         assert line in lines
     assert sorted(path.name for path in folder.rglob("*") if path.is_file()) == [
-        "agenteval-alerts.test.yaml", "agenteval-alerts.yaml", "agenteval-recording.yaml",
+        "agenteval-alerts.test.yaml", "agenteval-alerts.yaml", "agenteval-dashboards.yaml", "agenteval-recording.yaml",
         "agenteval-silence.test.yaml", "time-to-page.md",
     ]  # fmt: skip
     assert stat.S_IMODE((folder / "prometheus/rules/agenteval-alerts.yaml").stat().st_mode) == 0o644
@@ -83,17 +83,17 @@ def test_check_compares_and_writes_nothing(provision: Provision) -> None:
     assert f"{written}: differs" in provision("alertmanager", "--check", code=1)
 
 
-def test_an_obsolete_dashboard_is_named(provision: Provision) -> None:
+def test_an_obsolete_file_is_named(provision: Provision) -> None:
     """--check gives 1 until it is removed."""
-    pytest.importorskip("grafana_foundation_sdk")
-    provision("grafana")
-    changed = SETTINGS.replace("name: unset", "name: other")
-    dashboard = provision.folder / "grafana/dashboards/criterion-unset.json"
+    provision("prometheus")
+    rules = provision.folder / "prometheus/rules"
+    earlier = rules / "agenteval-earlier.yaml"
+    earlier.write_text((rules / "agenteval-alerts.yaml").read_text())
     for option, code in (((), 0), (("--check",), 1)):
-        lines = provision("grafana", *option, settings=changed, code=code)
-        assert f"{dashboard}: is obsolete: no setting needs it any more; remove it" in lines
-    dashboard.unlink()
-    provision("grafana", "--check", settings=changed)
+        lines = provision("prometheus", *option, code=code)
+        assert f"{earlier}: is obsolete: no setting needs it any more; remove it" in lines
+    earlier.unlink()
+    provision("prometheus", "--check")
 
 
 def test_a_file_that_was_not_generated_is_kept(provision: Provision) -> None:

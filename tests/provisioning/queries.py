@@ -18,21 +18,23 @@ class PanelQuery(NamedTuple):
 
     dashboard: str  # its uid
     panel: str
-    kind: Literal["prometheus", "loki"]
+    kind: Literal["prometheus", "loki", "__expr__"]
     expression: str
 
 
 def queries_of(
-    files: Mapping[str, str], values: Mapping[str, str], *, interval: str = "15s", range_: str = "1h"
-) -> list[PanelQuery]:
+    files: Mapping[str, str], values: Mapping[str, str], *, interval: str = "15s", range_: str = "1h",
+    interpolate: bool = True,
+) -> list[PanelQuery]:  # fmt: skip
     """The queries of all dashboards among the files, with the variables' values; one left out is "All", or empty."""
     builtin = {"__rate_interval": interval, "__interval": interval, "__auto": interval, "__range": range_}
     result = []
     for dashboard in dashboards_of(files):
         chosen = {**variables_of(dashboard), **values, **builtin}
         for panel in panels_of(dashboard):
-            for target in panel["targets"]:
-                kind, expression = target["datasource"]["type"], interpolated(target["expr"], chosen)
+            for target in panel.get("targets", ()):
+                kind, text = target["datasource"]["type"], target.get("expr") or target["expression"]
+                expression = interpolated(text, chosen) if interpolate else text
                 result.append(PanelQuery(dashboard["uid"], panel["title"], kind, expression))
     return result
 
@@ -52,8 +54,9 @@ def panels_of(dashboard: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def variables_of(dashboard: Mapping[str, Any]) -> dict[str, str]:
-    """Each variable of a dashboard with what it stands for when all is chosen; empty where that is not offered."""
-    return {item["name"]: item.get("allValue") or "" for item in dashboard["templating"]["list"]}
+    """Each variable of a dashboard with what it stands for when all is chosen, else with what is chosen at first."""
+    return {item["name"]: item.get("allValue") or item.get("current", {}).get("value") or ""
+            for item in dashboard["templating"]["list"]}  # fmt: skip
 
 
 def interpolated(text: str, values: Mapping[str, str]) -> str:

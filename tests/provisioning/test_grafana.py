@@ -14,25 +14,25 @@ from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.provisioning import MonitoringPlan
 from agenteval_otel.provisioning.files import MARK
 from agenteval_otel.provisioning.grafana import files_of
-from agenteval_otel.provisioning.grafana.boards import criterion_slug, criterion_uid
+from agenteval_otel.provisioning.prometheus import files_of as rules_of
 from agenteval_otel.provisioning.promql import label_name
+from agenteval_otel.scoring import intervals
+from agenteval_otel.scoring.intervals import WeightedSums
 from agenteval_otel.semconv import INSTRUMENTS
 
-from .plans import FULL, PLAIN, criterion
-from .queries import dashboards_of, interpolated, panels_of, queries_of, variables_of
+from .plans import FULL, PLAIN, criterion, plan_of
+from .queries import dashboards_of, interpolated, panels_of, queries_of
+
+KINDS = ("recorded", "raw")
 
 
-def dashboard(plan: MonitoringPlan, uid: str) -> dict[str, Any]:
-    (result,) = (item for item in dashboards_of(files_of(plan)) if item["uid"] == uid)
+def dashboard(plan: MonitoringPlan, uid: str, queries: str = "recorded") -> dict[str, Any]:
+    (result,) = (item for item in dashboards_of(files_of(plan, queries=queries)) if item["uid"] == uid)
     return result
 
 
 def panels(plan: MonitoringPlan, uid: str) -> dict[str, dict[str, Any]]:
     return {item["title"]: item for item in panels_of(dashboard(plan, uid))}
-
-
-def steps(panel: Mapping[str, Any]) -> list[tuple[float | None, str]]:
-    return [(item["value"], item["color"]) for item in panel["fieldConfig"]["defaults"]["thresholds"]["steps"]]
 
 
 def of_source(name: str) -> dict[str, Any]:
@@ -41,97 +41,107 @@ def of_source(name: str) -> dict[str, Any]:
     return dict(result[name])
 
 
+DASHBOARDS_OF = ("overview", "criterion", "releases", "operations")
+
+
 def test_files_are_the_same_each_time_and_marked_as_generated() -> None:
     """The same plan gives the same texts, each with the mark by which a later run knows them."""
     files = files_of(FULL)
     assert files == files_of(FULL)
     assert all(MARK in text for text in files.values())
     assert set(files) == {
-        "dashboards/overview.json", "dashboards/operations.json", "dashboards/releases.json",
+        *(f"dashboards/{name}.json" for name in DASHBOARDS_OF),
         "provisioning/datasources/agenteval.yaml", "provisioning/dashboards/agenteval.yaml",
-    } | {f"dashboards/criterion-{criterion_slug(name)}.json" for name in FULL.names}  # fmt: skip
+    }  # fmt: skip
 
 
-def test_lines_and_colours_come_from_objective_and_threshold() -> None:
-    """The objective is the pass rate's line, the normalized threshold the mean's; without them there is no line."""
-    result = panels(FULL, criterion_uid("Helpful.v2"))
-    objective, threshold = [(None, "red"), (0.9, "green")], [(None, "red"), (0.75, "green")]
-    assert steps(result["Pass rate"]) == steps(result["Pass rate over time"]) == objective
-    assert steps(result["Mean score over time"]) == threshold
-    for title in ("Pass rate over time", "Mean score over time"):
-        assert result[title]["fieldConfig"]["defaults"]["custom"]["thresholdsStyle"] == {"mode": "dashed"}
-    assert steps(panels(FULL, "agenteval-overview")["Helpful.v2 ≥ 90 %"]) == objective
-    tone, polite = (panels(FULL, criterion_uid(name)) for name in ("tone", "polite"))
-    for panel in (tone["Pass rate"], tone["Pass rate over time"], polite["Mean score over time"]):
-        assert len(steps(panel)) == 1
-        assert "thresholdsStyle" not in panel["fieldConfig"]["defaults"].get("custom", {})
+@pytest.mark.parametrize("queries", KINDS)
+def test_queries_are_short_enough_to_be_read(queries: str) -> None:
+    """None has more than 1,000 characters, and 200 criteria make no dashboard longer but for the text about them."""
+    many = plan_of(*(criterion(f"criterion_{number}", objective=0.9) for number in range(200)))
+    for plan in (FULL, many):
+        files = files_of(plan, queries=queries)
+        assert max(len(item.expression) for item in queries_of(files, {}, interpolate=False)) <= 1_000
+        assert sum(map(len, files.values())) <= 300_000
 
 
-def test_without_verdicts_there_is_no_pass_rate() -> None:
-    """A number that nothing decides on has a mean and a spread, and no panel of passing anywhere."""
-    result = panels(FULL, criterion_uid("speed"))
-    assert {"Mean score over time", "Distribution of scores", "Results"} <= set(result)
-    assert not {title for title in result if "ass rate" in title or title == "Verdicts"}
-    assert "speed: mean score" in panels(FULL, "agenteval-overview")
-    for plan_panels in (panels(PLAIN, uid) for uid in ("agenteval-overview", "agenteval-releases")):
-        assert not [title for title in plan_panels if "ass rate" in title]
-    for item in queries_of(files_of(FULL), {}):
-        if item.panel.startswith(("Pass rate", "Failing")) and item.dashboard != criterion_uid("speed"):
-            assert "speed" not in item.expression
-
-
-def test_without_judges_there_are_no_panels_of_judges() -> None:
+def test_judges_have_panels_where_there_are_judges() -> None:
     """Judges' panels come with a judge, the budget's with a limit, a duration with an evaluator that asks a model."""
     judges = {"Calls of judges", "Judge latency", "Tokens", "Spend an hour", "Breaker"}
     assert judges | {"Budget left"} <= set(panels(FULL, "agenteval-operations"))
     assert not (judges | {"Budget left"}) & set(panels(PLAIN, "agenteval-operations"))
     unlimited = FULL.model_copy(update={"has_spend_limit": False})
     assert "Budget left" not in panels(unlimited, "agenteval-operations")
-    assert "Duration" in panels(FULL, criterion_uid("Helpful.v2"))
-    assert "Duration" not in panels(FULL, criterion_uid("polite"))
-
-
-def test_exactly_the_configured_criteria_are_asked_for() -> None:
-    """Queries of quality name the plan's criteria; without criteria there are the traffic and the operations."""
-    for item in queries_of(files_of(PLAIN), {}):
-        if "agenteval_evaluation_results" in item.expression or "gen_ai_evaluation_score" in item.expression:
-            assert 'gen_ai_evaluation_name="seen"' in item.expression
+    assert "Duration" in panels(FULL, "agenteval-criterion")
+    assert "Duration" not in panels(PLAIN, "agenteval-criterion")
     result = {item["uid"] for item in dashboards_of(files_of(MonitoringPlan()))}
-    assert result == {"agenteval-overview", "agenteval-operations"}
+    assert result == {"agenteval-overview", "agenteval-operations"}  # without criteria
 
 
-def test_agents_with_different_criteria_of_one_name_are_told_apart() -> None:
-    """Each has its own panels, numbered, and its own objective."""
-    plan = MonitoringPlan(criteria=(
-        criterion("polite", agents=("a",), objective=0.5), criterion("polite", agents=("b",), objective=0.9),
-    ))  # fmt: skip
-    overview = panels(plan, "agenteval-overview")
-    assert steps(overview["polite (1 of 2) ≥ 50 %"])[1][0] == 0.5
-    assert steps(overview["polite (2 of 2) ≥ 90 %"])[1][0] == 0.9
-    rates = [item.expression for item in queries_of(files_of(plan), {}) if item.panel == "Pass rate"
-             and item.dashboard == criterion_uid("polite")]  # fmt: skip
-    assert ['gen_ai_agent_name="a"' in rates[0], 'gen_ai_agent_name="b"' in rates[1], len(rates)] == [True, True, 2]
+def test_recorded_queries_ask_for_series_that_the_rules_record() -> None:
+    """For each window that can be chosen."""
+    rules = (yaml.safe_load(text) for path, text in rules_of(FULL).items() if path.startswith("rules/"))
+    recorded = {rule.get("record") for tree in rules for group in tree["groups"] for rule in group["rules"]}
+    windows = {item["name"]: item["query"] for board in dashboards_of(files_of(FULL))
+               for item in board["templating"]["list"]}["window"].split(",")  # fmt: skip
+    assert windows == ["5m", "1h", "1d"]
+    for window in windows:
+        asked = {name for item in queries_of(files_of(FULL), {"window": window})
+                 for name in re.findall(r"agenteval\w*:[\w:]+", item.expression)}  # fmt: skip
+        assert len(asked) > 20
+        assert asked <= recorded
+    assert not [item for item in queries_of(files_of(FULL, queries="raw"), {}) if "agenteval:" in item.expression]
+
+
+@pytest.mark.parametrize("passes", [(30, 40.0), (60, 20.0), (40, 1.0)])
+@pytest.mark.parametrize("fails", [(20, 9.0), (3, 1.0), (0, 1.0)])
+def test_grafana_computes_what_intervals_computes(
+    passes: tuple[int, float], fails: tuple[int, float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The raw variant's expressions, computed with what their queries return for so many results of such a weight."""
+    monkeypatch.setattr(intervals, "_Z", 1.96)  # as in the expressions, which people read
+    sums = WeightedSums()
+    for score, (count, weight) in ((1.0, passes), (0.0, fails)):
+        for _ in range(count):
+            sums.add(score, weight)
+    values = {f"{name}{squares}": count * weight**power
+              for name, (count, weight) in (("passed", passes), ("failed", fails))
+              for squares, power in (("", 1), ("_w2", 2))}  # fmt: skip
+    values |= {"weight": sums.w, "weight_w2": sums.w2, "score": sums.wy, "score_w2": sums.w2y,
+               "score_squared_w2": sums.w2y2}  # fmt: skip
+    estimate = sums.estimate()
+    assert estimate is not None
+    rate, mean = (computed(title, values) for title in ("Pass rate of $agent", "Mean score of $agent"))
+    assert [rate[name] for name in ("lower_end", "rate", "upper_end")] == pytest.approx(
+        [estimate.low, estimate.mean, estimate.high], abs=1e-9
+    )
+    half = 1.96 * max(0.0, sums.w2y2 - 2 * estimate.mean * sums.w2y + estimate.mean**2 * sums.w2) ** 0.5 / sums.w
+    assert [mean[name] for name in ("lower_end", "mean", "upper_end")] == pytest.approx(
+        [estimate.mean - half, estimate.mean, estimate.mean + half], abs=1e-6
+    )
+
+
+def computed(title: str, values: Mapping[str, float]) -> dict[str, float]:
+    """The panel's expressions in their order, with the values of its hidden queries: Grafana's notation is Python's."""
+    (panel,) = (item for item in panels_of(dashboard(FULL, "agenteval-criterion", queries="raw"))
+                if item["title"] == title)  # fmt: skip
+    hidden = {item["refId"] for item in panel["targets"] if item.get("hide") and "expr" in item}
+    result = {name: values[name] for name in hidden}
+    for item in panel["targets"]:
+        if item["datasource"]["type"] == "__expr__":
+            result[item["refId"]] = float(eval(re.sub(r"\$\{(\w+)\}", r"\1", item["expression"]), {"abs": abs}, result))
+    return result
 
 
 def test_names_are_no_variables_to_grafana() -> None:
     """Replacing variables leaves names of agents and descriptions of criteria alone, wherever they stand."""
-    built = dashboard(FULL, criterion_uid("Helpful.v2"))
-    trapped = {**variables_of(built), "job": "TRAPPED", "instance": "TRAPPED", "agent": "TRAPPED", "x": "TRAPPED"}
-    for panel in panels_of(built):
-        for text in (panel["title"], panel["description"]):
-            assert "TRAPPED" not in interpolated(text, trapped)
-        for target in panel["targets"]:
-            replaced = interpolated(target["expr"], trapped)
-            if target["datasource"]["type"] == "prometheus":
-                meant = target["expr"].count('~"$') + target["expr"].count("~`$")
-                assert replaced.count("TRAPPED") == meant, panel["title"]
-
-
-def test_uids_are_short_and_differ_where_names_do() -> None:
-    """A criterion's uid is one that Grafana takes, and no other name has it, whatever Grafana makes of the case."""
-    names = ("a", "a.b", "a_b", "A", "x" * 64, "x" * 63 + "y", "Helpful.v2")
-    assert len({criterion_uid(name).lower() for name in names}) == len(names)
-    assert all(len(criterion_uid(name)) <= 40 and criterion_slug(name).islower() for name in names)
+    (text,) = (item["options"]["content"] for item in dashboard(FULL, "agenteval-overview")["panels"]
+               if item["type"] == "text")  # fmt: skip
+    trapped = dict.fromkeys(("job", "instance", "agent", "x", "environment"), "TRAPPED")
+    assert interpolated(text, trapped) == text
+    assert "日本 ü" in text
+    assert "Passes from 4 on" in text
+    assert "<b>" not in text
 
 
 def test_an_exemplar_leads_to_its_trace_and_a_trace_to_its_events() -> None:
@@ -160,20 +170,13 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         files_of(PLAIN)
 
 
-def test_agents_are_described_as_they_are_called() -> None:
-    """Descriptions name the agents that a criterion is of, harmless to Markdown and to variables."""
-    says = panels(FULL, "agenteval-overview")["Helpful.v2 ≥ 90 %"]["description"]
-    assert "Passes from 4 on" in says
-    assert "日本 ü" in says
-    assert not set('$[]{}"<>*`\\') & set(says)
-
-
 # --- the linter's rules ---
 
 DASHBOARDS = [
-    pytest.param(dashboard, id=f"{name}-{dashboard['uid']}")
+    pytest.param(dashboard, id=f"{name}-{queries}-{dashboard['uid']}")
     for name, plan in (("full", FULL), ("plain", PLAIN))
-    for dashboard in dashboards_of(files_of(plan))
+    for queries in KINDS
+    for dashboard in dashboards_of(files_of(plan, queries=queries))
 ]
 of_each = pytest.mark.parametrize("dashboard", DASHBOARDS)
 
@@ -181,27 +184,28 @@ COUNTERS = [item.prometheus_name for item in INSTRUMENTS if item.kind == "counte
 COUNTERS += [f"{item.prometheus_name}_{part}" for item in INSTRUMENTS if item.kind == "histogram"
              for part in ("bucket", "sum", "count")]  # fmt: skip
 GAUGES = [item.prometheus_name for item in INSTRUMENTS if item.kind in ("gauge", "up_down_counter")]
-# Single values speak for all that the dashboard shows: argued for in docs/dashboards.md.
-WINDOWS = {"$__rate_interval", "$__range"}
+# Single values speak for all that the dashboard shows, rates for the chosen window: argued for in docs/dashboards.md.
+WINDOWS = {"$__rate_interval", "$__range", "$window"}
 _STRING = r"(?:\"(?:[^\"\\]|\\.)*\"|`[^`]*`)"
-_SELECTOR = re.compile(rf"([a-z_0-9]+)\{{((?:{_STRING}|[^{{}}\"`])*)\}}(\[[^\]]+\])?")
+_SELECTOR = re.compile(rf"([a-z_0-9:$]+)\{{((?:{_STRING}|[^{{}}\"`])*)\}}(\[[^\]]+\])?")
 
 
 def targets_of(dashboard: Mapping[str, Any], kind: str) -> list[tuple[str, dict[str, Any]]]:
-    queries = [(panel["title"], target) for panel in panels_of(dashboard) for target in panel["targets"]]
+    queries = [(panel["title"], target) for panel in panels_of(dashboard) for target in panel.get("targets", ())]
     return [(title, target) for title, target in queries if target["datasource"]["type"] == kind]
 
 
 @of_each
-def test_data_source_job_and_instance_are_variables(dashboard: Mapping[str, Any]) -> None:
-    """A data source is chosen by type, job and instance from it: several, all of them at first."""
+def test_data_source_environment_and_service_are_variables(dashboard: Mapping[str, Any]) -> None:
+    """A data source is chosen by type, then one environment and one service in it; nothing is edited by accident."""
+    assert dashboard["editable"] is False
     variables = {item["name"]: item for item in dashboard["templating"]["list"]}
-    assert (variables["datasource"]["type"], variables["datasource"]["query"]) == ("datasource", "prometheus")
-    for name, label in (("job", "Job"), ("instance", "Instance")):
+    source = variables["prometheus_datasource"]
+    assert (source["type"], source["query"]) == ("datasource", "prometheus")
+    for name, label in (("environment", "Environment"), ("job", "Job")):
         result = variables[name]
-        assert (result["type"], result["label"], result["allValue"]) == ("query", label, ".+")
-        assert result["multi"] is result["includeAll"] is True
-        assert result["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
+        assert (result["type"], result["label"], result["multi"]) == ("query", label, False)
+        assert result["datasource"] == {"type": "prometheus", "uid": "${prometheus_datasource}"}
         assert result["query"].startswith("label_values(")
     for name, variable in variables.items():
         assert variable["label"], name
@@ -216,10 +220,14 @@ def test_every_panel_says_what_it_shows(dashboard: Mapping[str, Any]) -> None:
     for panel in panels:
         assert panel["title"].strip()
         assert panel["description"].strip().endswith("."), panel["title"]
+        if panel["type"] == "text":
+            continue
         assert panel["fieldConfig"]["defaults"]["unit"], panel["title"]
         assert panel["fieldConfig"]["defaults"]["thresholds"]["steps"][0]["value"] is None, panel["title"]
         uids = {panel["datasource"]["uid"], *(target["datasource"]["uid"] for target in panel["targets"])}
-        assert uids in ({"${datasource}"}, {"${logs}"}), panel["title"]
+        assert uids - {"__expr__"} in ({"${prometheus_datasource}"}, {"${loki_datasource}"}), panel["title"]
+        if panel["type"] in ("table", "timeseries") and re.search("[Pp]ass rate|[Mm]ean score", panel["title"]):
+            assert re.search("answers|How many", panel["description"]), panel["title"]
     ids = [item["id"] for item in dashboard["panels"]]
     assert len(set(ids)) == len(ids)
     places = [item["gridPos"] for item in dashboard["panels"]]
@@ -230,32 +238,34 @@ def test_every_panel_says_what_it_shows(dashboard: Mapping[str, Any]) -> None:
 
 
 @of_each
-def test_every_selector_takes_job_and_instance(dashboard: Mapping[str, Any]) -> None:
-    """Each series of each PromQL query is chosen by job and instance."""
+def test_every_selector_takes_environment_and_job(dashboard: Mapping[str, Any]) -> None:
+    """Each series of each PromQL query is chosen by them; what is subtracted has the labels of the other side."""
     for title, target in targets_of(dashboard, "prometheus"):
         selectors = _SELECTOR.findall(target["expr"])
         assert selectors, title
         for name, matchers, _ in selectors:
-            assert 'job=~"$job"' in matchers, (title, name)
-            assert 'instance=~"$instance"' in matchers, (title, name)
+            assert 'deployment_environment_name="$environment", job="$job"' in matchers, (title, name)
+            if dashboard["uid"] == "agenteval-operations":
+                assert 'instance=~"$instance"' in matchers, (title, name)
         without = re.sub(r"by \([^)]*\)", "", _SELECTOR.sub("", target["expr"]))
-        assert not re.search(r"agenteval_|gen_ai_", without), (title, "a series without a selector")
+        without = re.sub(r" - agenteval_version:[\w:$]+\) \^ 2", "", without)
+        assert not re.search(r"agenteval|gen_ai_", without), (title, "a series without a selector")
 
 
 @of_each
 def test_counters_grow_and_gauges_stand(dashboard: Mapping[str, Any]) -> None:
-    """Counters and histograms stand under `rate` or `increase` over `$__rate_interval`; gauges have no window."""
+    """Counters and histograms stand under `rate` or `increase`; gauges and recorded series have no window."""
     for title, target in targets_of(dashboard, "prometheus"):
         for result in _SELECTOR.finditer(target["expr"]):
             name, _, window = result.groups()
             before = target["expr"][: result.start()]
-            if name in GAUGES:
+            if name in GAUGES or ":" in name:
                 assert window is None, (title, name)
                 continue
             assert name in COUNTERS, (title, name)
             assert before.endswith(("rate(", "increase(")), (title, name)
             assert window.strip("[]") in WINDOWS, (title, window)
-            assert (window == "[$__range]") == bool(target.get("instant")), title
+            assert (window == "[$__rate_interval]") <= (not target.get("instant")), title
 
 
 @of_each
@@ -269,28 +279,25 @@ def test_queries_take_events_by_service_and_legends_name_labels_that_are_there(d
             assert any(label in item.split(", ") for item in kept), (title, label)
 
 
-def test_dashboards_are_told_apart_and_lead_to_each_other() -> None:
-    """Each has a uid that Grafana takes, and links by tags that others have; panels link to dashboards that exist."""
+def test_dashboards_lead_to_each_other() -> None:
+    """Each has a uid that Grafana takes, and links by a tag that all have; a row of a table leads to its criterion."""
     dashboards = dashboards_of(files_of(FULL))
-    uids = [item["uid"] for item in dashboards]
-    assert len(set(uids)) == len(uids) == 3 + len(FULL.names)
-    assert all(re.fullmatch(r"[a-zA-Z0-9_-]{1,40}", uid) for uid in uids)
-    tags = {tag for item in dashboards for tag in item["tags"]}
+    assert {item["uid"] for item in dashboards} == {f"agenteval-{name}" for name in DASHBOARDS_OF}
     for item in dashboards:
-        assert "agenteval" in item["tags"]
-        linked = {tag for link in item["links"] for tag in link["tags"]}
-        assert linked == {"agenteval-main", "agenteval-criterion"} <= tags
+        assert item["tags"] == ["agenteval"]
+        assert [link["tags"] for link in item["links"]] == [["agenteval"]]
         assert all(link["includeVars"] and link["keepTime"] for link in item["links"])
-    panels = [panel for item in dashboards for panel in panels_of(item)]
-    links = [link["url"] for panel in panels for link in panel["fieldConfig"]["defaults"].get("links", ())]
-    assert len(links) == len(FULL.criteria)
-    assert set(links) <= {f"/d/{uid}?${{__url_time_range}}&${{__all_variables}}" for uid in uids}
+    overview = panels(FULL, "agenteval-overview")
+    for title in ("Pass rate", "Mean score"):
+        links = [prop["value"][0]["url"] for override in overview[title]["fieldConfig"]["overrides"]
+                 for prop in override["properties"] if prop["id"] == "links"]  # fmt: skip
+        assert links == ["/d/agenteval-criterion?${__url_time_range}&${__all_variables}&var-criterion=${__value.raw}"]
 
 
 def test_the_labels_in_queries_are_those_of_the_instruments() -> None:
     """A label that no instrument has is in no query."""
     known = {label_name(attribute) for item in INSTRUMENTS for attribute in item.attributes}
-    known |= {"job", "instance", "le", "service_version"}
+    known |= {"job", "instance", "le", "service_version", "deployment_environment_name"}
     for dashboard in dashboards_of(files_of(FULL)):
         for title, target in targets_of(dashboard, "prometheus"):
             for _, matchers, _ in _SELECTOR.findall(target["expr"]):

@@ -17,14 +17,14 @@ from agenteval_otel.config import Settings
 from agenteval_otel.config.process import build
 from agenteval_otel.provisioning import MonitoringPlan
 from agenteval_otel.provisioning.grafana import files_of
-from agenteval_otel.provisioning.grafana.boards import criterion_uid
+from agenteval_otel.provisioning.prometheus import files_of as rules_of
 from agenteval_otel.provisioning.promql import AGENT, CRITERION
 from tests.backends.fixtures import loki_binary_fixture, loki_fixture, running
 from tests.backends.loki import Loki
 from tests.backends.process import bare_environment
 from tests.backends.prometheus import Prometheus
 
-from .plans import AWKWARD, FULL, criterion
+from .plans import AWKWARD, FULL, written
 from .queries import PanelQuery, queries_of
 from .traffic import JUDGED, settings
 
@@ -35,7 +35,10 @@ pytestmark = [pytest.mark.backend, pytest.mark.live]
 ROOT = Path(__file__).resolve().parents[2]
 SECONDS = 9
 VERSIONS = ("1.9", "1.10")
-BREAKS = ("agenteval-c-broken", criterion_uid(JUDGED))
+ENVIRONMENT = "production"
+TIME_SCALE = 0.02  # an hour is 72 s, which holds all that the applications send
+KINDS = ("recorded", "raw")
+BREAKS = ("broken", JUDGED)
 WITHOUT_DATA = {
     ("agenteval-operations", "Event loop lag"),  # the application has no event loop
 }  # fmt: skip
@@ -44,28 +47,58 @@ WITHOUT_DATA = {
 @pytest.fixture(scope="module", name="plan")
 def plan_fixture() -> MonitoringPlan:
     """The plan of the application's own settings."""
-    return MonitoringPlan.of(build(Settings(**settings())))
+    return MonitoringPlan.of(build(Settings(**settings())), time_scale=TIME_SCALE)
+
+
+@pytest.fixture(scope="module", name="recording")
+def recording_fixture(
+    prometheus_binary: Path, plan: MonitoringPlan, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Prometheus]:
+    """A Prometheus with the rules of the plan, and nothing else."""
+    folder = tmp_path_factory.mktemp("prometheus")
+    written({path: text for path, text in rules_of(plan).items() if path.startswith("rules/")}, folder)
+    config = {
+        "otlp": {
+            "promote_resource_attributes": ["service.version", "deployment.environment.name"],
+            "promote_scope_metadata": True,
+        },
+        "global": {"evaluation_interval": "1s"}, "rule_files": [str(folder / "rules" / "*.yaml")],
+    }  # fmt: skip
+    with running(Prometheus(prometheus_binary, folder, config=config)) as prometheus:
+        yield prometheus
+
+
+@pytest.fixture(scope="module", name="empty")
+def empty_fixture(recording: Prometheus, plan: MonitoringPlan) -> dict[str, list[float]]:
+    """What each query returned before there was any traffic, of both kinds of dashboards."""
+    queries = [query for kind in KINDS for query in panel_queries(plan, kind) if query.kind == "prometheus"]
+    return {query.expression: [sample.value for sample in recording.query(query.expression)] for query in queries}
 
 
 @pytest.fixture(scope="module", name="prometheus")
-def prometheus_fixture(prometheus_binary: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+def prometheus_fixture(recording: Prometheus, empty: dict[str, list[float]]) -> Iterator[Prometheus]:
     """A Prometheus that both versions of the application have sent their metrics to, many times each."""
-    config = {"otlp": {"promote_resource_attributes": ["service.version"], "promote_scope_metadata": True}}
     with ExitStack() as stack:
-        program = Prometheus(prometheus_binary, tmp_path_factory.mktemp("prometheus"), config=config)
-        prometheus = stack.enter_context(running(program))
-        programs = [_started(prometheus, version) for version in VERSIONS]
+        programs = [_started(recording, version) for version in VERSIONS]
         for program in programs:
             stack.callback(program.kill)
         for program in programs:
             output, _ = program.communicate(timeout=120)
             assert program.returncode == 0, output
-        yield prometheus
+        recording.wait_for(lambda seen: seen.query("agenteval_version:mean_score_high:1h"), 60.0)
+        yield recording
+
+
+def test_without_traffic_no_query_gives_a_number(empty: dict[str, list[float]]) -> None:
+    """No NaN, no 0: a panel says that there is no data."""
+    assert len(empty) > 80
+    assert {expression: values for expression, values in empty.items() if values} == {}
 
 
 def _started(prometheus: Prometheus, version: str) -> subprocess.Popen[str]:
     environment = bare_environment(
-        OTEL_SERVICE_NAME="awkward", OTEL_RESOURCE_ATTRIBUTES=f"service.version={version}",
+        OTEL_SERVICE_NAME="awkward",
+        OTEL_RESOURCE_ATTRIBUTES=f"service.version={version},deployment.environment.name={ENVIRONMENT}",
         OTEL_EXPORTER_OTLP_METRICS_ENDPOINT=prometheus.otlp_metrics_endpoint,
         OTEL_EXPORTER_OTLP_METRICS_PROTOCOL="http/protobuf", OTEL_METRIC_EXPORT_INTERVAL="500",
     )  # fmt: skip
@@ -76,33 +109,46 @@ def _started(prometheus: Prometheus, version: str) -> subprocess.Popen[str]:
     )  # fmt: skip
 
 
-def by_agent(plan: MonitoringPlan, **values: str) -> list[PanelQuery]:
+def panel_queries(plan: MonitoringPlan, kind: str = "recorded", **values: str) -> list[PanelQuery]:
+    """The queries with everything chosen that has no default, over a minute; `kind` of dashboards."""
+    window = "1h" if kind == "recorded" else plan.duration(3_600.0)
+    chosen = {"baseline": VERSIONS[0], "candidate": VERSIONS[1], "environment": ENVIRONMENT, "job": "awkward",
+              "criterion": "short", "window": window, **values}  # fmt: skip
+    return queries_of(files_of(plan, queries=kind), chosen, interval="1m", range_="1m")
+
+
+def rates_of(plan: MonitoringPlan, kind: str = "recorded", **values: str) -> list[PanelQuery]:
     """The columns of the table of agents on the criterion's dashboard."""
-    wanted = (criterion_uid("short"), "By agent")
-    return [query for query in panel_queries(plan, **values) if (query.dashboard, query.panel) == wanted]
+    wanted = ("agenteval-criterion", "By agent")
+    return [query for query in panel_queries(plan, kind, **values) if (query.dashboard, query.panel) == wanted]
 
 
-def panel_queries(plan: MonitoringPlan, **values: str) -> list[PanelQuery]:
-    """The queries with both versions chosen, over a minute."""
-    chosen = {"baseline": VERSIONS[0], "candidate": VERSIONS[1], **values}
-    return queries_of(files_of(plan), chosen, interval="1m", range_="1m")
-
-
-def test_every_query_of_metrics_gives_data(prometheus: Prometheus, plan: MonitoringPlan) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("criterion", ["short", "spoken", JUDGED, "broken", "response_health"])
+def test_every_query_of_metrics_gives_data(
+    prometheus: Prometheus, plan: MonitoringPlan, criterion: str, kind: str
+) -> None:
     """Every PromQL query gives a number; those that need something this application has not are listed."""
     empty = {
-        (query.dashboard, query.panel)
-        for query in panel_queries(plan)
-        if query.kind == "prometheus" and not _numbers(prometheus, query) and not _needs_something(query)
+        (query.dashboard, query.panel, query.expression)
+        for query in panel_queries(plan, kind, criterion=criterion)
+        if query.kind == "prometheus" and not _numbers(prometheus, query) and not _needs_something(query, criterion)
     }
     assert sorted(empty) == []
 
 
-def _needs_something(query: PanelQuery) -> bool:
-    if query.panel == "Errors of the evaluator":
-        return query.dashboard not in BREAKS
-    if query.dashboard == "agenteval-c-broken" or query.panel.startswith("broken"):
-        return True  # it never scores
+def _needs_something(query: PanelQuery, criterion: str) -> bool:
+    if query.dashboard == "agenteval-criterion":
+        if query.panel == "Errors of the evaluator":
+            return criterion not in BREAKS
+        if criterion == "broken":
+            return True  # it never scores
+        if "agenteval:threshold" in query.expression:
+            return True  # the mean of none is alerted on
+        if criterion == "spoken" and (query.panel.startswith(("Pass rate", "By "))):
+            return True  # it has no verdicts
+        if query.panel == "Duration":
+            return criterion != JUDGED
     return (query.dashboard, query.panel) in WITHOUT_DATA
 
 
@@ -113,30 +159,25 @@ def _numbers(prometheus: Prometheus, query: PanelQuery) -> list[float]:
 
 @pytest.mark.parametrize("agent", AWKWARD)
 def test_an_agent_is_found_whatever_it_is_called(prometheus: Prometheus, plan: MonitoringPlan, agent: str) -> None:
-    """A criterion of one agent's own, and the variable's value, give that agent's results and no other's."""
-    own = MonitoringPlan(criteria=(criterion("short", agents=(agent,), objective=0.5),), agents=AWKWARD)
-    of_short = [query for query in panel_queries(own) if query.dashboard == criterion_uid("short")]
-    of_own = [query for query in of_short if query.kind == "prometheus"]
-    (rate,) = (query for query in of_own if query.panel == "Pass rate")
-    assert len(_numbers(prometheus, rate)) == 1
-    columns = [query for query in of_own if query.panel == "By agent"]
-    assert len(columns) == 3
-    chosen = by_agent(plan, agent=re.sub(r"[\\^$*+?.()|\[\]{}/]", r"\\\g<0>", agent))  # as Grafana's `regex` does
-    assert len(chosen) == 3
-    for query in (*columns, *chosen):
+    """The variable's value gives that agent's results and no other's."""
+    pattern = re.sub(r"[\\^$*+?.()|\[\]{}/]", r"\\\g<0>", agent)  # as Grafana's `regex` does
+    columns = [query for kind in KINDS for query in rates_of(plan, kind, agent=pattern)]
+    assert len(columns) == 4 + 2
+    for query in columns:
         assert [dict(sample.labels) for sample in prometheus.query(query.expression)] == [{AGENT: agent}]
 
 
 def test_the_band_lies_around_the_pass_rate(prometheus: Prometheus, plan: MonitoringPlan) -> None:
     """By agent: at least <= pass rate <= at most, all between 0 and 1, and narrower than everything."""
-    columns = by_agent(plan)
-    rate, low, high = (
-        {sample.labels[AGENT]: sample.value for sample in prometheus.query(query.expression)} for query in columns
+    rate, low, high, answers = (
+        {sample.labels[AGENT]: sample.value for sample in prometheus.query(query.expression)}
+        for query in rates_of(plan)
     )
-    assert set(rate) == set(low) == set(high) == set(AWKWARD)
+    assert set(rate) == set(low) == set(high) == set(answers) == set(AWKWARD)
     for agent, share in rate.items():
         assert 0 <= low[agent] <= share <= high[agent] <= 1
         assert high[agent] - low[agent] < 1
+        assert answers[agent] > 1
 
 
 def test_a_difference_of_versions_lies_in_its_interval(prometheus: Prometheus, plan: MonitoringPlan) -> None:
@@ -145,17 +186,21 @@ def test_a_difference_of_versions_lies_in_its_interval(prometheus: Prometheus, p
         queries = [query.expression for query in panel_queries(plan) if query.panel == title]
         now = time.time()  # one for all: each moment extrapolates to another number
         of_short = [
-            next(sample.value for sample in prometheus.query(query, at=now) if sample.labels[CRITERION] == "short")
+            next(sample.value for sample in prometheus.query(query, at=now)
+                 if (sample.labels[CRITERION], sample.labels[AGENT]) == ("short", AWKWARD[0]))
             for query in queries
-        ]
-        before, after, difference, low, high = of_short
+        ]  # fmt: skip
+        before, after, difference, low, high, *answers = of_short
         assert difference == pytest.approx(after - before, abs=1e-6)
         assert low < difference < high
+        assert min(answers) > 1
 
 
 def test_every_expression_is_promql(promtool_binary: Path, tmp_path: Path) -> None:
     """promtool takes each of them as a rule, those with awkward names among them."""
-    expressions = dict.fromkeys(query.expression for query in panel_queries(FULL) if query.kind == "prometheus")
+    expressions = dict.fromkeys(
+        query.expression for kind in KINDS for query in panel_queries(FULL, kind) if query.kind == "prometheus"
+    )
     rules = [{"record": f"panel:query:n{number}", "expr": query} for number, query in enumerate(expressions)]
     file = tmp_path / "queries.yaml"
     file.write_text(yaml.safe_dump({"groups": [{"name": "panels", "rules": rules}]}))
@@ -167,6 +212,6 @@ def test_every_expression_is_promql(promtool_binary: Path, tmp_path: Path) -> No
 def test_every_expression_is_logql(loki: Loki) -> None:
     """Loki answers each query of events, and none of them with an error."""
     expressions = [query.expression for query in panel_queries(FULL) if query.kind == "loki"]
-    assert len(expressions) == 3 * len(FULL.criteria)
+    assert len(expressions) == 3
     for query in expressions:
         loki.query(query)

@@ -101,29 +101,27 @@ def measured() -> list[dict[str, str]]:
 
 
 def expectations() -> dict[str, dict[str, float]]:
-    """What each expression should give, by job."""
-    estimates = {job: sums_of(*verdicts).estimate() for job, verdicts in WEIGHED.items()}
-    for job, (passed, failed) in UNWEIGHED.items():
-        estimates[job] = sums_of([1.0] * passed, [1.0] * failed).estimate()
-    there = {job: estimate for job, estimate in estimates.items() if estimate is not None}
+    """What each recorded series should be, by job."""
+    verdicts = {**WEIGHED, **{job: ([1.0] * p, [1.0] * f) for job, (p, f) in UNWEIGHED.items()}}
+    sums = {job: sums_of(*pair) for job, pair in verdicts.items()}
+    there = {job: estimate for job, of in sums.items() if (estimate := of.estimate()) is not None}
     assert "nothing" not in there
-    matchers = promql.one_of(CRITERION, (HOSTILE,))
-    counts = {job: estimate.scores for job, estimate in there.items()}
-    halves: dict[str, float] = {}
-    for job, verdicts in {**WEIGHED, **{job: ([1.0] * p, [1.0] * f) for job, (p, f) in UNWEIGHED.items()}}.items():
-        sums = sums_of(*verdicts)
-        if sums.w:
-            mean = sums.wy / sums.w
-            halves[job] = 1.96 * max(0.0, sums.w2y2 - 2 * mean * sums.w2y + mean * mean * sums.w2) ** 0.5 / sums.w
+    means = {job: of.wy / of.w for job, of in sums.items() if of.w}
+    variances = {job: max(0.0, of.w2y2 - 2 * mean * of.w2y + mean * mean * of.w2) / of.w**2
+                 for job, mean in means.items() for of in (sums[job],)}  # fmt: skip
     return {
-        promql.pass_rate(matchers, "10m", BY): {job: item.mean for job, item in there.items()},
-        promql.fail_share(matchers, "10m", BY): {job: 1.0 - item.mean for job, item in there.items()},
-        promql.weighted_mean(matchers, "10m", BY): {job: item.mean for job, item in there.items()},
-        promql.mean_half_width(matchers, "10m", BY): halves,
-        promql.pass_rate_bound(matchers, "10m", BY, upper=False): {job: item.low for job, item in there.items()},
-        promql.pass_rate_bound(matchers, "10m", BY, upper=True): {job: item.high for job, item in there.items()},
-        promql.verdict_count(matchers, "10m", BY): {**counts, "nothing": 0},
+        "pass_rate": {job: item.mean for job, item in there.items()},
+        "pass_rate_low": {job: item.low for job, item in there.items()},
+        "pass_rate_high": {job: item.high for job, item in there.items()},
+        "mean_score": means,
+        "mean_score_low": {job: max(0.0, means[job] - 1.96 * item**0.5) for job, item in variances.items()},
+        "mean_score_high": {job: min(1.0, means[job] + 1.96 * item**0.5) for job, item in variances.items()},
+        "scores": {job: of.w**2 / of.w2 for job, of in sums.items() if of.w},
     }
+
+
+def recorded(word: str) -> str:
+    return f"recorded:{word}"
 
 
 def checked(expression: str, expected: dict[str, float]) -> list[dict[str, Any]]:
@@ -134,8 +132,7 @@ def checked(expression: str, expected: dict[str, float]) -> list[dict[str, Any]]
     }]  # fmt: skip
     for job, value in expected.items():
         built.append({
-            "expr": f"abs(sum by (job) (({expression}) and on (job) group by (job) "
-                    f"(agenteval_evaluation_results_total{{job={promql.quoted(job)}}})) - {value:.12g}) < bool 1e-6",
+            "expr": f"abs({expression}{{job={promql.quoted(job)}}} - {value:.12g}) < bool 1e-6",
             "eval_time": "15m", "exp_samples": [{"labels": f"{{job={promql.quoted(job)}}}", "value": 1}],
         })  # fmt: skip
     return built
@@ -147,9 +144,15 @@ def test_prometheus_computes_what_intervals_computes(
 ) -> None:
     """Rates, means and both ends of the intervals, weighted and plain; of no traffic no rate at all."""
     monkeypatch.setattr(intervals, "_Z", 1.96)  # as in the expressions, which people read
-    requested = [item for expression, expected in expectations().items() for item in checked(expression, expected)]
+    matchers = promql.one_of(CRITERION, (HOSTILE,))
+    expressions = {word: promql.sum_of(word, matchers, "10m", BY) for word in promql.SUMS} | promql.estimates(recorded)
+    rules = [{"record": recorded(word), "expr": expression} for word, expression in expressions.items()]
+    (tmp_path / "rules.yaml").write_text(
+        yaml.safe_dump({"groups": [{"name": "a", "rules": rules}]}, allow_unicode=True)
+    )
+    requested = [item for word, expected in expectations().items() for item in checked(recorded(word), expected)]
     tests = [{"interval": "1m", "input_series": measured(), "promql_expr_test": requested}]
-    tree = {"rule_files": [], "evaluation_interval": "1m", "tests": tests}
+    tree = {"rule_files": ["rules.yaml"], "evaluation_interval": "1m", "tests": tests}
     (tmp_path / "expressions.yaml").write_text(yaml.safe_dump(tree, allow_unicode=True))
     code, message = promtool(promtool_binary, "test", "rules", tmp_path / "expressions.yaml")
     assert code == 0, message

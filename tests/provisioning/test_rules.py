@@ -19,7 +19,7 @@ from agenteval_otel.provisioning.promql import AGENT, CRITERION, ENVIRONMENT, LA
 
 from .plans import EVERYTHING, HOSTILE, criterion, plan_of, promtool, written
 
-RULES = ("rules/agenteval-recording.yaml", "rules/agenteval-alerts.yaml")
+RULES = ("rules/agenteval-recording.yaml", "rules/agenteval-alerts.yaml", "rules/agenteval-dashboards.yaml")
 TESTS = ("tests/agenteval-alerts.test.yaml", "tests/agenteval-silence.test.yaml")
 OBJECTIVES = (1e-6, 0.5, 0.8, 0.9, 0.93, 0.95, 0.99, 0.9999, 1.0)
 
@@ -128,8 +128,8 @@ def test_windows_and_waiting_times_are_scaled_with_a_floor() -> None:
     scaled = files_of(PLANS["scaled"])
     recording = scaled[RULES[0]]
     assert set(re.findall(r"\[(.+?)\]", recording)) == {"43200ms", "3600ms", "2s"}
-    assert "agenteval:evaluation_fail:ratio_2h" in recording
-    assert [yaml.safe_load(scaled[name])["groups"][0]["interval"] for name in RULES] == ["1s", "1s"]
+    assert "agenteval:pass_rate:2h" in recording
+    assert [yaml.safe_load(scaled[name])["groups"][0]["interval"] for name in RULES] == ["1s"] * 3
     waits = {rule.get("for") for rule in yaml.safe_load(scaled[RULES[1]])["groups"][0]["rules"]}
     assert waits == {None, "30ms", "150ms", "300ms"}
     assert not {*TESTS} & scaled.keys()  # the day of measurements is one of 24 hours
@@ -208,7 +208,7 @@ def test_names_are_shown_as_they_are(promtool_binary: Path, tmp_path: Path) -> N
     }  # fmt: skip
     files = [str(path) for path in sorted((folder / "rules").iterdir(), reverse=True)]
     tree = {"rule_files": files, "evaluation_interval": "1m", "tests": [test],
-            "group_eval_order": ["agenteval-recording", "agenteval-alerts"]}  # fmt: skip
+            "group_eval_order": ["agenteval-recording", "agenteval-recording-slow", "agenteval-alerts"]}  # fmt: skip
     (tmp_path / "texts.yaml").write_text(yaml.safe_dump(tree, allow_unicode=True))
     code, message = promtool(promtool_binary, "test", "rules", tmp_path / "texts.yaml")
     assert code == 0, message

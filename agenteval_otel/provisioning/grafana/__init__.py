@@ -12,8 +12,13 @@ from agenteval_otel.provisioning.plan import MonitoringPlan
 _EXPORT_INTERVAL_S: Final = 60.0  # of the applications: nothing new happens between two exports
 
 
-def files_of(plan: MonitoringPlan) -> GeneratedFiles:
-    """The dashboards and what Grafana reads at its start, by path; `ConfigurationError` without the extra."""
+def files_of(plan: MonitoringPlan, *, queries: str = "recorded") -> GeneratedFiles:
+    """The dashboards and what Grafana reads at its start, by path; `ConfigurationError` without the extra.
+
+    `queries` are ``recorded``, on top of the recording rules of Prometheus, or ``raw``, without them.
+    """
+    if queries not in ("recorded", "raw"):
+        raise ConfigurationError(f"is {queries!r}; known: recorded, raw", path="--queries")
     try:
         from agenteval_otel.provisioning.grafana.dashboards import files_of as dashboards_of
     except ModuleNotFoundError as error:
@@ -25,7 +30,7 @@ def files_of(plan: MonitoringPlan) -> GeneratedFiles:
         for name in ("datasources", "dashboards")
     )
     return {
-        **dashboards_of(plan),
+        **dashboards_of(plan, is_raw=queries == "raw"),
         "provisioning/datasources/agenteval.yaml":
             datasources.replace("@interval@", f'"{plan.duration(_EXPORT_INTERVAL_S)}"'),
         "provisioning/dashboards/agenteval.yaml": dashboards,

@@ -2,36 +2,46 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import re
 from collections.abc import Mapping, Sequence
 from string import ascii_uppercase
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 from grafana_foundation_sdk.builders import common as common_builders
 from grafana_foundation_sdk.builders import dashboard as builders
-from grafana_foundation_sdk.builders import heatmap, logs, loki, prometheus, stat, table, timeseries
+from grafana_foundation_sdk.builders import expr, heatmap, logs, loki, prometheus, stat, table, text, timeseries
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models import common
 from grafana_foundation_sdk.models import dashboard as models
 from grafana_foundation_sdk.models import heatmap as heatmap_models
+from grafana_foundation_sdk.models import text as text_models
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
 from agenteval_otel import semconv
 from agenteval_otel.provisioning.files import MARK, GeneratedFiles
 from agenteval_otel.provisioning.plan import MonitoringPlan
-from agenteval_otel.provisioning.promql import AGENT
+from agenteval_otel.provisioning.promql import AGENT, CRITERION, ENVIRONMENT
+from agenteval_otel.semconv import Instrument
 
 BAND = ("upper end", "lower end")
 """Legends of an interval's two ends, in the order of their queries: what is between them is filled."""
+LIMIT = "limit"
+"""Legend of an objective or a threshold: a dashed line."""
+COUNT = "answers"
+"""Legend of how many results stand behind a point: bars, with an axis of their own."""
 
-_METRICS = models.DataSourceRef(type_val="prometheus", uid="${datasource}")
-_EVENTS = models.DataSourceRef(type_val="loki", uid="${logs}")
-_TAG, _MAIN, _CRITERION = "agenteval", "agenteval-main", "agenteval-criterion"
-_RESPONSES = semconv.METRIC_RESPONSES.prometheus_name
-_CHOSEN = 'job=~"$job"'
-_UID, _UID_LIMIT = "agenteval-c-", 40
+EACH, WHOLE, WINDOW = "$__rate_interval", "$__range", "$window"
+"""Windows: of a point of a graph, of a single value, which is what the dashboard shows, and the chosen one."""
+SERVICE = f'{ENVIRONMENT}="$environment", job="$job"'
+PROCESS = f'{SERVICE}, instance=~"$instance"'
+LOST = "dropped_.*|" + "|".join((semconv.RATE_LIMITED, semconv.CAPTURE_FAILED, semconv.PIPELINE_FAILED))
+"""Outcomes of calls that should have been evaluated and were not."""
+
+_METRICS = models.DataSourceRef(type_val="prometheus", uid="${prometheus_datasource}")
+_EVENTS = models.DataSourceRef(type_val="loki", uid="${loki_datasource}")
+_MATH = models.DataSourceRef(type_val="__expr__", uid="__expr__")
+_TAG = "agenteval"
+_RESPONSES, _RESULTS = semconv.METRIC_RESPONSES.prometheus_name, semconv.METRIC_RESULTS.prometheus_name
 _SPARSE_S, _POINTS = 300.0, 72
 
 Color: TypeAlias = str
@@ -41,48 +51,87 @@ P = TypeVar("P", timeseries.Panel, stat.Panel, heatmap.Panel, table.Panel, logs.
 
 
 class Query(NamedTuple):
-    """One query of a panel: its expression, and the legend of its series (labels in double braces)."""
+    """One query of a panel: its expression, and the legend of its series (labels in double braces).
+
+    An input is not shown; Grafana computes math from the queries of its panel, by their legends: ``${passed}``.
+    """
 
     expression: str
     legend: str = ""
+    kind: Literal["shown", "input", "math", "hidden math"] = "shown"
+
+
+class Column(NamedTuple):
+    """A column of a table: its heading, and how its values are shown."""
+
+    query: str
+    heading: str
+    unit: str = "percentunit"
+    texts: Mapping[str, tuple[str, Color]] = {}
 
 
 class Board:
-    """A dashboard that is put together: first the variables and links that all have, so links keep what was chosen.
+    """A dashboard that is put together: first the variables that all have, so links keep what was chosen.
 
-    Panels have a width (of 24). A point of a sparse panel stands for five minutes at least, so that it has results.
+    `is_raw` says that its queries do without recorded series. Panels have a width (of 24). A point of a sparse panel
+    stands for five minutes at least, so that it has results.
     """
 
-    def __init__(self, plan: MonitoringPlan, name: str, description: str, *, of_criterion: bool = False) -> None:
-        self._plan = plan
-        self._file = f"criterion-{criterion_slug(name)}" if of_criterion else name
-        uid, tag = (criterion_uid(name), _CRITERION) if of_criterion else (f"agenteval-{name}", _MAIN)
-        self._dashboard = dashboard = builders.Dashboard(f"agenteval: {name}").uid(uid)
-        dashboard.description(f"{description} {MARK} grafana`.").tags([_TAG, tag]).timezone("browser").refresh("1m")
-        dashboard.time("now-6h", "now").tooltip(models.DashboardCursorSync.CROSSHAIR).editable()
-        dashboard.link(_links("Dashboards", _MAIN)).link(_links("Criteria", _CRITERION).as_dropdown(True))
-        source = builders.DatasourceVariable("datasource").label("Data source").type("prometheus")
+    def __init__(self, plan: MonitoringPlan, name: str, description: str, *, is_raw: bool) -> None:
+        self._plan, self._name, self.is_raw = plan, name, is_raw
+        self._dashboard = dashboard = builders.Dashboard(f"agenteval: {name}").uid(uid_of(name))
+        dashboard.description(f"{description} {MARK} grafana`.").tags([_TAG]).timezone("browser").refresh("1m")
+        dashboard.time("now-6h", "now").tooltip(models.DashboardCursorSync.CROSSHAIR).readonly()
+        link = builders.DashboardLink("Dashboards").type(models.DashboardLinkType.DASHBOARDS).tags([_TAG])
+        dashboard.link(link.as_dropdown(False).include_vars(True).keep_time(True))
+        source = builders.DatasourceVariable("prometheus_datasource").label("Prometheus").type("prometheus")
         dashboard.with_variable(source.description("The Prometheus that has the metrics."))
-        dashboard.with_variable(_choice("job", "Job", f"label_values({_RESPONSES}, job)", "The service."))
-        instances = f"label_values({_RESPONSES}{{{_CHOSEN}}}, instance)"
-        dashboard.with_variable(_choice("instance", "Instance", instances, "One process of it."))
+        for variable, query, description in (
+            (
+                "environment",
+                f"label_values({_RESPONSES}, {ENVIRONMENT})",
+                "deployment.environment.name of the service.",
+            ),
+            ("job", f'label_values({_RESPONSES}{{{ENVIRONMENT}="$environment"}}, job)', "The service."),
+        ):
+            dashboard.with_variable(_queried(variable, variable.title(), query, description))
 
     def files(self) -> GeneratedFiles:
         """The dashboard as JSON, its panels numbered in their order."""
         built = self._dashboard.build()
         for number, panel in enumerate(built.panels or (), start=1):
             panel.id_val = number
-        text = json.dumps(built, cls=JSONEncoder, indent=2, ensure_ascii=False, sort_keys=True)
-        return {f"dashboards/{self._file}.json": f"{text}\n"}
+        text = json.dumps(built, cls=JSONEncoder, indent=1, ensure_ascii=False, sort_keys=True)
+        return {f"dashboards/{self._name}.json": f"{text}\n"}
 
-    def choose_agents(self) -> None:
+    def choose_instances(self) -> None:
+        instances = f"label_values({_RESPONSES}{{{SERVICE}}}, instance)"
+        self._dashboard.with_variable(_choice("instance", "Instance", instances, "One process of it."))
+
+    def choose_window(self) -> None:
+        """Add how far back a rate looks, at each point."""
+        seconds = {"5m": 300.0, "1h": 3_600.0, "1d": 86_400.0}
+        scaled = (f"{name} : {self._plan.duration(value, at_least_s=2.0)}" for name, value in seconds.items())
+        values = ",".join(scaled if self.is_raw else seconds)
+        window = builders.CustomVariable("window").label("Window").values(values)
+        window.description("Each rate and mean is of the answers of this long before it.")
+        shown = "1h" if not self.is_raw else self._plan.duration(3_600.0, at_least_s=2.0)
+        self._dashboard.with_variable(window.current(models.VariableOption(selected=True, text="1h", value=shown)))
+
+    def choose_criterion(self) -> None:
+        """Add the criterion, and the agents that have it."""
+        query = f"label_values({_RESULTS}{{{SERVICE}}}, {CRITERION})"
+        self._dashboard.with_variable(_queried("criterion", "Criterion", query, "What answers are scored for."))
+        self.choose_agents(f'{SERVICE}, {CRITERION}="$criterion"')
+
+    def choose_agents(self, matchers: str = SERVICE) -> None:
         """Add the variable of agents; results without an agent's name are among all."""
-        query = f"label_values({_RESPONSES}{{{_CHOSEN}}}, {AGENT})"
+        query = f"label_values({_RESULTS}{{{matchers}}}, {AGENT})"
         self._dashboard.with_variable(_choice("agent", "Agent", query, "The monitored agent.", all_value=".*"))
 
     def choose_versions(self) -> None:
         """Add two variables, one version each: `baseline`, the earliest at first, and `candidate`, the latest."""
-        query = f"label_values({_RESPONSES}{{{_CHOSEN}}}, service_version)"
+        query = f"label_values({_RESPONSES}{{{SERVICE}}}, service_version)"
         for name, description, order in (
             ("baseline", "The version to compare with.", models.VariableSort.NATURAL_ASC),
             ("candidate", "The version that is compared.", models.VariableSort.NATURAL_DESC),
@@ -91,7 +140,7 @@ class Board:
 
     def choose_events(self) -> None:
         """Add the variables of panels of events: the Loki that has them, and the service in it."""
-        source = builders.DatasourceVariable("logs").label("Logs").type("loki")
+        source = builders.DatasourceVariable("loki_datasource").label("Loki").type("loki")
         self._dashboard.with_variable(source.description("The Loki that has the events."))
         service = _choice("service", "Service in Loki", "label_values(service_name)", "The service, as Loki knows it.")
         self._dashboard.with_variable(service.datasource(_EVENTS))
@@ -100,22 +149,31 @@ class Board:
         self._dashboard.with_row(builders.Row(title))
 
     def graph(
-        self, title: str, description: str, unit: str, *queries: Query, steps: Steps = _PLAIN, exemplars: bool = False,
-        stacked: bool = False, width: int = 12, sparse: bool = False,
+        self, title: str, description: str, unit: str, *queries: Query, exemplars: bool = False, stacked: bool = False,
+        width: int = 12, sparse: bool = False, for_each: str = "",
     ) -> None:  # fmt: skip
-        """Lines over time, shares from 0 to 1; every step but the first is a dashed line across."""
-        panel = _described(timeseries.Panel(), title, description, unit, _METRICS, steps)
+        """Lines over time, shares from 0 to 1; `for_each` value of a variable such a panel."""
+        panel = _described(timeseries.Panel(), title, description, unit, _METRICS)
         for letter, query in zip(ascii_uppercase, queries, strict=False):
-            panel.with_target(_metrics(query, letter).range().exemplar(exemplars))
-        if len(steps) > 1:
-            style = common_builders.GraphThresholdsStyleConfig().mode(common.GraphThresholdsStyleMode.DASHED)
-            panel.thresholds_style(style)
+            if query.kind in ("math", "hidden math"):
+                name = query.legend.replace(" ", "_")
+                math = expr.TypeMath().expression(query.expression).ref_id(name).datasource(_MATH)
+                panel.with_target(math.hide(query.kind == "hidden math"))
+                panel.override_by_query(name, [models.DynamicConfigValue("displayName", query.legend)])
+            elif query.kind == "input":
+                panel.with_target(_metrics(query, query.legend).range().hide(True))
+            else:
+                panel.with_target(_metrics(query, letter).range().exemplar(exemplars))
+        legends = {query.legend for query in queries}
         if unit == "percentunit":
             panel.min(0).max(1)
-        if set(BAND) <= {query.legend for query in queries}:
-            _fill_band(panel)
+        for legend, looks in _LOOKS.items():
+            if legend in legends:
+                _override(panel, legend, looks)
         if stacked:
             panel.stacking(_stacking()).fill_opacity(30)
+        if for_each:
+            panel.repeat(for_each).repeat_direction("v")
         _with_legend(panel).line_width(2).show_points(common.VisibilityMode.AUTO).span_nulls(False)
         self._add(panel, width, sparse=sparse)
 
@@ -126,7 +184,7 @@ class Board:
         self._add(panel, 12)
 
     def value(
-        self, title: str, description: str, unit: str, query: Query, *, steps: Steps = _PLAIN, link: str = "",
+        self, title: str, description: str, unit: str, query: Query, *, steps: Steps = _PLAIN,
         texts: Mapping[str, tuple[str, Color]] | None = None, width: int, height: int,
     ) -> None:  # fmt: skip
         """The latest value, large, in the colour of the last step that it reaches; or a text with its colour."""
@@ -135,11 +193,8 @@ class Board:
         panel.reduce_options(common_builders.ReduceDataOptions().calcs(["lastNotNull"]))
         panel.color_mode(common.BigValueColorMode.BACKGROUND if len(steps) > 1 else common.BigValueColorMode.VALUE)
         panel.graph_mode(common.BigValueGraphMode.NONE).no_value("no data")
-        if link:
-            panel.data_links([builders.DashboardLink("Details").url(link)])
         if texts:
-            results = {at: models.ValueMappingResult(text=text, color=color) for at, (text, color) in texts.items()}
-            panel.mappings([models.ValueMap(results)])
+            panel.mappings([_mapped(texts)])
         self._add(panel, width, height)
 
     def distribution(self, title: str, description: str, unit: str, query: Query) -> None:
@@ -154,18 +209,33 @@ class Board:
         panel.filter_values(heatmap.FilterValueRange().le(1e-9)).cell_gap(1)
         self._add(panel, 12, sparse=True)
 
-    def tabular(self, title: str, description: str, key: tuple[str, str], *queries: Query, width: int = 12) -> None:
-        """One row for each value of a label (`key`: the label and its heading), one column for each query."""
+    def tabular(
+        self, title: str, description: str, keys: Mapping[str, str], *columns: Column, link: str = "", width: int = 24
+    ) -> None:
+        """One row for each combination of labels (`keys`: each label and its heading); a link on the last of them."""
         panel = _described(table.Panel(), title, description, "percentunit", _METRICS)
-        names: dict[str, str] = {key[0]: key[1]}
-        for letter, query in zip(ascii_uppercase, queries, strict=False):
-            panel.with_target(_metrics(query, letter).instant().format(PromQueryFormat.TABLE))
-            names[f"Value #{letter}" if len(queries) > 1 else "Value"] = query.legend
+        names = dict(keys)
+        for letter, column in zip(ascii_uppercase, columns, strict=False):
+            panel.with_target(_metrics(Query(column.query), letter).instant().format(PromQueryFormat.TABLE))
+            names[f"Value #{letter}" if len(columns) > 1 else "Value"] = column.heading
+            looks: dict[str, Any] = {"unit": column.unit} if column.unit != "percentunit" else {}
+            if column.unit == "short":
+                looks["decimals"] = 0
+            if column.texts:
+                looks |= {"mappings": [_mapped(column.texts)], "custom.cellOptions": {"type": "color-background"}}
+            if looks:
+                _override(panel, column.heading, looks)
+        if link:
+            _override(panel, [*keys.values()][-1], {"links": [{"title": "Details", "url": link}]})
         order = {name: at for at, name in enumerate(names)}
         panel.with_transformation(models.DataTransformerConfig(id_val="merge", options={}))
         organized = {"excludeByName": {"Time": True}, "indexByName": order, "renameByName": names}
         panel.with_transformation(models.DataTransformerConfig(id_val="organize", options=organized))
         self._add(panel.no_value("-"), width)
+
+    def markdown(self, title: str, description: str, content: str) -> None:
+        panel = text.Panel().title(title).description(description).mode(text_models.TextMode.MARKDOWN).content(content)
+        self._add(panel, 24)
 
     def events_list(self, title: str, description: str, query: Query) -> None:
         """Events, the newest first; opened, each shows its attributes and leads to its trace."""
@@ -181,23 +251,15 @@ class Board:
         self._dashboard.with_panel(panel.span(width).height(height))
 
 
-def passing(at: float | None) -> Steps:
-    """Steps of a value that is good from `at` on; without it none."""
-    return _PLAIN if at is None else ((None, "red"), (at, "green"))
+def uid_of(name: str) -> str:
+    return f"agenteval-{name}"
 
 
-def criterion_slug(name: str) -> str:
-    """A criterion's name as part of paths and uids: small letters, digits, ``_`` and ``-``, different for each name."""
-    slug = re.sub(r"[^a-z0-9_-]", "_", name.lower())
-    if slug == name and len(slug) <= _UID_LIMIT - len(_UID):
-        return slug
-    mark = hashlib.sha256(name.encode()).hexdigest()[:8]
-    return f"{slug[: _UID_LIMIT - len(_UID) - len(mark) - 1]}-{mark}"
-
-
-def criterion_uid(name: str) -> str:
-    """The uid of a criterion's dashboard; Grafana takes 40 characters."""
-    return _UID + criterion_slug(name)
+def quantile(instrument: Instrument, of: float, by: tuple[str, ...] = (), matchers: str = PROCESS) -> str:
+    labels = ", ".join(("le", *by))
+    counted = f"rate({instrument.prometheus_name}_bucket{{{matchers}}}[{EACH}])"
+    # Without traffic the quantile is NaN, which is not 0 or more.
+    return f"histogram_quantile({of:g}, sum by ({labels}) ({counted})) >= 0"
 
 
 def _choice(name: str, label: str, query: str, description: str, *, all_value: str = ".+") -> builders.QueryVariable:
@@ -209,11 +271,6 @@ def _choice(name: str, label: str, query: str, description: str, *, all_value: s
 def _queried(name: str, label: str, query: str, description: str) -> builders.QueryVariable:
     variable = builders.QueryVariable(name).label(label).description(description).datasource(_METRICS).query(query)
     return variable.refresh(models.VariableRefresh.ON_TIME_RANGE_CHANGED).sort(models.VariableSort.ALPHABETICAL_ASC)
-
-
-def _links(title: str, tag: str) -> builders.DashboardLink:
-    link = builders.DashboardLink(title).type(models.DashboardLinkType.DASHBOARDS).tags([tag])
-    return link.as_dropdown(False).include_vars(True).keep_time(True)
 
 
 def _described(
@@ -244,11 +301,26 @@ def _with_legend(panel: timeseries.Panel) -> timeseries.Panel:
     return panel.tooltip(tooltip.sort(common.SortOrder.DESCENDING))
 
 
-def _fill_band(panel: timeseries.Panel) -> None:
-    upper, lower = BAND
-    hidden: list[tuple[str, Any]] = [
-        ("custom.lineWidth", 0), ("custom.showPoints", "never"),
-        ("color", {"mode": "fixed", "fixedColor": "semi-dark-blue"}),
-    ]  # fmt: skip
-    for legend, more in ((upper, [("custom.fillBelowTo", lower), ("custom.fillOpacity", 20)]), (lower, [])):
-        panel.override_by_name(legend, [models.DynamicConfigValue(name, setting) for name, setting in hidden + more])
+def _mapped(texts: Mapping[str, tuple[str, Color]]) -> models.ValueMap:
+    return models.ValueMap(
+        {at: models.ValueMappingResult(text=text, color=color) for at, (text, color) in texts.items()}
+    )
+
+
+def _override(panel: table.Panel | timeseries.Panel, field: str, looks: Mapping[str, Any]) -> None:
+    panel.override_by_name(field, [models.DynamicConfigValue(name, value) for name, value in looks.items()])
+
+
+_HIDDEN_LINE: Mapping[str, Any] = {
+    "custom.lineWidth": 0, "custom.showPoints": "never", "color": {"mode": "fixed", "fixedColor": "semi-dark-blue"},
+}  # fmt: skip
+# How the lines of a legend look.
+_LOOKS: Mapping[str, Mapping[str, Any]] = {
+    BAND[0]: {**_HIDDEN_LINE, "custom.fillBelowTo": BAND[1], "custom.fillOpacity": 20},
+    BAND[1]: _HIDDEN_LINE,
+    LIMIT: {"custom.lineStyle": {"fill": "dash"}, "color": {"mode": "fixed", "fixedColor": "red"}},
+    COUNT: {
+        "unit": "short", "min": 0, "max": None, "custom.axisPlacement": "right", "custom.drawStyle": "bars",
+        "custom.lineWidth": 0, "custom.fillOpacity": 10, "color": {"mode": "fixed", "fixedColor": "gray"},
+    },
+}  # fmt: skip

@@ -11,10 +11,11 @@ from agenteval_otel.provisioning.delays import page_of
 from agenteval_otel.provisioning.files import GeneratedFiles, yaml_text
 from agenteval_otel.provisioning.plan import MonitoringPlan
 from agenteval_otel.provisioning.prometheus import monitor  # noqa: F401 - registers its alerts after those of quality
-from agenteval_otel.provisioning.prometheus.quality import BREACHED, recording_rules
+from agenteval_otel.provisioning.prometheus.quality import BREACHED, dashboard_rules, recording_rules
 from agenteval_otel.provisioning.prometheus.rules import HALF_HOUR, QUICK_STEP_S, STEP_S, Alert, alerts_of
 
 _INTERVAL_S: Final = 15.0
+_SLOW_INTERVAL_S: Final = 60.0  # of windows of hours and days
 
 __all__ = ["Alert", "alerts_of", "files_of"]
 
@@ -26,23 +27,31 @@ def files_of(plan: MonitoringPlan, *, runbooks: str = "docs/runbooks", traces: s
     Jaeger's address; without it there is no annotation ``traces_url``.
     """
 
-    def group(name: str, rules: list[dict[str, Any]]) -> dict[str, Any]:
-        interval = plan.duration(_INTERVAL_S, at_least_s=1.0)
-        return {"groups": [{"name": name, "interval": interval, "rules": rules}] if rules else []}
+    def groups(*of: tuple[str, float, list[dict[str, Any]]]) -> dict[str, Any]:
+        return {"groups": [
+            {"name": name, "interval": plan.duration(interval_s, at_least_s=1.0), "rules": rules}
+            for name, interval_s, rules in of if rules
+        ]}  # fmt: skip
 
     alerts = alerts_of(plan)
-    recording = group("agenteval-recording", recording_rules(plan))
-    alerting = group("agenteval-alerts", [alert.rule(plan, runbooks, traces) for alert in alerts])
     trees = {
-        "rules/agenteval-recording.yaml": (recording, "Input of the alerts and dashboards."),
-        "rules/agenteval-alerts.yaml": (alerting, "Alerts; what each means: docs/alerts.md."),
-    }
+        "rules/agenteval-recording.yaml": (groups(
+            ("agenteval-recording", _INTERVAL_S, recording_rules(plan, quick=True)),
+            ("agenteval-recording-slow", _SLOW_INTERVAL_S, recording_rules(plan, quick=False)),
+        ), "Input of the alerts and the dashboards."),
+        "rules/agenteval-dashboards.yaml": (groups(
+            ("agenteval-dashboards", _SLOW_INTERVAL_S, dashboard_rules(plan)),
+        ), "Further input of the dashboards; no alert needs it."),
+        "rules/agenteval-alerts.yaml": (groups(
+            ("agenteval-alerts", _INTERVAL_S, [alert.rule(plan, runbooks, traces) for alert in alerts]),
+        ), "Alerts; what each means: docs/alerts.md."),
+    }  # fmt: skip
     if plan.time_scale == 1.0:
         for name, step_s, interval_s in (("alerts", STEP_S, HALF_HOUR * STEP_S), ("silence", QUICK_STEP_S, 60)):
             tests = {
-                "rule_files": [f"../{path}" for path in trees if path.startswith("rules/")],
+                "rule_files": ["../rules/agenteval-recording.yaml", "../rules/agenteval-alerts.yaml"],
                 "evaluation_interval": plan.duration(interval_s),
-                "group_eval_order": ["agenteval-recording", "agenteval-alerts"],
+                "group_eval_order": ["agenteval-recording", "agenteval-recording-slow", "agenteval-alerts"],
                 "tests": [alert.test(plan) for alert in alerts if alert.scenarios and alert.step_s == step_s],
             }
             trees[f"tests/agenteval-{name}.test.yaml"] = (tests, f"Run: promtool test rules agenteval-{name}.test.yaml")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from agenteval_otel import semconv as names
@@ -31,31 +32,78 @@ from agenteval_otel.provisioning.prometheus.rules import (
 )
 from agenteval_otel.provisioning.promql import AGENT, CRITERION, ENVIRONMENT, LABEL
 
-_FAIL_SHARE, _VERDICTS = "evaluation_fail:ratio", "evaluation_verdicts:effective"
-_MEAN, _HALF_WIDTH, _COUNT = "evaluation_score:mean", "evaluation_score:half_width", "evaluation_score:effective"
+_PASS_RATE, _VERDICTS = "pass_rate", "verdicts"
+_MEAN, _MEAN_HIGH, _COUNT = "mean_score", "mean_score_high", "scores"
 BREACHED: Final = "AgentevalObjectiveBreached"
-_BREACH, _OBJECTIVE, _THRESHOLD = "objective_breach:max", "evaluation_objective", "evaluation_threshold"
+_BREACH, _OBJECTIVE, _THRESHOLD = "objective_breach", "objective", "threshold"
+# What alerts ask for, by window; those whose last seconds matter are recorded more often.
+_ALERTED: Final = {
+    "5m": (_PASS_RATE,), "1h": (_MEAN, _MEAN_HIGH, _COUNT),
+    "2h": (_PASS_RATE, _VERDICTS), "1d": (_PASS_RATE, _VERDICTS),
+}  # fmt: skip
+_QUICK: Final = ("5m", "1h")
+_SHOWN: Final = ("5m", "1h", "1d")
+"""Windows that dashboards offer."""
 
 
-def recording_rules(plan: MonitoringPlan) -> list[dict[str, Any]]:
-    """The recording rules that the plan's alerts need, each after its inputs."""
-    objectives = {criterion: criterion.objective for criterion in plan.criteria if criterion.is_alerted}
-    thresholds = {criterion: limit for criterion in plan.criteria if (limit := criterion.alerted_threshold) is not None}
+def recording_rules(plan: MonitoringPlan, *, quick: bool) -> list[dict[str, Any]]:
+    """The input of the alerts, each rule after its inputs: of short windows, or of long ones, and constants."""
     rules: dict[str, str] = {}
-    if objectives:
+    if not plan.criteria:
+        return []
+    if quick:
         rules[recorded(_BREACH)] = f"max {by(GROUP)} ({names.METRIC_OBJECTIVE_BREACH.prometheus_name})"
-        rules[recorded(_FAIL_SHARE, "5m")] = promql.fail_share("", window(plan, "5m"), GROUP)
-        for name in _BURN_WINDOWS:
-            size = window(plan, name)
-            rules[recorded(_FAIL_SHARE, name)] = promql.fail_share("", size, GROUP)
-            rules[recorded(_VERDICTS, name)] = promql.effective_verdicts("", size, GROUP)
-        rules[recorded(_OBJECTIVE)] = _constants(objectives, recorded(_VERDICTS, "1d"))
-    if thresholds:
-        size, count = window(plan, "1h"), recorded(_COUNT, "1h")
-        rules[recorded(_MEAN, "1h")] = promql.weighted_mean("", size, GROUP)
-        rules[recorded(_HALF_WIDTH, "1h")] = promql.mean_half_width("", size, GROUP)
-        rules[count] = f"{promql.effective_count('', size, GROUP)} or {promql.score_count('', size, GROUP)}"
-        rules[recorded(_THRESHOLD)] = _constants(thresholds, count)
+    for name, words in _ALERTED.items():
+        if (name in _QUICK) == quick:
+            rules |= _with_inputs([recorded(word, name) for word in words], _estimates(plan, name, "agenteval", GROUP))
+    if not quick:
+        objectives = {item: item.objective for item in plan.criteria if item.is_alerted}
+        thresholds = {item: limit for item in plan.criteria if (limit := item.alerted_threshold) is not None}
+        for name, values, series in ((_OBJECTIVE, objectives, recorded(_VERDICTS, "1d")),
+                                     (_THRESHOLD, thresholds, recorded(_COUNT, "1h"))):  # fmt: skip
+            if values:
+                rules[recorded(name)] = _constants(values, series)
+    return _records(rules)
+
+
+def dashboard_rules(plan: MonitoringPlan) -> list[dict[str, Any]]:
+    """What only dashboards ask for: the other estimates, and all of them by version of the service and by model."""
+    rules: dict[str, str] = {}
+    for name in _SHOWN if plan.criteria else ():
+        rules |= _estimates(plan, name, "agenteval", GROUP)
+        rules |= _estimates(plan, name, "agenteval_version", (*GROUP, promql.VERSION))
+        rules |= _estimates(plan, name, "agenteval_model", (*GROUP, promql.MODEL), of_scores=False)
+    alerted = {rule["record"] for quick in (True, False) for rule in recording_rules(plan, quick=quick)}
+    return _records({name: expression for name, expression in rules.items() if name not in alerted})
+
+
+def _estimates(
+    plan: MonitoringPlan, name: str, level: str, labels: tuple[str, ...], *, of_scores: bool = True
+) -> dict[str, str]:
+    """Expressions by recorded names, each after its inputs; the sums of scores know no model."""
+
+    def series(word: str) -> str:
+        return recorded(word, name, level=level)
+
+    size = window(plan, name)
+    expressions = {word: promql.sum_of(word, "", size, labels) for word in promql.SUMS} | promql.estimates(series)
+    expressions |= {"answers": promql.verdict_count("", size, labels), "scored": promql.score_count("", size, labels)}
+    return {
+        series(word): expression for word, expression in expressions.items()
+        if of_scores or not word.startswith(("score", "weight", "mean"))
+    }  # fmt: skip
+
+
+def _with_inputs(wanted: Sequence[str], rules: Mapping[str, str]) -> dict[str, str]:
+    """Those of the rules that are wanted, and what they are computed from."""
+    chosen = set(wanted)
+    for name in reversed([*rules]):
+        if name in chosen:
+            chosen |= set(re.findall(r"agenteval:[\w:]+", rules[name]))
+    return {name: expression for name, expression in rules.items() if name in chosen}
+
+
+def _records(rules: Mapping[str, str]) -> list[dict[str, Any]]:
     return [{"record": name, "expr": expression} for name, expression in rules.items()]
 
 
@@ -102,7 +150,7 @@ _CRITERION, _AGENT = (f"{{{{ $labels.{label} }}}}" for label in (CRITERION, AGEN
 _WHO = f"{_CRITERION} of {_AGENT} ({SERVICE_TEXT})"
 # Of the answers of the last minutes; %+q quotes as PromQL does.
 _NOW = (
-    f"{{{{ with printf `{recorded(_FAIL_SHARE, '5m')}{{job=%+q,{AGENT}=%+q,{CRITERION}=%+q,{ENVIRONMENT}=%+q}}` "
+    f"{{{{ with printf `1 - {recorded(_PASS_RATE, '5m')}{{job=%+q,{AGENT}=%+q,{CRITERION}=%+q,{ENVIRONMENT}=%+q}}` "
     f"$labels.job $labels.{AGENT} $labels.{CRITERION} $labels.{ENVIRONMENT} | query }}}}"
     "{{ . | first | value | humanizePercentage }} of the last answers fail{{ else }}its answers fail{{ end }}"
 )
@@ -157,6 +205,7 @@ def _breached(labels: Mapping[str, str], strict: Mapping[str, str] | None) -> Al
             *(() if strict is None else (scenario(
                 "an objective of 1", "", gauge(metric, f"1x{STEPS}", strict),
                 counter(names.METRIC_RESULTS, {**strict, LABEL: names.LABEL_PASS}, _PLENTY),
+                counter(names.METRIC_RESULTS, {**strict, LABEL: names.LABEL_FAIL}, 0.0),
             ),)),
         ),
     )  # fmt: skip
@@ -165,7 +214,7 @@ def _breached(labels: Mapping[str, str], strict: Mapping[str, str] | None) -> Al
 def _burning(plan: MonitoringPlan, objective: float, labels: Mapping[str, str]) -> Alert:
     limit, allowed = burn_limit(objective), 1.0 - objective
     conditions = [
-        *(f"{recorded(_FAIL_SHARE, size)} > {figure(limit)}" for size in _BURN_WINDOWS),
+        *(f"1 - {recorded(_PASS_RATE, size)} > {figure(limit)}" for size in _BURN_WINDOWS),
         *(f"{recorded(_VERDICTS, size)} >= {least}"
           for size, least in zip(_BURN_WINDOWS, burn_verdicts(objective), strict=True)),
         f"{recorded(_OBJECTIVE)} == {figure(objective)}",
@@ -218,12 +267,12 @@ def _failure(plan: MonitoringPlan, example: Mapping[str, str]) -> Alert:
 def _thresholds(plan: MonitoringPlan) -> Iterator[Alert]:
     """For each threshold without an objective: the mean lies below it, and its 95 % interval too."""
     name, first = "AgentevalMeanBelowThreshold", {item.alerted_threshold: item for item in reversed(plan.criteria)}
-    mean, half, count = (recorded(what, "1h") for what in (_MEAN, _HALF_WIDTH, _COUNT))
+    mean, high, count = (recorded(what, "1h") for what in (_MEAN, _MEAN_HIGH, _COUNT))
     for threshold in sorted(threshold for threshold in first if threshold is not None):
         yield Alert(
             name=name, for_s=600.0, severity="ticket", labels={"threshold": figure(threshold)},
             is_quality=True, scenarios=_mean_scenarios(name, _labels_of(first[threshold]), threshold),
-            expression=f"{mean}\nand {mean} + {half} < {figure(threshold)}\nand {count} >= {_MIN_SCORES}\n"
+            expression=f"{mean}\nand {high} < {figure(threshold)}\nand {count} >= {_MIN_SCORES}\n"
                        f"and {recorded(_THRESHOLD)} == {figure(threshold)}",
             summary=f"Mean score {_VALUE} in {_WHO}, below the threshold of {threshold:.4g}",
             description=f"The mean of the last hour's normalized scores of the criterion {_CRITERION} of the agent "

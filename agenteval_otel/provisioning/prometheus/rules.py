@@ -142,9 +142,9 @@ def alerts_of(plan: MonitoringPlan) -> list[Alert]:
     return [alert for factory in _FACTORIES for alert in factory(plan)] if plan.criteria else []
 
 
-def recorded(what: str, name: str = "") -> str:
-    """The name of a recorded series: ``agenteval:evaluation_fail:ratio_6h`` of ``evaluation_fail:ratio`` and ``6h``."""
-    return f"agenteval:{what}_{name}" if name else f"agenteval:{what}"
+def recorded(what: str, name: str = "", *, level: str = "agenteval") -> str:
+    """The name of a recorded series: ``agenteval:pass_rate:1d`` of ``pass_rate`` and ``1d``."""
+    return ":".join(filter(None, (level, what, name)))
 
 
 def window(plan: MonitoringPlan, name: str) -> str:
