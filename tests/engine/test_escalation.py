@@ -264,12 +264,8 @@ def test_results_and_configurations_come_back_from_json() -> None:
 
 @pytest.mark.parametrize(
     ("escalation", "path", "message"),
-    [({"rules": [ResultSampler(criteria=["cheep"], below=0.5)]}, "escalation.rules[0].criteria[0]",
-      "no evaluator scores 'cheep': rules look at the first stage (did you mean 'cheap'?); known: cheap"),
-     ({"rules": [ResultSampler(failed=True), ResultSampler(failed=True, criteria=["dear"])]},
+    [({"rules": [ResultSampler(failed=True), ResultSampler(failed=True, criteria=["dear"])]},
       "escalation.rules[1].criteria[0]", "'dear' is scored in the second stage: rules look at the first stage"),
-     ({"criteria": ["deer"]}, "escalation.criteria[0]", "no evaluator scores 'deer' (did you mean 'dear'?)"),
-     ({"baseline_rate": 2}, "escalation.baseline_rate", "expected at most 1, found 2"),
      ({"rules": [{"type": "slow"}]}, "escalation.rules[0].above_s", "required field is missing"),
      (0.5, "escalation", "expected a mapping")],
 )  # fmt: skip

@@ -329,17 +329,19 @@ def test_no_part_of_a_judges_key_is_quoted(
 
 
 def test_no_key_of_the_host_goes_along(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With `api_key_env: null` the real SDK sends neither key nor token of the environment, but headers of ours."""
-    for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"):
+    """Without a key of ours the real SDKs send neither keys nor headers of the environment, but headers of ours."""
+    for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "OPENAI_API_KEY"):
         monkeypatch.setenv(name, KEY)
+    monkeypatch.setenv("ANTHROPIC_CUSTOM_HEADERS", f"X-Gateway: {KEY}\nno colon\nX-Mine: theirs")
     with ModelServer([GOOD]) as server:
         keyless = {"api_key": None, "api_key_env": None}
         ask(hosted(AnthropicJudge, server, **keyless))
-        ask(hosted(AnthropicJudge, server, **keyless, extra_headers={"Authorization": "Bearer us"}))
-        none, ours = server.headers
-    assert_hidden(none, ours)
-    assert not {"x-api-key", "authorization"} & {name.lower() for name in none}
-    assert ours["authorization"] == "Bearer us"
+        ask(hosted(AnthropicJudge, server, **keyless, extra_headers={"Authorization": "Bearer us", "X-Mine": "ours"}))
+        ask(OpenAICompatibleJudge(model="m", base_url=f"{server.url}/v1"))
+        none, ours, compatible = server.headers
+    assert_hidden(none, ours, compatible)
+    assert not {"x-api-key", "authorization"} & {name.lower() for name in (*none, *compatible)}
+    assert (ours["authorization"], ours["x-mine"]) == ("Bearer us", "ours")
     assert "x-api-key" not in ours
 
 
