@@ -14,12 +14,12 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcess
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from agenteval_otel import monitor
-from agenteval_otel.pipeline import Pipeline, PoolDispatcher
-from agenteval_otel.sampling import RatioSampler
+from agenteval_otel.pipeline import PoolDispatcher
 from agenteval_otel.storage import OtlpStorageProvider
 from agenteval_otel.telemetry.providers import Backpressure, Providers, is_batch_processor, processors_of
 from agenteval_otel.testing import ManualClock, RecordedTelemetry
 from tests.pipeline.support import eventually
+from tests.promises.bench import pipeline_of
 from tests.testing.doubles import Free
 
 _NEVER_MS = 3_600_000
@@ -174,9 +174,7 @@ def test_what_is_emitted_counts_for_a_queue_that_cannot_be_seen(unseen: TracerPr
     recorded = RecordedTelemetry()
     emits = OtlpStorageProvider(tracer_provider=unseen, logger_provider=recorded.logger_provider)
     emits.emitter.providers.backpressure = Backpressure(clock=lambda: 0.0)  # the first five seconds do not end
-    pipeline = Pipeline(
-        sampler=RatioSampler(), evaluators=(Free(),), storage=(emits,), dispatcher=PoolDispatcher(), agent_span="never"
-    )
+    pipeline = pipeline_of(Free(), storage=(emits,), dispatcher=PoolDispatcher(), agent_span="never")
     handler = monitor(agent="support", pipeline=pipeline)(str.upper)
     for _ in range(1_000):
         handler("answer")
