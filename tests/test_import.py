@@ -50,15 +50,3 @@ def test_the_bare_package_loads_none_of_its_packages() -> None:
     """`import agenteval_otel` is a table of contents: packages load when a name is first used."""
     modules = run(LOADED.format(IMPORTS["package"]))
     assert [module for module in modules if module.startswith("agenteval_otel")] == ["agenteval_otel"]
-
-
-def test_a_monitored_process_ends_clean() -> None:
-    """A process that monitors with the defaults and no telemetry ends with code 0; only our one warning is logged."""
-    evaluated = run(
-        "import logging; logging.disable(logging.CRITICAL)\n"
-        "from agenteval_otel import monitor, flush, accounting\n"
-        "handler = monitor(str.upper)\n"
-        "assert handler('a') == 'A' and flush(20)\n"
-        "print(accounting()['evaluated'])"
-    )
-    assert evaluated == 1

@@ -55,8 +55,8 @@ def broken(evaluation_input: EvaluationInput) -> bool:
 WATCHED_ANSWERS = 40
 
 
-def watched(providers: str, file: str | None = None) -> None:
-    """One handler and no flush at the end; results are kept in a file as well, if one is named.
+def watched(providers: str) -> None:
+    """One handler and no flush at the end.
 
     With the `providers` ``host`` it has the SDK's three, with their default batch processors, as most services do; with
     ``none`` it only has the variables.
@@ -68,10 +68,7 @@ def watched(providers: str, file: str | None = None) -> None:
         trace.set_tracer_provider(traces)
         set_logger_provider(logs)
         metrics.set_meter_provider(MeterProvider([PeriodicExportingMetricReader(OTLPMetricExporter())]))
-    configure(
-        sample_rate=1.0, load_shedding={"enabled": False}, evaluators=[ResponseHealth(), SHORT_ENOUGH],
-        storage=[{"type": "json_file", "path": file}] if file else [],
-    )  # fmt: skip
+    configure(sample_rate=1.0, load_shedding={"enabled": False}, evaluators=[ResponseHealth(), SHORT_ENOUGH])
     answer = monitor(agent="watched")(lambda number: LONG if number % 4 == 0 else SHORT)
     for number in range(WATCHED_ANSWERS):
         answer(number)

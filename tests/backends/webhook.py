@@ -33,9 +33,6 @@ class Webhook:
             alert for alert in self.alerts if alert.status == "firing" and labels.items() <= dict(alert.labels).items()
         ]
 
-    def resolved(self, name: str) -> list[PostedAlert]:
-        return [alert for alert in self.alerts if alert.name == name and alert.status == "resolved"]
-
 
 @contextmanager
 def webhook() -> Iterator[Webhook]:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agenteval_otel.capture.detached import take
-from agenteval_otel.capture.text import CAP_CHARS, cap, clean, sanitise, to_text
+from agenteval_otel.capture.text import cap, clean, sanitise, to_text
 from agenteval_otel.errors import CaptureError
 from tests.capture.hostile import Broken, BrokenList, BrokenMapping, BrokenText, any_text
 
@@ -57,13 +57,6 @@ def test_a_cap_cuts_between_words_where_it_can() -> None:
     assert head.endswith(("customer", "C-123456"))
     assert tail.startswith(("customer", "C-123456"))
     assert parts_of(cap("x" * 2_000, 1_000)) == ("x" * 750, "x" * 250, 1_000)
-
-
-def test_large_text_is_capped_by_default() -> None:
-    """A megabyte of answer becomes a quarter of one, marked."""
-    assert CAP_CHARS <= len(to_text("x" * 1_000_000)) < CAP_CHARS + 100
-    assert len(to_text(["x" * 1_000_000] * 20)) < CAP_CHARS + 100
-    assert len(to_text(b"x" * 5_000_000)) < CAP_CHARS + 100
     clean("\ud83d\ude80" * 1_000, 101).encode("utf-8")  # the cut parts the two halves of a character
 
 
@@ -72,19 +65,13 @@ def text_of(value: Any) -> str:
     return to_text(take(value).value)
 
 
-def test_cycles_and_depth_are_cut() -> None:
-    """A structure that holds itself, or is deeper than 32, is cut where it has to be."""
+def test_cycles_are_cut() -> None:
+    """A structure that holds itself is cut where it does; what stands twice side by side is no cycle."""
     cycle: list[Any] = ["a"]
     cycle.append({"again": cycle})
     assert text_of(cycle) == '["a", {"again": "[...]"}]'
     siblings = [{"a": 1}] * 2
     assert text_of(siblings) == '[{"a": 1}, {"a": 1}]'
-    deep: list[Any] = []
-    for _ in range(100_000):
-        deep = [deep]
-    assert len(text_of(deep)) < 100
-    while deep:  # taken apart by hand: the interpreter's own clearing is not what is tested
-        deep = deep[0]
 
 
 @pytest.mark.parametrize(

@@ -169,21 +169,6 @@ def test_replaced_pipelines_deliver_what_they_have_taken(again: bool) -> None:
         assert not thread.is_alive()
 
 
-def test_flush_tells_of_what_could_not_be_saved() -> None:
-    """A save that failed since the flush before makes it False, once, while the other providers have the result."""
-
-    class Broken:
-        async def save_result(self, aggregated: Any) -> None:
-            raise OSError("no space left")
-
-    kept = Keeping()
-    configure(storage=[Broken(), kept], dispatcher=PoolDispatcher(linger_s=0), sample_rate=1.0)
-    monitor(str.upper)("a")
-    assert not flush(20)
-    assert flush(20)
-    assert len(kept.saved) == 1
-
-
 def test_a_provider_that_cannot_save_is_refused() -> None:
     """A provider class without `save_result` is refused at start."""
 

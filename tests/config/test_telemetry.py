@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from opentelemetry import _logs, metrics, trace
+from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -17,6 +17,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from agenteval_otel import configure, flush, monitor, shutdown
 from agenteval_otel.runtime.log import log
 from agenteval_otel.testing import RecordedTelemetry
+from tests.telemetry.test_providers import set_globally
 
 SECRET = "the prompt of a customer"
 
@@ -34,9 +35,7 @@ def bare(monkeypatch: pytest.MonkeyPatch) -> None:
 def host(monkeypatch: pytest.MonkeyPatch, bare: None) -> Iterator[RecordedTelemetry]:
     """An application with providers of its own."""
     recorded = RecordedTelemetry()
-    monkeypatch.setattr(trace, "get_tracer_provider", lambda: recorded.tracer_provider)
-    monkeypatch.setattr(_logs, "get_logger_provider", lambda: recorded.logger_provider)
-    monkeypatch.setattr(metrics, "get_meter_provider", lambda: recorded.meter_provider)
+    set_globally(monkeypatch, recorded)
     yield recorded
     recorded.shutdown()
 

@@ -16,14 +16,13 @@ from agenteval_otel.errors import JudgeError
 from agenteval_otel.evaluators import Func, KeywordCoverage, LLMJudge, ResponseHealth
 from agenteval_otel.judges import Judge, JudgeRequest, JudgeUsage, Verdict
 from agenteval_otel.models import EvaluationInput
-from agenteval_otel.pipeline import Pipeline
-from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.semconv import INSTRUMENTS, METRIC_LOOP_LAG, METRIC_WEIGHT, criterion_label, criterion_score
 from agenteval_otel.storage import OtlpStorageProvider
 from agenteval_otel.telemetry import reference
 from agenteval_otel.testing import RecordedTelemetry
 from tests.backends.prometheus import prometheus_names
 from tests.docs.generator import load_script
+from tests.promises.bench import pipeline_of
 from tests.telemetry.support import Watch
 
 ATTRIBUTES = load_script("generate").ATTRIBUTES
@@ -115,9 +114,7 @@ def test_evaluated_spans_have_the_attributes_of_the_table(watch: Watch) -> None:
 def _ended_on_the_background_thread() -> dict[str, Any]:
     exporter, provider = InMemorySpanExporter(), TracerProvider(shutdown_on_exit=False)
     provider.add_span_processor(BatchSpanProcessor(exporter))
-    pipeline = Pipeline(
-        sampler=RatioSampler(), evaluators=(ResponseHealth(),), storage=(OtlpStorageProvider(tracer_provider=provider),)
-    )
+    pipeline = pipeline_of(storage=(OtlpStorageProvider(tracer_provider=provider),))
     monitor(agent="support", pipeline=pipeline)(str.upper)("an answer.")
     pipeline.flush(30.0)
     pipeline.shutdown(5.0)

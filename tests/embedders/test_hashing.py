@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import unicodedata
 
 import numpy as np
@@ -18,6 +16,7 @@ from agenteval_otel.runtime.text import composed
 from agenteval_otel.testing.checks import check_component
 from tests.embedders.real_weights import spearman
 from tests.golden import lines
+from tests.promises.programs import run_program
 
 EMBEDDER = HashingEmbedder()
 
@@ -62,12 +61,7 @@ def test_another_process_has_the_same_numbers() -> None:
         "from agenteval_otel.embedders import HashingEmbedder; "
         "print(HashingEmbedder().embed(['Where is order A-17? \\u6771\\u4eac']).tobytes().hex())"
     )
-    output = {
-        subprocess.run(
-            [sys.executable, "-c", script], env={"PYTHONHASHSEED": seed}, capture_output=True, text=True, check=True
-        ).stdout
-        for seed in ("1", "2")
-    }
+    output = {run_program(script, PYTHONHASHSEED=seed).stdout for seed in ("1", "2")}
     assert output == {EMBEDDER.embed(["Where is order A-17? 東京"]).tobytes().hex() + "\n"}
 
 

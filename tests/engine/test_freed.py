@@ -11,9 +11,9 @@ import pytest
 from agenteval_otel import monitor
 from agenteval_otel.evaluators import CriterionEvaluator, Evaluator
 from agenteval_otel.models import EvaluationInput
-from agenteval_otel.pipeline import Pipeline, PoolDispatcher
-from agenteval_otel.sampling import RatioSampler
+from agenteval_otel.pipeline import PoolDispatcher
 from agenteval_otel.testing import RecordedTelemetry
+from tests.promises.bench import pipeline_of
 from tests.testing.doubles import Free
 
 CALLS = 40
@@ -44,9 +44,7 @@ def test_an_evaluated_answer_leaves_nothing_to_the_garbage_collector(
     evaluator: Evaluator, telemetry: RecordedTelemetry
 ) -> None:
     """Nothing that refers to itself in a circle is left of a call, its evaluation, its results and its telemetry."""
-    pipeline = Pipeline(
-        sampler=RatioSampler(), evaluators=(evaluator,), storage=(telemetry.storage(),), dispatcher=PoolDispatcher()
-    )
+    pipeline = pipeline_of(evaluator, storage=(telemetry.storage(),), dispatcher=PoolDispatcher())
     handler = monitor(pipeline=pipeline, agent="support")(lambda prompt: f"An answer to {prompt}.")
     handler("Warm?")
     assert pipeline.flush(30)

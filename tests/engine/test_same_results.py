@@ -26,11 +26,10 @@ from agenteval_otel.evaluators import (
     Toxicity,
 )
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationCriteria, EvaluationInput, EvaluationResult
-from agenteval_otel.pipeline import Dispatcher, InlineDispatcher, Pipeline, PoolDispatcher
-from agenteval_otel.pipeline.load_shedding import LoadSheddingSettings
-from agenteval_otel.sampling import RatioSampler
+from agenteval_otel.pipeline import Dispatcher, InlineDispatcher, PoolDispatcher
 from agenteval_otel.scoring import overall_score
 from tests.golden import lines, same, vectors
+from tests.promises.bench import pipeline_of
 from tests.test_golden_runner import TYPES, entry_of
 from tests.testing.doubles import Keeping
 
@@ -115,11 +114,8 @@ def airline_cases() -> list[Case]:
 def live(cases: Sequence[Case], dispatcher: Dispatcher, *more: Evaluator) -> dict[str, AggregatedEvaluationResult]:
     """What the live pipeline stores of each case."""
     kept = Keeping()
-    pipeline = Pipeline(
-        sampler=RatioSampler(), evaluators=(ResponseHealth(),), storage=(kept,), dispatcher=dispatcher, redactors=(),
-        load_shedding=LoadSheddingSettings(enabled=False),
-        agents={case.name: HandlerOptions(criteria=case.criteria) for case in cases},
-    )  # fmt: skip
+    agents = {case.name: HandlerOptions(criteria=case.criteria) for case in cases}
+    pipeline = pipeline_of(storage=(kept,), dispatcher=dispatcher, redactors=(), agents=agents, sheds=False)
     try:
         for case in cases:
             evaluators = more or case.evaluators

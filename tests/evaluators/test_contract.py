@@ -58,3 +58,20 @@ def test_built_in_evaluators_keep_the_contract(configuration: dict[str, Any]) ->
     assert (again, again.fingerprint) == (evaluator, evaluator.fingerprint)
     assert results_of(evaluator, "text", criteria=[]) == []
     assert results_of(evaluator, "text", criteria=[EvaluationCriteria(name="Other")]) == []
+
+
+@pytest.mark.parametrize(
+    ("configuration", "execution"),
+    [
+        *((text(kind, **{terms: ["a"] * count}), "inline" if count == 100 else "thread") for count in (100, 101)
+          for kind, terms in (("KeywordCoverage", "expectedKeywords"), ("Toxicity", "toxicTerms"),
+                              ("Contains", "substrings"))),
+        (text("KeywordCoverage", keywordsSourceField="groundTruth"), "thread"),
+        (text("LexicalSimilarity"), "inline"), (text("LexicalSimilarity", max_characters=50_000), "process"),
+        (text("LexicalSimilarity", algorithm="levenshtein"), "process"),
+        (text("LexicalSimilarity", algorithm="levenshtein", max_characters=2_000), "inline"),
+    ],
+)  # fmt: skip
+def test_what_may_take_long_leaves_the_loop_alone(configuration: dict[str, Any], execution: str) -> None:
+    """Long lists of terms, terms that come with the input, and measures whose time grows with both texts."""
+    assert resolve(Evaluator, configuration).resolved_execution == execution

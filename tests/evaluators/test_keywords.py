@@ -93,10 +93,3 @@ def test_an_unknown_source_is_refused() -> None:
     config = {"criterionName": "Kw", "keywordsSourceField": "other"}
     with pytest.raises(ConfigurationError, match=r"expected config, groundTruth or context\.<path>"):
         KeywordCoverage.load(config)
-
-
-def test_a_short_list_is_looked_for_on_the_loop() -> None:
-    """A short configured list takes microseconds; a long one, or one that the input brings, goes elsewhere."""
-    assert KeywordCoverage(criterion_name="Kw", expected_keywords=["a"]).resolved_execution == "inline"
-    assert KeywordCoverage(criterion_name="Kw", expected_keywords=["a"] * 101).resolved_execution == "thread"
-    assert KeywordCoverage(criterion_name="Kw", keywords_source_field="groundTruth").resolved_execution == "thread"

@@ -120,14 +120,6 @@ def test_below_the_cutoff_the_score_is_zero(algorithm: str) -> None:
     assert run("aaaa" * 20, "bbbb" * 20, algorithm="levenshtein", score_cutoff=0.9).score == 0.0
 
 
-def test_what_may_take_long_runs_elsewhere() -> None:
-    """Sets are quick on the loop; the other measures are so only for short texts."""
-    assert evaluator().resolved_execution == "inline"
-    assert evaluator(max_characters=50_000).resolved_execution == "process"
-    assert evaluator(algorithm="levenshtein").resolved_execution == "process"
-    assert evaluator(algorithm="levenshtein", max_characters=2_000).resolved_execution == "inline"
-
-
 @given(
     first=TEXTS, second=TEXTS, size=st.integers(1, 4), keep=st.booleans(), unit=st.sampled_from(["character", "utf16"])
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ import pytest
 from agenteval_otel.components.loading import resolve
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Evaluator, Toxicity
-from agenteval_otel.execution.wire import load_evaluator, serialize_evaluator
 from agenteval_otel.models import EvaluationCriteria, EvaluationResult
 from tests.evaluators.support import result_of
 
@@ -92,11 +90,3 @@ def test_a_file_that_is_wrong_is_refused(tmp_path: Path) -> None:
     for name, message in (("latin", "latin: not UTF-8"), ("nowhere", "nowhere: cannot be read")):
         with pytest.raises(ConfigurationError, match=message):
             Toxicity.load({"criterionName": "Tox", "termsFile": str(tmp_path / name)})
-
-
-def test_a_short_list_is_looked_for_on_the_loop() -> None:
-    """A hundred terms take microseconds; more go to the child process, as JSON."""
-    assert Toxicity(criterion_name="Tox", toxic_terms=["x"] * 100).resolved_execution == "inline"
-    long = Toxicity(criterion_name="Tox", toxic_terms=["x"] * 101)
-    assert long.resolved_execution == "thread"
-    assert load_evaluator(json.loads(json.dumps(serialize_evaluator(long)))) == long

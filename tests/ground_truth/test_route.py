@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -168,6 +169,29 @@ def test_a_service_that_breaks_costs_the_ground_truth_only(error: BaseException,
     assert scores(kept) == [None, None]
     assert default_pipeline().accounting.failures == {"ground_truth": 2}
     assert [item.evaluator_type for item in offline(Remote(answer=error)).run_errors] == ["GroundTruthStore"]
+
+
+@pytest.mark.parametrize(("times", "without"), [(1, 0), (1_000, 1)])
+def test_a_store_that_holds_the_thread_is_asked_once_more(times: int, without: int, kept: Keeping) -> None:
+    """A look-up that holds it again is left out; answers that wait behind it lose nothing."""
+    leave, lookups = threading.Event(), Counter[str]()
+
+    class Holding(GroundTruthStore):
+        def find(self, evaluation_input: EvaluationInput) -> GroundTruth:
+            lookups[str(evaluation_input.prompt)] += 1
+            if evaluation_input.prompt == "bad" and lookups["bad"] <= times:
+                leave.wait(30)
+            return GroundTruth(answer="found")
+
+    live(kept, Holding(), dispatcher={"type": "pool", "linger_s": 0.0, "stall_s": 0.1})
+    handler = monitor(agent="shop")(echo)
+    for question in ("first", "bad", *map(str, range(30))):
+        handler(question)
+    assert flush(30.0)
+    leave.set()
+    assert Counter(scores(kept)) == {"found": 32 - without} | ({None: 1} if without else {})
+    assert default_pipeline().accounting.failures.get("ground_truth", 0) == without
+    assert lookups["bad"] == 2
 
 
 def test_the_caller_never_looks_it_up(kept: Keeping) -> None:

@@ -20,10 +20,9 @@ from agenteval_otel.http_client.client import _OPEN
 from agenteval_otel.judges import AnthropicJudge, Judge, JudgeRequest, JudgeUsage, OpenAICompatibleJudge
 from agenteval_otel.judges.adapter import as_judge
 from agenteval_otel.judges.answers import constrained_form
-from agenteval_otel.pipeline import Pipeline
-from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.testing import ModelReply, ModelServer
 from tests.judges.asking import CANARY, FORM, GOOD, QUESTION, ask, hosted
+from tests.promises.bench import pipeline_of
 
 BOTH = pytest.mark.parametrize("kind", [AnthropicJudge, OpenAICompatibleJudge])
 PLAIN = {
@@ -220,9 +219,7 @@ def test_a_pipeline_that_ends_closes_its_judges_connections(kind: type[Judge]) -
     """The background thread's loop finishes what closes them, before it is closed itself."""
     with ModelServer(['{"score": 1}']) as server:
         judge = hosted(kind, server)
-        pipeline = Pipeline(
-            evaluators=[LLMJudge(judge=judge, description="Is it polite?")], sampler=RatioSampler(ratio=1.0)
-        )
+        pipeline = pipeline_of(LLMJudge(judge=judge, description="Is it polite?"))
         monitor(pipeline=pipeline)(str.upper)("text")
         assert pipeline.flush(20.0)
         assert [client.loop for client in _OPEN if not client.loop.is_closed()]

@@ -117,16 +117,3 @@ def test_a_wrong_key_in_settings_is_not_shown(kind: type[Judge]) -> None:
         with pytest.raises(ConfigurationError, match="api_key") as raised:
             kind.load({"model": "m", "base_url": "https://judge.example", "api_key": wrong})
         assert CANARY not in str(raised.value)
-
-
-def test_the_environments_keys_and_headers_are_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are for the host's own clients of the SDKs."""
-    monkeypatch.setenv("OPENAI_API_KEY", CANARY)
-    monkeypatch.setenv("ANTHROPIC_CUSTOM_HEADERS", "X-Gateway: gateway-secret\nno colon\nX-Mine: theirs")
-    monkeypatch.setenv("ANTHROPIC_AUTH_TOKEN", "token-secret")
-    with ModelServer([GOOD]) as server:
-        ask(OpenAICompatibleJudge(model="m", base_url=f"{server.url}/v1"))
-        ask(hosted(AnthropicJudge, server, extra_headers={"X-Mine": "ours"}))
-    assert "authorization" not in server.headers[0]
-    assert "secret" not in str(server.headers)
-    assert server.headers[1]["x-mine"] == "ours"

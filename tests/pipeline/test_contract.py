@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import subprocess
-import sys
-import textwrap
 import threading
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +12,6 @@ import pytest
 from agenteval_otel.pipeline import Dispatcher, InlineDispatcher, PoolDispatcher, process_each
 from agenteval_otel.semconv import OUTCOMES
 from agenteval_otel.testing import check_component
-from tests.backends.process import bare_environment
 from tests.pipeline.support import Record
 
 PLACE: contextvars.ContextVar[str] = contextvars.ContextVar("place", default="nowhere")
@@ -75,39 +70,3 @@ def test_the_callers_context_stays_the_callers(made: Dispatcher) -> None:
         PLACE.reset(token)
     assert seen == ["nowhere"]
     assert made.shutdown(10)
-
-
-@pytest.mark.parametrize("work", ["asyncio.to_thread(str.upper, 'kept')", "name_of('localhost')"])
-def test_the_last_answer_is_evaluated_while_the_interpreter_ends(work: str, tmp_path: Path) -> None:
-    """A script gives its only answer and ends: an evaluator that needs a thread, as every model client does for its
-    first name look-up, still comes to its score."""
-    script = tmp_path / "script.py"
-    script.write_text(
-        textwrap.dedent(f"""
-        import asyncio
-        from agenteval_otel import configure, monitor
-
-        async def name_of(host):
-            found = await asyncio.get_running_loop().getaddrinfo(host, 80)
-            return "KEPT" if found else ""
-
-        async def judged(evaluation_input) -> bool:
-            return await {work} == "KEPT"
-
-        class Keep:
-            async def save_result(self, aggregated):
-                (result,) = aggregated.results
-                print(await asyncio.to_thread(str, result.error_type or result.score), flush=True)
-
-        configure(evaluators=[judged], storage=[Keep()], sample_rate=1.0)
-
-        @monitor
-        def answer(question):
-            return "an answer"
-
-        answer("a question")
-    """)
-    )
-    command = [sys.executable, str(script)]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, env=bare_environment(), check=False)
-    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "True\n", "")

@@ -43,7 +43,15 @@ PROGRAM = """
     def fine(value):
         return True
 
-    evaluators = {"async judge": [hangs, fine], "sync judge": [blocks, fine]}.get(fault, ["ResponseHealth"])
+    async def in_a_thread(value):
+        return await asyncio.to_thread(fine, value)
+
+    async def looks_up(value):
+        return bool(await asyncio.get_running_loop().getaddrinfo("localhost", 80))
+
+    evaluators = {
+        "async judge": [hangs, fine], "sync judge": [blocks, fine], "file": [in_a_thread, looks_up],
+    }.get(fault, ["ResponseHealth"])
     storage = {
         "grpc": lambda: OtlpStorageProvider(endpoint=target, protocol="grpc"),
         "http": lambda: OtlpStorageProvider(endpoint=target, protocol="http/protobuf"),
@@ -130,12 +138,17 @@ def test_exit_is_bounded_and_keeps_its_code(python: str, hole: BlackHole, fault:
 def test_what_was_taken_is_delivered_before_the_end(
     python: str, tmp_path: Path, end: str, calls: int, promise: Recorder
 ) -> None:
-    """A program that ends right after its answers leaves every result behind, the first and only one too."""
+    """A program that ends right after its answers leaves every result behind, the first and only one too.
+
+    Its evaluators need threads, as every model client does for its first name look-up.
+    """
 
     def run(number: int) -> int:
         target = tmp_path / f"{number}.jsonl"
         assert_own_end(run_program(PROGRAM, "file", end, str(target), str(calls), python=python), end)
-        return len([json.loads(line) for line in target.read_text().splitlines()]) if target.exists() else 0
+        answers = [json.loads(line) for line in target.read_text().splitlines()] if target.exists() else []
+        assert [result["score"] for answer in answers for result in answer["results"]] == [True] * 2 * len(answers)
+        return len(answers)
 
     with ThreadPoolExecutor(max_workers=2) as pool:
         delivered = list(pool.map(run, range(REPEATS)))

@@ -25,9 +25,8 @@ from agenteval_otel.components.loading import resolve
 from agenteval_otel.errors import ConfigurationError, ModelError
 from agenteval_otel.evaluators import Func, LLMJudge
 from agenteval_otel.judges import AnthropicJudge, OpenAICompatibleJudge
-from agenteval_otel.pipeline import InlineDispatcher, Pipeline
+from agenteval_otel.pipeline import InlineDispatcher
 from agenteval_otel.runtime.masking import is_secret, mask, mask_known, mask_text, split_address
-from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.storage import EvaluationStorageProvider, JsonFileStorageProvider
 from agenteval_otel.testing import ModelReply, ModelServer, RecordedTelemetry
 from tests.backends.faults import PostHandler, grpc_server, serving
@@ -315,12 +314,9 @@ def test_no_part_of_a_judges_key_is_quoted(
         errors: list[ModelError] = [failure(judge) for judge in judges]
         errors.append(embedder_failure(hosted_embedder(server, **settings)))
         assert key in str(server.headers), "what does not arrive is hidden for nothing"
-        pipeline = Pipeline(
-            sampler=RatioSampler(),
-            evaluators=tuple(LLMJudge(judge=judge, criterion_name=judge.type) for judge in judges),
-            storage=(telemetry.storage(detail="result", content="span_and_event"), JsonFileStorageProvider(path=path)),
-            dispatcher=InlineDispatcher(),
-        )  # fmt: skip
+        storage = (telemetry.storage(detail="result", content="span_and_event"), JsonFileStorageProvider(path=path))
+        evaluators = [LLMJudge(judge=judge, criterion_name=judge.type) for judge in judges]
+        pipeline = pipeline_of(*evaluators, storage=storage, dispatcher=InlineDispatcher())
         monitor(pipeline=pipeline, agent="agent")(lambda: "an answer")()
         assert pipeline.shutdown(10.0)
     assert pipeline.accounting.results["failed"] == 2
@@ -329,17 +325,19 @@ def test_no_part_of_a_judges_key_is_quoted(
 
 
 def test_no_key_of_the_host_goes_along(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With `api_key_env: null` the real SDK sends neither key nor token of the environment, but headers of ours."""
-    for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"):
+    """Without a key of ours the real SDKs send neither keys nor headers of the environment, but headers of ours."""
+    for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "OPENAI_API_KEY"):
         monkeypatch.setenv(name, KEY)
+    monkeypatch.setenv("ANTHROPIC_CUSTOM_HEADERS", f"X-Gateway: {KEY}\nno colon\nX-Mine: theirs")
     with ModelServer([GOOD]) as server:
         keyless = {"api_key": None, "api_key_env": None}
         ask(hosted(AnthropicJudge, server, **keyless))
-        ask(hosted(AnthropicJudge, server, **keyless, extra_headers={"Authorization": "Bearer us"}))
-        none, ours = server.headers
-    assert_hidden(none, ours)
-    assert not {"x-api-key", "authorization"} & {name.lower() for name in none}
-    assert ours["authorization"] == "Bearer us"
+        ask(hosted(AnthropicJudge, server, **keyless, extra_headers={"Authorization": "Bearer us", "X-Mine": "ours"}))
+        ask(OpenAICompatibleJudge(model="m", base_url=f"{server.url}/v1"))
+        none, ours, compatible = server.headers
+    assert_hidden(none, ours, compatible)
+    assert not {"x-api-key", "authorization"} & {name.lower() for name in (*none, *compatible)}
+    assert (ours["authorization"], ours["x-mine"]) == ("Bearer us", "ours")
     assert "x-api-key" not in ours
 
 

@@ -228,11 +228,19 @@ class Breaking(Redactor, type="breaking"):
         return text
 
 
-def test_a_redactor_that_breaks_drops_the_field_and_is_counted(telemetry: RecordedTelemetry) -> None:
-    """Nothing raw leaves, the rest of the result does, and the accounting names who broke."""
+class Wrong(Redactor, type="wrong"):
+    def redact(self, text: str) -> Any:
+        return None if "key" in text else text
+
+
+@pytest.mark.parametrize("redactor", [Breaking(), Wrong()], ids=lambda redactor: redactor.type)
+def test_a_redactor_that_breaks_drops_the_field_and_is_counted(
+    redactor: Redactor, telemetry: RecordedTelemetry
+) -> None:
+    """Nothing raw leaves where one raises or gives no text, the rest does, and the accounting names who broke."""
     SEEN.clear()
     kept = Keeping()
-    pipeline = piped(telemetry.storage(content="span_and_event"), kept, redactors=(Breaking(),))
+    pipeline = piped(telemetry.storage(content="span_and_event"), kept, redactors=(redactor,))
     answer = monitor(pipeline=pipeline, agent="support")(lambda question: f"your key is {KEY}")
     with telemetry.tracer().start_as_current_span("host"):
         answer("what is it?")
@@ -242,7 +250,7 @@ def test_a_redactor_that_breaks_drops_the_field_and_is_counted(telemetry: Record
     assert KEY not in everything
     assert "[redaction failed]" in everything
     assert [result.score for result in kept.results] == [1.0, 1.0, 1.0]
-    assert pipeline.accounting.failures["redaction:breaking"] >= 2
+    assert pipeline.accounting.failures[f"redaction:{redactor.type}"] >= 2
     assert pipeline.accounting.outcomes()["evaluated"] == 1
 
 

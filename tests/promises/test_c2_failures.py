@@ -33,6 +33,11 @@ def _raises(error: BaseException) -> Any:
     raise error
 
 
+class Speechless(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError
+
+
 class Lying(str):
     def __len__(self) -> int:
         raise RuntimeError("hostile")
@@ -72,6 +77,11 @@ CLASSES: dict[str, tuple[Callable[[], Any], str | None]] = {
     "value error": (lambda: _raises(ValueError("bad")), "ValueError"),
     "key error": (lambda: _raises(KeyError("score")), "KeyError"),
     "exit": (lambda: _raises(SystemExit(0)), "SystemExit"),
+    "recursion": (lambda: _raises(RecursionError()), "RecursionError"),
+    "memory": (lambda: _raises(MemoryError()), "MemoryError"),
+    "time-out of its own": (lambda: _raises(TimeoutError("t")), "TimeoutError"),
+    "speechless": (lambda: _raises(Speechless()), "Speechless"),
+    "stop": (lambda: _raises(StopIteration(1)), "StopIteration|RuntimeError"),
     "cancelled": (lambda: _raises(asyncio.CancelledError()), "cancelled|CancelledError"),
     "own word": (lambda: _raises(EvaluationError("x", error_type="context_overflow")), "context_overflow"),
     "skip": (lambda: _raises(EvaluationSkipped("nothing to say")), None),

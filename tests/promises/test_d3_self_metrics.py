@@ -13,7 +13,7 @@ from agenteval_otel.errors import EvaluationError
 from agenteval_otel.evaluators import Evaluator, Func, LLMJudge, ResponseHealth
 from agenteval_otel.judges import BreakerSettings, SpendLimits
 from agenteval_otel.pipeline import Pipeline, PoolDispatcher
-from agenteval_otel.semconv import INSTRUMENTS, MAX_AGENTS, MAX_SERIES, OUTCOMES
+from agenteval_otel.semconv import INSTRUMENTS, MAX_AGENTS, MAX_SERIES, METRIC_ERRORS, METRIC_RESULTS, OUTCOMES
 from agenteval_otel.testing import RecordedTelemetry, ScriptedJudge
 from tests.promises.bench import pipeline_of
 from tests.promises.figures import Recorder
@@ -130,6 +130,8 @@ def test_text_from_outside_makes_few_series(telemetry: RecordedTelemetry, promis
 
     call("support", 300)
     assert made.flush(30.0)
+    counted = [point.value for metric in (METRIC_RESULTS, METRIC_ERRORS) for point in telemetry.points(metric.name)]
+    assert sum(counted) == 300, "what has no series of its own counts with the others"
     of_one = Counter(
         attributes["gen_ai.evaluation.name"] for _, attributes in all_series(telemetry)
         if "gen_ai.evaluation.name" in attributes

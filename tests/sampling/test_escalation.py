@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import random
 from collections.abc import Sequence
@@ -106,33 +105,6 @@ def test_what_is_sure_does_not_wait_for_results() -> None:
     ).decide()
     assert (by_time.sampled, by_time.settled) == (True, False)
     assert EscalationDecider(Escalation(baseline_rate=0.5), MADE, 3).decide().settled
-
-
-class Undecided(RuleSampler, type="undecided_rule"):
-    """Never knows."""
-
-    def matches(self, context: SamplingContext) -> bool | None:
-        return None
-
-
-@pytest.mark.parametrize("error", [SystemExit("no"), asyncio.CancelledError(), ValueError("no")], ids=repr)
-def test_a_rule_that_raises_has_no_say(error: BaseException) -> None:
-    """The others and the baseline decide, with the probability that they give; the error is reported once."""
-
-    def explode(_: EvaluationInput) -> float:
-        raise error
-
-    broken = FunctionSampler(function=explode)
-    escalation = Escalation(baseline_rate=0.1, rules=[broken, Undecided(), ResultSampler(below=0.5, ratio=0.5)])
-    taken = 0
-    for value in draws(1_000):
-        decider = EscalationDecider(escalation, MADE, value)
-        decider.decide()
-        result = decider.decide([scored(normalized=0.2)])
-        taken += result.sampled
-        assert (result.probability, result.settled) == (0.5, True)
-        assert [name for name, _ in decider.broken] == ["function"]
-    assert 430 < taken < 570
 
 
 class Careless(RuleSampler):

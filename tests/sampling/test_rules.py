@@ -14,7 +14,7 @@ from agenteval_otel import monitor
 from agenteval_otel.components.loading import resolve
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models import EvaluationInput
-from agenteval_otel.pipeline import InlineDispatcher, Pipeline
+from agenteval_otel.pipeline import InlineDispatcher
 from agenteval_otel.sampling import (
     AgentSampler,
     AnswerFacts,
@@ -34,6 +34,7 @@ from agenteval_otel.sampling import (
 from agenteval_otel.sampling.base import RANDOMNESS_RANGE, threshold_of
 from agenteval_otel.sampling.combined import randomness_of_conversation
 from agenteval_otel.testing import ManualClock, RecordedTelemetry, check_component, check_sampler
+from tests.promises.bench import pipeline_of
 from tests.testing.doubles import Free
 
 FINE = AnswerFacts(0.1)
@@ -271,26 +272,19 @@ class Late(Sampler, type="test_late"):
 @pytest.mark.parametrize("decision", [None, 5, SamplingDecision(False, None, "x", "no_such_outcome")], ids=str)
 def test_an_invalid_decision_is_counted(decision: Any) -> None:
     """What cannot be understood on the background thread fails the call, which is not lost to the count."""
-    pipeline = Pipeline(
-        sampler=Late(decision=decision),
-        evaluators=(Free(),), storage=(), dispatcher=InlineDispatcher()
-    )  # fmt: skip
+    pipeline = pipeline_of(Free(), sampler=Late(decision=decision), dispatcher=InlineDispatcher())
     assert monitor(pipeline=pipeline)(str.upper)("a") == "A"
     assert {name: count for name, count in pipeline.accounting.outcomes().items() if count} == {"pipeline_failed": 1}
     assert pipeline.accounting.failures == {"sampler": 1}
 
 
 @pytest.mark.parametrize("claimed", [float("nan"), 2.5, 0.0, -1.0, "0.5"])
-def test_an_invalid_probability_is_unknown(claimed: Any) -> None:
+def test_an_invalid_probability_is_unknown(claimed: Any, telemetry: RecordedTelemetry) -> None:
     """The answer is evaluated, and its scores have no weight: one that is no number would spoil every sum for good."""
-    telemetry = RecordedTelemetry()
-    pipeline = Pipeline(
-        sampler=Late(decision=SamplingDecision(True, claimed, "odd")),
-        evaluators=(Free(),), storage=[telemetry.storage()], dispatcher=InlineDispatcher(),
-    )  # fmt: skip
+    sampler = Late(decision=SamplingDecision(True, claimed, "odd"))
+    pipeline = pipeline_of(Free(), sampler=sampler, storage=[telemetry.storage()], dispatcher=InlineDispatcher())
     monitor(pipeline=pipeline)(str.upper)("a")
     (event,) = telemetry.events()
-    telemetry.shutdown()
     assert "agenteval.sampling.probability" not in event.attributes
     assert pipeline.accounting.outcomes()["evaluated"] == 1
 
@@ -311,9 +305,7 @@ def test_a_conversations_id_counts_for_the_queue() -> None:
             sizes.append(size_bytes)
             return super().submit(call, size_bytes)
 
-    pipeline = Pipeline(
-        sampler=FunctionSampler(function=lambda given: True), evaluators=(Free(),), storage=(), dispatcher=Weighing()
-    )
+    pipeline = pipeline_of(Free(), sampler=FunctionSampler(function=lambda given: True), dispatcher=Weighing())
     for conversation_id in ("c", "c" * 1_000_000):
         monitor(pipeline=pipeline)(lambda prompt, conversation_id: prompt)("a", conversation_id)
     assert sizes[1] - sizes[0] == 999_999

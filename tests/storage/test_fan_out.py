@@ -73,6 +73,7 @@ def test_the_pipeline_counts_what_failed_and_closes() -> None:
     assert len(closing.saved) == 1
     assert made.accounting.failures == {"storage:Broken": 1}
     assert made.accounting.outcomes()["evaluated"] == 1
+    assert [made.flush(5), made.flush(5)] == [False, True], "a flush tells of it, once"
     assert made.shutdown(5)
     assert made.shutdown(5)
     assert closing.closed == 1

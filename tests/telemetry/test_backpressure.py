@@ -14,12 +14,12 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcess
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from agenteval_otel import monitor
-from agenteval_otel.pipeline import Pipeline, PoolDispatcher
-from agenteval_otel.sampling import RatioSampler
+from agenteval_otel.pipeline import PoolDispatcher
 from agenteval_otel.storage import OtlpStorageProvider
 from agenteval_otel.telemetry.providers import Backpressure, Providers, is_batch_processor, processors_of
-from agenteval_otel.testing import RecordedTelemetry
+from agenteval_otel.testing import ManualClock, RecordedTelemetry
 from tests.pipeline.support import eventually
+from tests.promises.bench import pipeline_of
 from tests.testing.doubles import Free
 
 _NEVER_MS = 3_600_000
@@ -38,15 +38,6 @@ class Held(SpanExporter):
         self.released.wait(_BOUND_S)
         self.names += [span.name for span in spans]
         return SpanExportResult.SUCCESS
-
-
-class Clock:
-    """Seconds that pass when the test says so."""
-
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class Host:
@@ -92,7 +83,7 @@ def hosts() -> Iterator[Any]:
 )
 def test_there_is_room_below_a_quarter_or_a_batch(hosts: Any, capacity: int, batch: int, limit: int) -> None:
     """Up to a quarter of the queue, or a whole batch where that is more, but never above half of it."""
-    host, pressure = hosts(capacity=capacity, batch=batch), Backpressure(Clock())
+    host, pressure = hosts(capacity=capacity, batch=batch), Backpressure(ManualClock(100.0))
     assert pressure.has_room([host.provider])
     host.end(limit - 1)
     assert pressure.has_room([host.provider])
@@ -102,7 +93,7 @@ def test_there_is_room_below_a_quarter_or_a_batch(hosts: Any, capacity: int, bat
 
 def test_the_fullest_of_several_processors_decides(hosts: Any) -> None:
     """Of two providers one is full: nothing is emitted to either. A processor that is added later counts too."""
-    full, free, pressure = hosts(), hosts(), Backpressure(Clock())
+    full, free, pressure = hosts(), hosts(), Backpressure(ManualClock(100.0))
     late = TracerProvider(shutdown_on_exit=False)
     full.end(512)
     assert pressure.has_room([free.provider, late])
@@ -114,30 +105,30 @@ def test_the_fullest_of_several_processors_decides(hosts: Any) -> None:
 
 def test_one_answer_goes_out_each_tenth_of_a_second_below_half(hosts: Any) -> None:
     """The SDK's thread can miss that a batch is full: the next item wakes it. Above half of the queue none goes out."""
-    clock = Clock()
+    clock = ManualClock(100.0)
     host, pressure = hosts(), Backpressure(clock)
     host.end(600)
     assert not pressure.has_room([host.provider])
-    clock.now += 0.11
+    clock.advance(0.11)
     assert pressure.has_room([host.provider])
     assert not pressure.has_room([host.provider])
-    clock.now += 0.11
+    clock.advance(0.11)
     assert pressure.has_room([host.provider])
     host.end(424)
-    clock.now += 0.11
+    clock.advance(0.11)
     assert not pressure.has_room([host.provider])
 
 
 @pytest.mark.parametrize("progress", [0, 100])
 def test_five_seconds_without_progress_are_stuck(hosts: Any, progress: int) -> None:
     """A queue that gets rid of something is not stuck, however full it is; nor is one that has room again."""
-    clock = Clock()
+    clock = ManualClock(100.0)
     host, pressure = hosts(), Backpressure(clock)
     host.end(1_536)
     for _ in range(5):
         assert not pressure.has_room([host.provider])
         assert not pressure.is_stuck()
-        clock.now += 1.1
+        clock.advance(1.1)
         for _ in range(progress):
             host.processor._batch_processor._queue.pop()
     assert not pressure.has_room([host.provider])
@@ -163,7 +154,7 @@ def unseen(monkeypatch: pytest.MonkeyPatch) -> Iterator[TracerProvider]:
 
 def test_a_queue_that_cannot_be_seen_takes_512_items_a_schedule_delay(unseen: TracerProvider) -> None:
     """Five seconds are the SDK's delay; no wake-up lets more through, and waiting is no standstill."""
-    clock = Clock()
+    clock = ManualClock(100.0)
     pressure = Backpressure(clock)
     for _ in range(8):
         assert pressure.has_room([unseen])
@@ -171,8 +162,8 @@ def test_a_queue_that_cannot_be_seen_takes_512_items_a_schedule_delay(unseen: Tr
     for _ in range(40):
         assert not pressure.has_room([unseen])
         assert not pressure.is_stuck()
-        clock.now += 0.12
-    clock.now += 0.3
+        clock.advance(0.12)
+    clock.advance(0.3)
     assert pressure.has_room([unseen])
     pressure.sent(512)
     assert not pressure.has_room([unseen])
@@ -183,9 +174,7 @@ def test_what_is_emitted_counts_for_a_queue_that_cannot_be_seen(unseen: TracerPr
     recorded = RecordedTelemetry()
     emits = OtlpStorageProvider(tracer_provider=unseen, logger_provider=recorded.logger_provider)
     emits.emitter.providers.backpressure = Backpressure(clock=lambda: 0.0)  # the first five seconds do not end
-    pipeline = Pipeline(
-        sampler=RatioSampler(), evaluators=(Free(),), storage=(emits,), dispatcher=PoolDispatcher(), agent_span="never"
-    )
+    pipeline = pipeline_of(Free(), storage=(emits,), dispatcher=PoolDispatcher(), agent_span="never")
     handler = monitor(agent="support", pipeline=pipeline)(str.upper)
     for _ in range(1_000):
         handler("answer")
@@ -201,7 +190,7 @@ def test_the_queue_of_log_records_counts_too() -> None:
     """Events go to the host's log processor, which drops the oldest as well."""
     provider, exporter = LoggerProvider(shutdown_on_exit=False), InMemoryLogRecordExporter()  # type: ignore[no-untyped-call]
     provider.add_log_record_processor(BatchLogRecordProcessor(exporter, _NEVER_MS, 2_048, max_queue_size=2_048))
-    pressure, logger = Backpressure(Clock()), provider.get_logger("host")
+    pressure, logger = Backpressure(ManualClock(100.0)), provider.get_logger("host")
     for _ in range(1_023):
         logger.emit(body="host")
     assert pressure.has_room([provider])
@@ -212,7 +201,7 @@ def test_the_queue_of_log_records_counts_too() -> None:
 
 def test_other_processors_have_no_queue_to_wait_for(hosts: Any) -> None:
     """They are called at once; and spans do not end late where one is there."""
-    host, pressure = hosts(), Backpressure(Clock())
+    host, pressure = hosts(), Backpressure(ManualClock(100.0))
     simple = TracerProvider(shutdown_on_exit=False)
     simple.add_span_processor(SimpleSpanProcessor(InMemorySpanExporter()))
     simple.add_span_processor(SpanProcessor())
