@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, Literal
 
-from pydantic import AliasChoices, ConfigDict, Field, FiniteFloat, field_validator, model_validator
+from pydantic import AliasChoices, ConfigDict, Field, FiniteFloat, ValidationInfo, field_validator, model_validator
 
 from agenteval_otel.models.value import Value
 
@@ -41,9 +41,9 @@ class EvaluationCriteria(Value):
 
     @field_validator("objective", "of_last", mode="before")
     @classmethod
-    def _is_a_number(cls, value: Any) -> Any:
+    def _is_a_number(cls, value: Any, info: ValidationInfo) -> Any:
         if isinstance(value, bool):
-            raise ValueError("expected a number")
+            raise ValueError("expected a whole number" if info.field_name == "of_last" else "expected a number")
         return value
 
 
