@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from random import Random
 
 import numpy as np
@@ -11,7 +13,7 @@ from hypothesis import strategies as st
 
 from agenteval_otel.models import EvaluationCriteria
 from agenteval_otel.objectives import BreachSettings, Objective
-from agenteval_otel.objectives.simulation import ParallelLast, allowed_failures, by_chance
+from agenteval_otel.objectives.simulation import ParallelLast, allowed_failures, by_chance, verdicts_to_alarm
 from agenteval_otel.objectives.track import LastVerdicts, Track, Verdict
 from agenteval_otel.scoring.intervals import estimate_of
 from agenteval_otel.testing import RecordedTelemetry
@@ -97,6 +99,21 @@ def test_what_chance_does_is_computed(objective: float) -> None:
         track.add(PASS if passed else FAIL, 0.0)
         if number >= 2 * size:
             assert track.breached == breached[number - 2 * size, 0]
+
+
+def test_the_table_of_costs_is_what_the_formulas_give() -> None:
+    """Of docs/thresholds.md; the drop's median within a tenth."""
+    text = (Path(__file__).resolve().parents[2] / "docs/thresholds.md").read_text()
+    rows = re.findall(r"^\| (\d+) \| (\d+) % \| ([\d.,]+) \| ([\d.,]+) \| (\d+) \|$", text, re.MULTILINE)
+    assert len(rows) == 4
+    for size, *cells in rows:
+        objective = Objective(0.95, int(size))
+        exact, half = by_chance(objective, 0.05), by_chance(objective, 0.025)
+        drop = verdicts_to_alarm(BreachSettings(), 0.95, 0.85, of_last=objective.of_last)[200]
+        in_breach, begins, halved, detected = (float(cell.replace(",", "")) for cell in cells)
+        assert in_breach == round(100 * exact.in_breach)
+        assert [begins, halved] == pytest.approx([exact.verdicts, half.verdicts], rel=0.005)
+        assert detected == pytest.approx(drop, rel=0.1)
 
 
 def test_events_callbacks_and_gauges(telemetry: RecordedTelemetry) -> None:
