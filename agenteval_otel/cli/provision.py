@@ -111,8 +111,8 @@ def _alerts_of(criterion: PlannedCriterion) -> str:
         return "no alert: an objective of 0 cannot be missed"
     if criterion.is_alerted and criterion.of_last is not None:
         allowed = allowed_failures(Objective(criterion.objective or 0.0, criterion.of_last))
-        fail = f"more than {allowed:,}" if allowed else "any"
-        return f"alerts once {fail} of the last {criterion.of_last:,} verdicts fail"
+        last = f"of the last {criterion.of_last:,} verdicts"
+        return f"alerts once more than {allowed:,} {last} fail" if allowed else f"alerts once any {last} fails"
     if criterion.is_alerted:
         return f"alerts on its objective of {setting(criterion.objective or 0)}"
     if criterion.objective and not criterion.has_verdicts:

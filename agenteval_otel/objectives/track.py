@@ -39,6 +39,9 @@ SLACK = 0.5
 """How far a probability may lie below the least known one: the greatest bet is 0.4, so no wealth gets negative."""
 _LIMIT = 1e280
 BLOCK = 1_000
+_LEAST_SHOWN_S = 120.0
+"""With `of_last` metrics show a breach for at least so long: a failure that is soon followed by enough passes would
+come and go between two exports, a minute apart, and no page would come."""
 _UNIT = 2**20  # a weight of 1 in whole numbers
 
 
@@ -215,7 +218,7 @@ class Track:
         self._span: SpanReference | None = None
         self._since_ns = 0
         self._remind_s = inf if settings.remind_s is None else settings.remind_s
-        self._remind_at = 0.0
+        self._remind_at = self._shown_until = 0.0
         self.breached, self._seen = False, 0
         self.evidence = self._new_evidence()
 
@@ -242,6 +245,8 @@ class Track:
             self.evidence = self._new_evidence()
             if self.of_last is None:
                 self._last.clear()
+            elif self.breached:
+                self._shown_until = now_s + _LEAST_SHOWN_S
         self._remind_at = now_s + self._remind_s
         return ObjectiveCrossing(
             kind="breached" if self.breached else "recovered", criterion=self._criterion, agent=self._agent,
@@ -249,6 +254,10 @@ class Track:
             since_ns=self._since_ns, at_ns=verdict.at_ns, reminder=not changes, clustered=verdict.clustered,
             span=self._span,
         )  # fmt: skip
+
+    def is_shown(self, now_s: float) -> bool:
+        """Whether metrics show a breach at this time (monotonic seconds)."""
+        return self.breached or now_s < self._shown_until
 
     def _has_evidence(self, verdict: Verdict, probability: float) -> bool:
         """Bet on a verdict; whether the evidence suffices for a breach, or for its end."""

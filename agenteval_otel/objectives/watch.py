@@ -69,6 +69,7 @@ class Objectives:
         thread; takes the lock of the tracks.
         """
         states: dict[tuple[str, str | None], tuple[bool, float | None]] = {}
+        now_s = time.monotonic()
         with self.tracks.lock:
             for key, track in self.tracks.items():
                 if key not in self._current:  # of an objective before a reload: nothing would end its breach
@@ -79,7 +80,7 @@ class Objectives:
                     # While breached a track collects evidence of the recovery: the alarm lasts.
                     own = 0.0 if track.breached else track.evidence.log_ratio
                     evidence = own if evidence is None else max(evidence, own)
-                states[criterion, agent] = breached or track.breached, evidence
+                states[criterion, agent] = breached or track.is_shown(now_s), evidence
         return states
 
     def take_over(self, before: Objectives) -> None:

@@ -67,7 +67,7 @@ class FalsePages(NamedTuple):
 
 
 def false_pages(objective: Objective, *, verdicts_per_s: float, processes: int) -> FalsePages:
-    """The false pages of an objective with `of_last`, simulated; of 1, where one failure in 1,000 is wrong."""
+    """The false pages of an objective with `of_last`, simulated; of 1, with an evaluator wrong in 0.1 % of verdicts."""
     size, failing = objective.of_last or 1, _failing_at(objective)
     steps, random = max(_VERDICTS // processes, _WINDOWS * size), np.random.default_rng(0)
     breached = np.zeros(steps, dtype=np.bool_)

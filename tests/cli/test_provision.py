@@ -201,7 +201,7 @@ def test_the_cost_of_an_objective_of_the_last_verdicts_is_a_warning(provision: P
     shown = provision.cli("check", provision.cli.settings(OF_LAST)).splitlines()
     assert "  KeywordCoverage [inline]: helpful (numeric, passes from 0.7, objective 95 % of the last 100)" in shown
     assert "  helpful: alerts once more than 5 of the last 100 verdicts fail" in lines
-    assert "  no_secrets: alerts once any of the last 100 verdicts fail" in lines
+    assert "  no_secrets: alerts once any of the last 100 verdicts fails" in lines
     assert "  response_health: no alert: an objective of 0 cannot be missed" in lines
     for out in (lines, shown):
         helpful, secrets, health = (

@@ -76,6 +76,16 @@ def test_the_share_is_that_of_the_last_verdicts(size: int, stream: list[tuple[bo
         assert last.share == actual.mean
 
 
+def test_a_short_breach_is_shown_for_two_exports() -> None:
+    """A failure that is over after a second is in the metrics of the next minutes; one that lasts, until its end."""
+    track = Track(QUIET, 1.0, of_last=2)
+    changes = [track.add(verdict, now_s) for now_s, verdict in ((10.0, FAIL), (10.5, PASS), (11.0, PASS))]
+    assert [change and change.kind for change in changes] == ["breached", None, "recovered"]
+    assert (track.breached, track.is_shown(129.0), track.is_shown(131.0)) == (False, True, False)
+    track.add(FAIL, 200.0)
+    assert track.is_shown(1e9)
+
+
 def test_what_is_sampled_more_counts_less() -> None:
     """Of an agent of which 3 % fail more than half of the seen verdicts fail: that is no breach of 90 %."""
     random, track = Random(5), Track(QUIET, 0.9, of_last=400)

@@ -226,7 +226,8 @@ def test_names_are_shown_as_they_are(promtool_binary: Path, tmp_path: Path) -> N
 
 
 @pytest.mark.backend
-def test_a_breach_is_one_alert_with_its_own_text(promtool_binary: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("ends", "paged"), [("", True), (" _x30", False)], ids=["lasts", "process ended"])
+def test_a_breach_is_one_alert_with_its_own_text(ends: str, paged: bool, promtool_binary: Path, tmp_path: Path) -> None:
     """With `of_last`, without, and where a failure is a ticket; only the statistics claim how rare false alarms are."""
     plan = plan_of(
         criterion("last", objective=0.95, of_last=100), criterion("strict_last", objective=1.0, of_last=100),
@@ -235,14 +236,14 @@ def test_a_breach_is_one_alert_with_its_own_text(promtool_binary: Path, tmp_path
     folder = written(files_of(plan), tmp_path)
     labels = {"job": "shop", AGENT: "x"}
     lines = [
-        series(metric, values, {**labels, CRITERION: item.name, **label})
+        series(metric, values + ends, {**labels, CRITERION: item.name, **label})
         for item in plan.criteria
         for metric, values, label in (
-            (names.METRIC_OBJECTIVE_BREACH, "0x30 1x30", {}), (names.METRIC_RESULTS, "0+1x60", {LABEL: "fail"}),
+            (names.METRIC_OBJECTIVE_BREACH, "0x15 1x9", {}), (names.METRIC_RESULTS, "0+1x25", {LABEL: "fail"}),
         )
     ]  # fmt: skip
-    wanted = {("ObjectiveBreached", "last"), ("ObjectiveBreached", "strict_last"), ("ObjectiveBreached", "evidence"),
-              ("FailureSeen", "strict")}  # fmt: skip
+    wanted = {("FailureSeen", "strict")}
+    wanted |= {("ObjectiveBreached", name) for name in ("last", "strict_last", "evidence")} if paged else set()
     samples = [
         {"labels": f'{{alertname="Agenteval{name}", {CRITERION}="{item}"}}', "value": 1}
         for name, item in sorted(wanted)
@@ -252,7 +253,7 @@ def test_a_breach_is_one_alert_with_its_own_text(promtool_binary: Path, tmp_path
         "evaluation_interval": "1m", "group_eval_order": ["agenteval-recording", "agenteval-alerts"],
         "tests": [{"interval": "1m", "input_series": lines, "promql_expr_test": [{
             "expr": f'count by (alertname, {CRITERION}) (ALERTS{{alertname=~".*Breached|.*Seen",alertstate="firing"}})',
-            "eval_time": "50m", "exp_samples": samples,
+            "eval_time": "25m" if paged else "52m", "exp_samples": samples,
         }]}],
     }  # fmt: skip
     (tmp_path / "once.yaml").write_text(yaml.safe_dump(tree))

@@ -228,6 +228,8 @@ def _failure(plan: MonitoringPlan, example: Mapping[str, str], has_last: bool) -
 
     `has_last`: what `_breached_of_last` is about exists too.
     """
+    # Also where a process has ended, whose failures the last hour still has.
+    paged = f"\nunless present_over_time({recorded(_OF_LAST)}[{window(plan, '1h')}])" if has_last else ""
     name, failures = "AgentevalFailureSeen", f'{names.METRIC_RESULTS.prometheus_name}{{{LABEL}="{names.LABEL_FAIL}"}}'
     size = window(plan, "1h")
     new = f"({failures} > 0 unless present_over_time({failures}[{window(plan, '1d')}] offset {size}))"
@@ -239,7 +241,7 @@ def _failure(plan: MonitoringPlan, example: Mapping[str, str], has_last: bool) -
     return Alert(
         name=name, for_s=0.0, severity="ticket", labels={"objective": "1"}, is_quality=True,
         expression=f"sum {by(GROUP)} (increase({failures}[{size}]) > 0 or {new})\n"
-                   f"and {recorded(_OBJECTIVE)} == 1" + (f"\nunless {recorded(_OF_LAST)}" if has_last else ""),
+                   f"and {recorded(_OBJECTIVE)} == 1{paged}",
         summary=f"An answer failed {_WHO}; its objective lets none fail",
         description=f"In the last hour about {_VALUE} answers of the agent {_AGENT} failed the criterion {_CRITERION}, "
                     "whose objective is 1: all have to pass.",
