@@ -226,8 +226,15 @@ def test_names_are_shown_as_they_are(promtool_binary: Path, tmp_path: Path) -> N
 
 
 @pytest.mark.backend
-@pytest.mark.parametrize(("ends", "paged"), [("", True), (" _x30", False)], ids=["lasts", "process ended"])
-def test_a_breach_is_one_alert_with_its_own_text(ends: str, paged: bool, promtool_binary: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("breach", "failures", "at", "paged"),
+    [("_x20 1", "_x20 1", "20m", True), ("0x15 1x9", "0+1x25", "25m", True),
+     ("0x15 1x9 _x30", "0+1x25 _x30", "52m", False)],
+    ids=["first export", "lasts", "process ended"],
+)  # fmt: skip
+def test_a_breach_is_one_alert_with_its_own_text(
+    breach: str, failures: str, at: str, paged: bool, promtool_binary: Path, tmp_path: Path
+) -> None:
     """With `of_last`, without, and where a failure is a ticket; only the statistics claim how rare false alarms are."""
     plan = plan_of(
         criterion("last", objective=0.95, of_last=100), criterion("strict_last", objective=1.0, of_last=100),
@@ -236,10 +243,10 @@ def test_a_breach_is_one_alert_with_its_own_text(ends: str, paged: bool, promtoo
     folder = written(files_of(plan), tmp_path)
     labels = {"job": "shop", AGENT: "x"}
     lines = [
-        series(metric, values + ends, {**labels, CRITERION: item.name, **label})
+        series(metric, values, {**labels, CRITERION: item.name, **label})
         for item in plan.criteria
         for metric, values, label in (
-            (names.METRIC_OBJECTIVE_BREACH, "0x15 1x9", {}), (names.METRIC_RESULTS, "0+1x25", {LABEL: "fail"}),
+            (names.METRIC_OBJECTIVE_BREACH, breach, {}), (names.METRIC_RESULTS, failures, {LABEL: "fail"}),
         )
     ]  # fmt: skip
     wanted = {("FailureSeen", "strict")}
@@ -253,7 +260,7 @@ def test_a_breach_is_one_alert_with_its_own_text(ends: str, paged: bool, promtoo
         "evaluation_interval": "1m", "group_eval_order": ["agenteval-recording", "agenteval-alerts"],
         "tests": [{"interval": "1m", "input_series": lines, "promql_expr_test": [{
             "expr": f'count by (alertname, {CRITERION}) (ALERTS{{alertname=~".*Breached|.*Seen",alertstate="firing"}})',
-            "eval_time": "25m" if paged else "52m", "exp_samples": samples,
+            "eval_time": at, "exp_samples": samples,
         }]}],
     }  # fmt: skip
     (tmp_path / "once.yaml").write_text(yaml.safe_dump(tree))

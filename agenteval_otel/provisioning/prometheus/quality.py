@@ -54,6 +54,9 @@ def recording_rules(plan: MonitoringPlan) -> list[dict[str, Any]]:
         if of_last := {item: item.of_last for item in plan.paged if item.of_last is not None}:
             rules[recorded(_OF_LAST)] = _constants(of_last, recorded(_BREACH))
         rules[recorded(_OBJECTIVE)] = _constants(objectives, recorded(_VERDICTS, "1d"))
+        if strict := {item: objective for item, objective in objectives.items() if objective == 1.0}:
+            # Growth needs two samples: at the first one a ticket would be a page too.
+            rules[recorded(_OBJECTIVE)] += f"\nor\n{_constants(strict, recorded(_BREACH))}"
     if thresholds:
         size, count = window(plan, "1h"), recorded(_COUNT, "1h")
         rules[recorded(_MEAN, "1h")] = promql.weighted_mean("", size, GROUP)
