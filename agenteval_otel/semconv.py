@@ -233,7 +233,7 @@ METRIC_OBJECTIVE_BREACH: Final = Instrument(
 )  # fmt: skip
 METRIC_OBJECTIVE_EVIDENCE: Final = Instrument(
     "agenteval.objective.evidence", "{evidence}", "Natural logarithm of the evidence for a breach over what an alarm "
-    "takes: 0 and above is an alarm.", _OF_AGENT, "gauge",
+    "takes: 0 and above is an alarm. Not of criteria with `of_last`.", _OF_AGENT, "gauge",
 )  # fmt: skip
 
 INSTRUMENTS: Final = tuple(value for value in tuple(globals().values()) if isinstance(value, Instrument))

@@ -19,6 +19,8 @@ from agenteval_otel.engine.run import EvaluationRunner, waits
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models import EvaluationCriteria
 from agenteval_otel.pipeline import Pipeline
+from agenteval_otel.provisioning import MonitoringPlan
+from agenteval_otel.provisioning.delays import warnings_of
 from agenteval_otel.runtime.masking import printable
 from agenteval_otel.sampling import Escalation
 
@@ -65,7 +67,7 @@ def _checked(file: str, profile: str | None) -> tuple[Loaded | None, list[Proble
     for name in [profile] if profile is not None else [None, *names]:
         try:
             loaded = load_settings(file, profile=name)
-            expect_scored_objectives(loaded, build_loaded(loaded))
+            checked_plan(loaded, build_loaded(loaded))
             first = first or loaded
         except SettingsError as error:
             problems |= dict.fromkeys(error.located)
@@ -88,6 +90,7 @@ def _report(loaded: Loaded) -> Iterator[str]:
     yield f"Evaluations run in: {_describe(settings.dispatcher)}"
     overrides = [f"{name}={shown} sets {path}" for name, path, shown in loaded.variables]
     warnings = [*loaded.warnings, *_warnings(loaded, pipeline), *_missing_keys(loaded)]
+    warnings += warnings_of(checked_plan(loaded, pipeline))
     for title, lines in (("Plugins:", settings.plugins), ("Overrides in force:", overrides), ("Warnings:", warnings)):
         if lines:
             yield from ("", title, *(f"  {line}" for line in lines))
@@ -122,7 +125,8 @@ def _describe_criterion(criterion: EvaluationCriteria) -> str:
     words = [f"{criterion.minimum:g} to {criterion.maximum:g}" if has_range else criterion.scale]
     named = (("passes from {:g}", criterion.threshold), ("weight {:g}", criterion.weight))
     words += [text.format(value) for text, value in named if value is not None]
-    words += [] if criterion.objective is None else [f"objective {setting(criterion.objective)}"]
+    of_last = "" if criterion.of_last is None else f" of the last {criterion.of_last:,}"
+    words += [] if criterion.objective is None else [f"objective {setting(criterion.objective)}{of_last}"]
     return f"{criterion.name} ({', '.join(words)})"
 
 
@@ -171,8 +175,31 @@ def _warnings(loaded: Loaded, pipeline: Pipeline) -> Iterator[str]:
         yield f"criterion {criterion.name!r} is scored by no evaluator of {who} in this file{hint}"
 
 
-def expect_scored_objectives(loaded: Loaded, pipeline: Pipeline) -> None:
-    """Raise `SettingsError` for objectives on criteria that nothing scores: no alert would ever come from them."""
+def checked_plan(loaded: Loaded, pipeline: Pipeline, *, time_scale: float = 1.0) -> MonitoringPlan:
+    """The plan of the settings.
+
+    Raises:
+        SettingsError: An objective is on a criterion that nothing scores, or has `of_last` and nothing says what
+            passes: no alert would ever come from it.
+    """
+    settings = loaded.settings
+    plan = MonitoringPlan.of(pipeline, functions_of=settings.functions_of, time_scale=time_scale)
+    problems = _unscored_objectives(loaded, pipeline)
+    for item in plan.criteria:
+        if item.of_last is None or item.has_verdicts:
+            continue
+        wrong = f"nothing says which scores pass on the scale {item.criterion.scale!r}; give {item.name!r} a threshold"
+        for agent in item.agents or (None,):
+            for at, criterion in enumerate(settings.criteria_of(agent)):
+                if criterion.name == item.name:
+                    problems[f"{settings.criteria_path(agent)}[{at}].of_last"] = wrong
+    if problems:
+        raise located(ConfigurationError.of(list(problems.items())), loaded.tree, secrets=loaded.secrets)
+    return plan
+
+
+def _unscored_objectives(loaded: Loaded, pipeline: Pipeline) -> dict[str | None, str]:
+    """Problems by their path: objectives on criteria that nothing scores."""
     settings, agents = loaded.settings, (None, *loaded.settings.agents)
     unscored = [(path, criterion) for _, path, criterion in _unscored_criteria(loaded, pipeline)]
     everything = list(dict.fromkeys(name for agent in agents for name in _scored(loaded, pipeline, agent)))
@@ -185,8 +212,7 @@ def expect_scored_objectives(loaded: Loaded, pipeline: Pipeline) -> None:
                 f"has an objective, and no evaluator in this file scores {criterion.name!r}"
                 f"{known_choices(criterion.name, everything)}; list a function that a decorator brings in `functions`"
             )
-    if problems:
-        raise located(ConfigurationError.of(list(problems.items())), loaded.tree, secrets=loaded.secrets)
+    return problems
 
 
 def _missing_keys(loaded: Loaded) -> list[str]:

@@ -81,15 +81,15 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _time_to_page(arguments: argparse.Namespace) -> list[str]:
     from agenteval_otel.cli.provision import plan_of
-    from agenteval_otel.provisioning.delays import table_of
+    from agenteval_otel.provisioning.delays import notes_of, table_of
 
-    processes = max(1, arguments.processes)
+    processes, plan = max(1, arguments.processes), plan_of(arguments.settings, None)
     table = table_of(
-        plan_of(arguments.settings, None), verdicts_per_s=arguments.per_minute / 60.0, processes=processes,
-        export_s=arguments.export_interval,
-    )  # fmt: skip
+        plan, verdicts_per_s=arguments.per_minute / 60.0, processes=processes, export_s=arguments.export_interval
+    )
+    notes = [line for note in notes_of(plan) for line in ("", *_wrapped(f"{note}.", first="", rest="  "))]
     if len(table) == 1:
-        return ["No criterion has an objective below 1 that can be missed: none raises a page."]
+        return ["No criterion has an objective below 1 that can be missed: none raises a page.", *notes]
     shared = f", shared by {processes} processes" if processes > 1 else ""
     return [
         "From a fall of the share that passes to the page: half of all falls take at most so long, nine of ten what "
@@ -97,6 +97,7 @@ def _time_to_page(arguments: argparse.Namespace) -> list[str]:
         f"{arguments.per_minute:g} verdicts a minute{shared}, metrics exported every {arguments.export_interval:g} s.",
         "",
         *table,
+        *notes,
     ]
 
 

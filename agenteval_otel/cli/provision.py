@@ -6,12 +6,15 @@ import argparse
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from agenteval_otel.cli.check import expect_scored_objectives
+from agenteval_otel.cli.check import checked_plan
 from agenteval_otel.cli.figures import count_of, number_between, setting
 from agenteval_otel.config.load import load_settings
 from agenteval_otel.config.process import build_loaded
 from agenteval_otel.errors import ConfigurationError
+from agenteval_otel.objectives import Objective
+from agenteval_otel.objectives.simulation import allowed_failures
 from agenteval_otel.provisioning import ALL, TARGETS, MonitoringPlan, PlannedCriterion, files_for, options_of
+from agenteval_otel.provisioning.delays import warnings_of
 from agenteval_otel.provisioning.files import differing, left_over, write
 from agenteval_otel.runtime.masking import printable
 
@@ -72,7 +75,16 @@ def run(arguments: argparse.Namespace) -> int:
     _print([*(f"wrote {folder / name}" for name in written), *obsolete, unchanged])
     # Scaled rules have no tests.
     after = _NEXT[target] if plan.time_scale == 1.0 else _NEXT[target].partition(" && ")[0]
-    _print(["", *_summary(plan, target), "", f"Next: {after.format(folder)}"])
+    warnings = [f"  {line}" for line in warnings_of(plan)] if target in _ALERTING else []
+    _print(
+        [
+            "",
+            *_summary(plan, target),
+            *(["", "Warnings:", *warnings] if warnings else []),
+            "",
+            f"Next: {after.format(folder)}",
+        ]
+    )
     return 0
 
 
@@ -81,9 +93,7 @@ def plan_of(settings: str | None, profile: str | None, *, time_scale: float = 1.
     loaded = load_settings(settings, profile=profile)
     if loaded.file is None:
         raise ConfigurationError("no settings file is named, nor does AGENTEVAL_SETTINGS name one", path="--settings")
-    pipeline = build_loaded(loaded)
-    expect_scored_objectives(loaded, pipeline)
-    return MonitoringPlan.of(pipeline, functions_of=loaded.settings.functions_of, time_scale=time_scale)
+    return checked_plan(loaded, build_loaded(loaded), time_scale=time_scale)
 
 
 def _summary(plan: MonitoringPlan, target: str) -> Iterator[str]:
@@ -97,6 +107,12 @@ def _summary(plan: MonitoringPlan, target: str) -> Iterator[str]:
 
 
 def _alerts_of(criterion: PlannedCriterion) -> str:
+    if criterion.cannot_be_missed:
+        return "no alert: an objective of 0 cannot be missed"
+    if criterion.is_alerted and criterion.of_last is not None:
+        allowed = allowed_failures(Objective(criterion.objective or 0.0, criterion.of_last))
+        last = f"of the last {criterion.of_last:,} verdicts"
+        return f"alerts once more than {allowed:,} {last} fail" if allowed else f"alerts once any {last} fails"
     if criterion.is_alerted:
         return f"alerts on its objective of {setting(criterion.objective or 0)}"
     if criterion.objective and not criterion.has_verdicts:

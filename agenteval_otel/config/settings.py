@@ -52,6 +52,8 @@ class Criterion(EvaluationCriteria, metaclass=FriendlyErrors):
         weight: Share in the overall score; 0 leaves the criterion out.
         threshold: Raw score from which (inclusive) the label is ``pass``.
         objective: Share of passing results that the criterion should hold; alerts come from it.
+        of_last: The objective counts in the last so many verdicts, and chance is not ruled out: breached once more of
+            them fail than it allows, with 1 once any of them does. Needs an `objective` beside it.
         minimum: Lower end of a declared range of raw scores; needs `maximum`.
         maximum: Upper end of a declared range.
     """

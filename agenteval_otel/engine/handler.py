@@ -16,6 +16,7 @@ from agenteval_otel.evaluators import Evaluator
 from agenteval_otel.execution import Executor
 from agenteval_otel.ground_truth import GroundTruthStore
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationCriteria
+from agenteval_otel.objectives import Objective
 from agenteval_otel.redaction.outgoing import Redaction
 from agenteval_otel.runtime.log import log
 from agenteval_otel.sampling import Escalation, Sampler, SamplingContext, SamplingDecision
@@ -86,7 +87,7 @@ class HandlerSettings:
     function: Callable[..., Any] | None
     agent_span: AgentSpan
     criteria: tuple[EvaluationCriteria, ...]
-    objectives: Mapping[str, float]
+    objectives: Mapping[str, Objective]
     least_probability: float | None
     baseline_rate: float
     content: bool
@@ -137,7 +138,7 @@ def resolve(
     emitters = [emitter for part in providers if (emitter := getattr(part, "emitter", None)) is not None]
     emitter = emitters[0] if emitters else telemetry
     kept = [provider for provider in providers if getattr(provider, "emitter", None) is None]
-    objectives = {part.name: part.objective for part in runner.criteria if part.objective}
+    objectives = {part.name: Objective(part.objective, part.of_last) for part in runner.criteria if part.objective}
     enabled = options.enabled is not False and bool(not telemetry_off or kept or objectives or calls_back)
     return HandlerSettings(
         agent=agent, runner=runner, sampler=options.sampler if enabled else _Disabled(), emitter=emitter,

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, Literal
 
-from pydantic import AliasChoices, ConfigDict, Field, FiniteFloat, field_validator, model_validator
+from pydantic import AliasChoices, ConfigDict, Field, FiniteFloat, ValidationInfo, field_validator, model_validator
 
 from agenteval_otel.models.value import Value
 
@@ -25,6 +25,8 @@ class EvaluationCriteria(Value):
         weight: Share in the overall score; None counts as 1, 0 leaves the criterion out.
         threshold: Raw score from which on (inclusive) the label is ``pass``.
         objective: Share of passing results that the criterion should hold, 0-1; alerts come from it.
+        of_last: The objective is breached once more than its share of the last so many verdicts fail, 1-10,000 (of 1:
+            once any of them does), without regard to chance; None lets statistics decide.
     """
 
     name: str
@@ -33,8 +35,16 @@ class EvaluationCriteria(Value):
     weight: FiniteFloat | None = None
     threshold: FiniteFloat | None = None
     objective: FiniteFloat | None = None
+    of_last: int | None = Field(default=None, ge=1, le=10_000)
     minimum: FiniteFloat | None = None
     maximum: FiniteFloat | None = None
+
+    @field_validator("objective", "of_last", mode="before")
+    @classmethod
+    def _is_a_number(cls, value: Any, info: ValidationInfo) -> Any:
+        if isinstance(value, bool):
+            raise ValueError("expected a whole number" if info.field_name == "of_last" else "expected a number")
+        return value
 
 
 class ToolCall(Value):

@@ -1,7 +1,15 @@
 """Objectives: detects in the process when a criterion breaches its objective or recovers, and calls back."""
 
 from agenteval_otel.objectives.crossings import Callback, ObjectiveCrossing, load_callback
-from agenteval_otel.objectives.track import BreachSettings
+from agenteval_otel.objectives.track import BreachSettings, Objective
 from agenteval_otel.objectives.watch import Objectives, ObjectiveSettings
 
-__all__ = ["BreachSettings", "Callback", "ObjectiveCrossing", "ObjectiveSettings", "Objectives", "load_callback"]
+__all__ = [
+    "BreachSettings",
+    "Callback",
+    "Objective",
+    "ObjectiveCrossing",
+    "ObjectiveSettings",
+    "Objectives",
+    "load_callback",
+]

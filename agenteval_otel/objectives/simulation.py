@@ -1,11 +1,14 @@
-"""Simulation of the breach detector over many streams of verdicts at once: how soon a drop is detected."""
+"""What the breach detectors do on average: how soon a drop is detected, how often chance looks like one."""
 
 from __future__ import annotations
+
+import math
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from agenteval_otel.objectives.track import BETS, BreachSettings
+from agenteval_otel.objectives.track import BETS, BreachSettings, Objective
 
 _LIMIT = 1e280
 
@@ -34,19 +37,77 @@ class ParallelEvidence:
         self._wealth[:, streams] = 0.0
 
 
+class ParallelLast:
+    """`track.LastVerdicts` of `streams` independent streams, all of whose verdicts passed before the first `add`."""
+
+    def __init__(self, streams: int, objective: Objective) -> None:
+        self._failed = np.zeros((objective.of_last or 1, streams), dtype=np.bool_)
+        self._failures, self._at = np.zeros(streams, dtype=np.int64), 0
+        self._allowed = allowed_failures(objective)
+
+    def add(self, passed: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+        """Add a verdict of each stream, shape (streams,); whether its objective is breached."""
+        failed = ~passed
+        self._failures += failed.astype(np.int64) - self._failed[self._at]
+        self._failed[self._at] = failed
+        self._at = (self._at + 1) % len(self._failed)
+        return np.asarray(self._failures > self._allowed)
+
+
 def verdicts_to_alarm(
-    settings: BreachSettings, objective: float, rate: float, *, streams: int = 400, most: int = 20_000, seed: int = 0
-) -> npt.NDArray[np.int64]:
+    settings: BreachSettings, objective: float, rate: float, *, of_last: int | None = None, streams: int = 400,
+    most: int = 20_000, seed: int = 0,
+) -> npt.NDArray[np.int64]:  # fmt: skip
     """How many verdicts a drop to a pass rate takes to its alarm, evenly sampled: sorted, shape (streams,).
 
-    Those that do not alarm within `most` count as `most`. Without the evidence from before the drop, which only helps.
+    Those that do not alarm within `most` count as `most`. Without the evidence from before the drop, which only helps;
+    with `of_last`, of streams in which everything passed before.
     """
-    evidence = ParallelEvidence(streams, objective=objective, enough=settings.false_alarm_every)
+    detector: ParallelEvidence | ParallelLast
+    if of_last is None:
+        detector = ParallelEvidence(streams, objective=objective, enough=settings.false_alarm_every)
+    else:
+        detector = ParallelLast(streams, Objective(objective, of_last))
+    minimum = settings.minimum if of_last is None else 1
     random, counts = np.random.default_rng(seed), np.full(streams, most)
     for number in range(1, most):
-        alarms = evidence.add(random.random(streams) < rate)
-        if number >= settings.minimum:
+        alarms = detector.add(random.random(streams) < rate)
+        if number >= minimum:
             counts[alarms & (counts == most)] = number
             if counts.max() < most:
                 break
     return np.sort(counts)
+
+
+def allowed_failures(objective: Objective) -> int:
+    """How many of the last `of_last` verdicts may fail without a breach, evenly sampled."""
+    size = objective.of_last or 1
+    passing = math.ceil(objective.share * size)
+    # The product is rounded; what counts is the share itself, as the detector computes it.
+    return size - (passing - 1 if (passing - 1) / size >= objective.share else passing)
+
+
+class ByChance(NamedTuple):
+    """What chance does: the share of the time in breach, and the mean number of verdicts between two breaches."""
+
+    in_breach: float
+    verdicts: float
+
+
+def by_chance(objective: Objective, failing: float) -> ByChance:
+    """Of an agent of which each verdict fails with this probability, above 0 and below 1; exact, with even sampling.
+
+    A breach begins where the limit is reached, a pass leaves the last verdicts and a failure comes.
+    """
+    size, allowed = objective.of_last or 1, allowed_failures(objective)
+    begins = _binomial(allowed, size - 1, failing) * failing * (1.0 - failing)
+    in_breach = math.fsum(_binomial(count, size, failing) for count in range(allowed + 1, size + 1))
+    return ByChance(in_breach, 1.0 / begins if begins > 0.0 else math.inf)
+
+
+def _binomial(count: int, size: int, share: float) -> float:
+    """How likely exactly so many of `size` are."""
+    if count > size:
+        return 0.0
+    ways = math.lgamma(size + 1) - math.lgamma(count + 1) - math.lgamma(size - count + 1)
+    return math.exp(ways + count * math.log(share) + (size - count) * math.log1p(-share))

@@ -6,6 +6,9 @@ his wealth on each verdict, at odds that are fair while the objective is met, an
 met, his wealth grows by 1 per verdict on average, so it takes at least A verdicts on average to reach A, however often
 it is looked at. Once the objective is breached it grows exponentially.
 
+With `of_last` a criterion asks for less: its detector is the share of failures among the last so many verdicts, which
+chance moves too.
+
 Weights: a verdict seen with probability p stands for 1/p answers, so the bet on it pays 1/p times as much. Bets are as
 small as the least probability demands, so that no gambler can lose more than his wealth.
 """
@@ -13,7 +16,7 @@ small as the least probability demands, so that no gambler can lose more than hi
 from __future__ import annotations
 
 import threading
-from collections import deque
+from array import array
 from collections.abc import ItemsView
 from math import inf, log
 from typing import NamedTuple
@@ -23,7 +26,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from agenteval_otel.components.explained import FriendlyErrors
 from agenteval_otel.models import SpanReference
 from agenteval_otel.objectives.crossings import ObjectiveCrossing
-from agenteval_otel.scoring.intervals import estimate_of
+from agenteval_otel.scoring.intervals import Estimate, WeightedSums
 from agenteval_otel.semconv import MAX_AGENTS, OTHER
 
 MAX_TRACKS = 1_024
@@ -36,6 +39,10 @@ SLACK = 0.5
 """How far a probability may lie below the least known one: the greatest bet is 0.4, so no wealth gets negative."""
 _LIMIT = 1e280
 BLOCK = 1_000
+_LEAST_SHOWN_S = 120.0
+"""With `of_last` metrics show a breach for at least so long: a failure that is soon followed by enough passes would
+come and go between two exports, a minute apart, and no page would come."""
+_UNIT = 2**20  # a weight of 1 in whole numbers
 
 
 class Evidence:
@@ -102,11 +109,70 @@ class LeastProbability:
         return fell
 
 
+class LastVerdicts:
+    """The share that passes of the last `size` verdicts, each weighted by 1 / its probability.
+
+    Eight bytes a verdict, and the same few steps for each. Its sums are whole numbers: floats would drift while
+    millions of verdicts come and go.
+    """
+
+    __slots__ = ("_at", "_passed", "_passed_squared", "_size", "_total", "_total_squared", "_weights")
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self.clear()
+
+    @property
+    def is_full(self) -> bool:
+        return len(self._weights) == self._size
+
+    @property
+    def share(self) -> float:
+        """The weighted share that passes; 1 without verdicts."""
+        return self._passed / self._total if self._total else 1.0
+
+    def clear(self) -> None:
+        self._weights = array("q")  # below 0 where it failed
+        self._at = self._passed = self._passed_squared = self._total = self._total_squared = 0
+
+    def add(self, passed: bool, probability: float) -> None:
+        weight = round(_UNIT / probability)
+        weight = weight if passed else -weight
+        if self.is_full:
+            self._sum(self._weights[self._at], -1)
+            self._weights[self._at] = weight
+        else:
+            self._weights.append(weight)
+        self._at = (self._at + 1) % self._size
+        self._sum(weight, 1)
+
+    def estimate(self) -> Estimate | None:
+        """The share with its 95 % interval; None without verdicts."""
+        sums = WeightedSums()
+        sums.count, sums.w, sums.w2 = len(self._weights), self._total, self._total_squared
+        sums.wy, sums.w2y, sums.w2y2 = self._passed, self._passed_squared, self._passed_squared
+        return sums.estimate()
+
+    def _sum(self, weight: int, sign: int) -> None:
+        self._total += sign * abs(weight)
+        self._total_squared += sign * weight * weight
+        if weight > 0:
+            self._passed += sign * weight
+            self._passed_squared += sign * weight * weight
+
+
+class Objective(NamedTuple):
+    """The share of verdicts that should pass, above 0; with `of_last`, of the last so many, chance or not."""
+
+    share: float
+    of_last: int | None = None
+
+
 class BreachSettings(BaseModel, metaclass=FriendlyErrors):
     """When a criterion counts as below its objective, and as recovered: docs/thresholds.md.
 
     Attributes:
-        enabled: False watches no objective in the process: no event, no callback.
+        enabled: False watches no objective in the process: no event, no callback, no page.
         false_alarm_every: At most one false alarm in so many verdicts, on average, of a criterion of an agent that just
             meets its objective. A larger number alarms later: ten times as many verdicts cost 2.3 nats of evidence.
         minimum: Verdicts before the first alarm, and from each change to the next.
@@ -143,44 +209,44 @@ class Track:
     """One criterion of one agent, with an objective above 0. Used by one thread at a time."""
 
     def __init__(
-        self, settings: BreachSettings, objective: float, criterion: str = "", agent: str | None = None
-    ) -> None:
+        self, settings: BreachSettings, objective: float, criterion: str = "", agent: str | None = None, *,
+        of_last: int | None = None,
+    ) -> None:  # fmt: skip
         self._settings, self._objective, self._criterion, self._agent = settings, objective, criterion, agent
-        self._least = LeastProbability()
-        self._recent: deque[tuple[float, float]] = deque(maxlen=settings.window)
+        self._least, self.of_last = LeastProbability(), of_last
+        self._last = LastVerdicts(of_last or settings.window)
         self._span: SpanReference | None = None
         self._since_ns = 0
         self._remind_s = inf if settings.remind_s is None else settings.remind_s
-        self._remind_at = 0.0
+        self._remind_at = self._shown_until = 0.0
         self.breached, self._seen = False, 0
         self.evidence = self._new_evidence()
 
     def add(self, verdict: Verdict, now_s: float) -> ObjectiveCrossing | None:
         """Add a verdict at this time (monotonic seconds); returns the crossing or reminder that it causes."""
         probability = max(verdict.probability, _NEARLY_ZERO)
-        self._recent.append((1.0 if verdict.passed else 0.0, 1.0 / probability))
+        self._last.add(verdict.passed, probability)
         if not verdict.passed:
             self._span = verdict.span
-        if self._least.add(max(verdict.least, _NEARLY_ZERO)):
-            self.evidence, self._seen = self._new_evidence(), 0
-        self._seen += 1
-        below = self._objective - verdict.passed
-        enough = self.evidence.add(-below if self.breached else below, self._least.value / probability)
-        may_change = enough and self._seen >= self._settings.minimum
-        is_reminder_due = self.breached and now_s >= self._remind_at
-        estimate = estimate_of(self._recent) if may_change or is_reminder_due else None
-        if estimate is None:
-            return None
+        if self.of_last is None:
+            may_change = self._has_evidence(verdict, probability)
+        else:
+            may_change = self._last.is_full or self._objective >= 1.0
         # A report must not contradict itself: the change waits until the rate lies on its side, which cannot cause a
         # false alarm.
-        changes = may_change and (estimate.mean < self._objective) is not self.breached
+        changes = may_change and (self._last.share < self._objective) is not self.breached
+        is_reminder_due = self.breached and now_s >= self._remind_at
+        estimate = self._last.estimate() if changes or is_reminder_due else None
+        if estimate is None:
+            return None
         if changes:
             self.breached, self._seen = not self.breached, 0
             self._since_ns = verdict.at_ns if self.breached else self._since_ns
-            self._recent.clear()
             self.evidence = self._new_evidence()
-        elif not is_reminder_due:
-            return None
+            if self.of_last is None:
+                self._last.clear()
+            elif self.breached:
+                self._shown_until = now_s + _LEAST_SHOWN_S
         self._remind_at = now_s + self._remind_s
         return ObjectiveCrossing(
             kind="breached" if self.breached else "recovered", criterion=self._criterion, agent=self._agent,
@@ -188,6 +254,19 @@ class Track:
             since_ns=self._since_ns, at_ns=verdict.at_ns, reminder=not changes, clustered=verdict.clustered,
             span=self._span,
         )  # fmt: skip
+
+    def is_shown(self, now_s: float) -> bool:
+        """Whether metrics show a breach at this time (monotonic seconds)."""
+        return self.breached or now_s < self._shown_until
+
+    def _has_evidence(self, verdict: Verdict, probability: float) -> bool:
+        """Bet on a verdict; whether the evidence suffices for a breach, or for its end."""
+        if self._least.add(max(verdict.least, _NEARLY_ZERO)):
+            self.evidence, self._seen = self._new_evidence(), 0
+        self._seen += 1
+        below = self._objective - verdict.passed
+        enough = self.evidence.add(-below if self.breached else below, self._least.value / probability)
+        return enough and self._seen >= self._settings.minimum
 
     def _new_evidence(self) -> Evidence:
         """Of a recovery while the objective is breached, else of a breach."""
@@ -209,10 +288,10 @@ class Tracks:
     def reset(self) -> None:
         """Start anew, with a new lock: a forked child may inherit a taken one."""
         self.lock = threading.RLock()  # a signal handler may call a monitored function meanwhile
-        self._known: dict[tuple[str | None, str, float], Track] = {}
+        self._known: dict[tuple[str | None, str, Objective], Track] = {}
         self._agents: set[str] = set()
 
-    def items(self) -> ItemsView[tuple[str | None, str, float], Track]:
+    def items(self) -> ItemsView[tuple[str | None, str, Objective], Track]:
         """Every track by its agent, criterion and objective; under `lock`."""
         return self._known.items()
 
@@ -225,10 +304,11 @@ class Tracks:
         self._agents.add(name)
         return name
 
-    def of(self, agent: str | None, criterion: str, objective: float) -> Track | None:
+    def of(self, agent: str | None, criterion: str, objective: Objective) -> Track | None:
         """The track; None where there are too many already."""
         key = (agent, criterion, objective)
         track = self._known.get(key)
         if track is None and len(self._known) < MAX_TRACKS:
-            track = self._known[key] = Track(self.settings, objective, criterion, agent)
+            track = Track(self.settings, objective.share, criterion, agent, of_last=objective.of_last)
+            self._known[key] = track
         return track

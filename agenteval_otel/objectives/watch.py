@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from agenteval_otel.models import EvaluationResult
 from agenteval_otel.objectives.crossings import Callback, Callbacks, ObjectiveCrossing, attributes_of
-from agenteval_otel.objectives.track import BreachSettings, Tracks, Verdict
+from agenteval_otel.objectives.track import BreachSettings, Objective, Tracks, Verdict
 from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.runtime.log import log
 from agenteval_otel.sampling.escalation import BASELINE
@@ -40,13 +40,13 @@ class Objectives:
     def __init__(self, settings: ObjectiveSettings | None, broken: Callable[[str, BaseException], None]) -> None:
         self.settings, self._broken = settings or ObjectiveSettings(), broken
         self.tracks = Tracks(self.settings.breach)
-        self._current: set[tuple[str | None, str, float]] = set()  # tracks of objectives that these settings have
+        self._current: set[tuple[str | None, str, Objective]] = set()  # tracks of objectives that these settings have
         self._callbacks = Callbacks(self._callback_failed, timeout_s=self.settings.breach.timeout_s)
         self.flush, self.close = self._callbacks.flush, self._callbacks.close
         reset_in_child(self._reset)
 
     def observe(
-        self, response: Response, objectives: Mapping[str, float], emitter: Emitter | None, *,
+        self, response: Response, objectives: Mapping[str, Objective], emitter: Emitter | None, *,
         baseline_rate: float = 1.0, least_probability: float | None = None,
     ) -> None:  # fmt: skip
         """Add the verdicts of one answer, on the background thread; emits and calls back where they change something.
@@ -62,20 +62,25 @@ class Objectives:
         except Exception as error:
             self._broken("objectives", error)
 
-    def states(self) -> dict[tuple[str, str | None], tuple[bool, float]]:
+    def states(self) -> dict[tuple[str, str | None], tuple[bool, float | None]]:
         """By criterion and agent: whether it is breached, and the evidence for a breach (`METRIC_OBJECTIVE_EVIDENCE`).
 
-        Of several objectives of one criterion the worst. Any thread; takes the lock of the tracks.
+        The evidence is None where `of_last` asks for none. Of several objectives of one criterion the worst. Any
+        thread; takes the lock of the tracks.
         """
-        states: dict[tuple[str, str | None], tuple[bool, float]] = {}
+        states: dict[tuple[str, str | None], tuple[bool, float | None]] = {}
+        now_s = time.monotonic()
         with self.tracks.lock:
             for key, track in self.tracks.items():
                 if key not in self._current:  # of an objective before a reload: nothing would end its breach
                     continue
                 agent, criterion, _ = key
-                # While breached a track collects evidence of the recovery: the alarm lasts.
-                state = track.breached, 0.0 if track.breached else track.evidence.log_ratio
-                states[criterion, agent] = max(states.get((criterion, agent), state), state)
+                breached, evidence = states.get((criterion, agent), (False, None))
+                if track.of_last is None:
+                    # While breached a track collects evidence of the recovery: the alarm lasts.
+                    own = 0.0 if track.breached else track.evidence.log_ratio
+                    evidence = own if evidence is None else max(evidence, own)
+                states[criterion, agent] = breached or track.is_shown(now_s), evidence
         return states
 
     def take_over(self, before: Objectives) -> None:
@@ -89,7 +94,7 @@ class Objectives:
         self._callbacks.reset()
 
     def _crossings(
-        self, response: Response, objectives: Mapping[str, float], baseline_rate: float, least: float | None
+        self, response: Response, objectives: Mapping[str, Objective], baseline_rate: float, least: float | None
     ) -> list[ObjectiveCrossing]:
         verdicts = [
             (result.criterion_name, verdict)

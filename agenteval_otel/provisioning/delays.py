@@ -1,20 +1,26 @@
-"""How long until the page: from a drop of a criterion's quality to the notification, computed from the settings."""
+"""How long until the page, from a drop of quality to its notification, and how often chance pages."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+import math
+from collections.abc import Iterator
+from typing import Final, NamedTuple
 
 import numpy as np
 
-from agenteval_otel.objectives.simulation import verdicts_to_alarm
+from agenteval_otel.objectives import Objective
+from agenteval_otel.objectives.simulation import allowed_failures, by_chance, verdicts_to_alarm
 from agenteval_otel.provisioning.files import MARK
-from agenteval_otel.provisioning.plan import MonitoringPlan
+from agenteval_otel.provisioning.plan import MonitoringPlan, PlannedCriterion
 
 RATES = 0.3, 0.7, 0.85, 0.9
 _SCRAPE_S, _RULES_S, _WAIT_S = 5.0, 15.0, 10.0
 """Intervals of prometheus.yml and of the rules, and Alertmanager's wait."""
+KEEP_S: Final = 900.0
+"""A page lasts so much longer than its breach: as long as a restarted process takes to detect the same one anew."""
 _STREAMS, _MOST = 400, 50_000
+_VERDICTS, _WINDOWS = 1_000_000, 20  # of a simulation of false pages: at least, and of each process
+_WRONG = 0.001  # where no failure is allowed: the share that an evaluator gets wrong
 
 
 class Delay(NamedTuple):
@@ -25,7 +31,7 @@ class Delay(NamedTuple):
 
 
 def delays_of(
-    plan: MonitoringPlan, objective: float, *, verdicts_per_s: float, processes: int, export_s: float
+    plan: MonitoringPlan, objective: Objective, *, verdicts_per_s: float, processes: int, export_s: float
 ) -> list[Delay | None]:
     """The delay of a fall to each of `RATES`; None where that meets the objective.
 
@@ -34,34 +40,127 @@ def delays_of(
         processes: Which share them evenly; the first that detects the breach raises the page.
         export_s: Their metric export interval.
     """
+    per_s = verdicts_per_s / processes
     return [
-        None if rate >= objective else _delay(plan, objective, rate, verdicts_per_s / processes, processes, export_s)
-        for rate in RATES
+        None if rate >= objective.share else _delay(plan, objective, rate, per_s, processes, export_s) for rate in RATES
     ]
 
 
-def _delay(plan: MonitoringPlan, objective: float, rate: float, per_s: float, processes: int, export_s: float) -> Delay:
-    counts = verdicts_to_alarm(plan.breach, objective, rate, streams=_STREAMS * processes, most=_MOST)
+def _delay(
+    plan: MonitoringPlan, objective: Objective, rate: float, per_s: float, processes: int, export_s: float
+) -> Delay:
+    streams = _STREAMS * processes
+    counts = verdicts_to_alarm(
+        plan.breach, objective.share, rate, of_last=objective.of_last, streams=streams, most=_MOST
+    )
     first = np.random.default_rng(0).permutation(counts).reshape(_STREAMS, processes).min(axis=1) / per_s
     intervals = export_s + _SCRAPE_S + _RULES_S
     median, most = (float(np.quantile(first, share)) for share in (0.5, 0.9))
     return Delay(median + intervals / 2 + _WAIT_S, most + intervals + _WAIT_S)
 
 
+class FalsePages(NamedTuple):
+    """What chance does at exactly the objective: seconds from one page to the next, and the share of time they fire."""
+
+    every_s: float
+    firing: float
+
+
+def false_pages(objective: Objective, *, verdicts_per_s: float, processes: int) -> FalsePages:
+    """The false pages of an objective with `of_last`, simulated; of 1, with an evaluator wrong in 0.1 % of verdicts."""
+    size, failing = objective.of_last or 1, _failing_at(objective)
+    steps, random = max(_VERDICTS // processes, _WINDOWS * size), np.random.default_rng(0)
+    breached = np.zeros(steps, dtype=np.bool_)
+    for _ in range(processes):
+        failures = np.cumsum(random.random(steps + size) < failing, dtype=np.int32)
+        breached |= failures[size:] - failures[:-size] > allowed_failures(objective)
+    per_s = verdicts_per_s / processes
+    keep, gaps = max(1.0, KEEP_S * per_s), np.diff(np.flatnonzero(breached))
+    pages = int((gaps > keep).sum()) + bool(breached.any())
+    firing = float((np.minimum(gaps, keep).sum() + keep) / steps) if pages else 0.0
+    return FalsePages(steps / per_s / pages if pages else math.inf, min(1.0, firing))
+
+
+def _failing_at(objective: Objective) -> float:
+    return _WRONG if objective.share >= 1.0 else 1.0 - objective.share
+
+
 def table_of(plan: MonitoringPlan, *, verdicts_per_s: float, processes: int = 1, export_s: float = 60.0) -> list[str]:
-    """The lines of a table: a row for each criterion with an objective below 1, where processes detect breaches."""
-    rows: list[Sequence[str]] = [("criterion", "objective", *(f"to {rate * 100:g} %" for rate in RATES))]
-    by_objective: dict[float, Sequence[str]] = {}
-    for item in plan.criteria if plan.breach.enabled else ():
-        if not item.is_alerted or (objective := item.objective or 1.0) >= 1.0:
-            continue
+    """The lines of a table: a row for each criterion whose breach processes detect and page.
+
+    With a column of false pages where there is an objective with `of_last`.
+    """
+    last = _has_of_last(plan)
+    rows = [["criterion", "objective", *(f"to {rate * 100:g} %" for rate in RATES), *(["false pages"] if last else [])]]
+    by_objective: dict[Objective, list[str]] = {}
+    for item in plan.paged:
+        objective = Objective(item.objective or 1.0, item.of_last)
         if objective not in by_objective:
             delays = delays_of(plan, objective, verdicts_per_s=verdicts_per_s, processes=processes, export_s=export_s)
             by_objective[objective] = [_shown(delay) for delay in delays]
-        of_agents = f" of {', '.join(item.agents)}" if item.agents else ""
-        rows.append((f"{item.name}{of_agents}", f"{objective * 100:g} %", *by_objective[objective]))
+            if objective.of_last is not None:
+                chance = false_pages(objective, verdicts_per_s=verdicts_per_s, processes=processes)
+                by_objective[objective].append(_shown_pages(chance))
+            elif last:
+                by_objective[objective].append(f"every {_duration(plan.breach.false_alarm_every / verdicts_per_s)}")
+        of_last = "" if objective.of_last is None else f" of last {objective.of_last:,}"
+        rows.append([f"{item.name}{_of(item)}", f"{objective.share * 100:g} %{of_last}", *by_objective[objective]])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def _of(item: PlannedCriterion) -> str:
+    return f" of {', '.join(item.agents)}" if item.agents else ""
+
+
+def warnings_of(plan: MonitoringPlan) -> Iterator[str]:
+    """What is to be known of the objectives: which cannot page, and how often those with `of_last` breach by chance."""
+    alerted = [item for item in plan.criteria if item.is_alerted]
+    if alerted and not plan.breach.enabled:
+        yield (
+            "breach.enabled is false: no process watches the objectives, and no page comes for "
+            + ", ".join(f"{item.name}{_of(item)}" for item in alerted)
+        )
+    for item in plan.criteria:
+        if item.cannot_be_missed:
+            yield f"criterion {item.name!r}{_of(item)}: an objective of 0 cannot be missed, so no alert comes from it"
+    statistics = f"at most one false page in {plan.breach.false_alarm_every:,} verdicts"
+    for item in plan.paged:
+        if item.of_last is None:
+            continue
+        objective, who = Objective(item.objective or 1.0, item.of_last), f"criterion {item.name!r}{_of(item)}"
+        failing = _failing_at(objective)
+        exact, half = by_chance(objective, failing), by_chance(objective, failing / 2)
+        if objective.share >= 1.0:
+            yield (
+                f"{who}: with `of_last: {item.of_last}` any failure is a breach. An evaluator that is wrong in one of "
+                f"{1 / failing:,.0f} verdicts breaches it every {_rounded(exact.verdicts)} verdicts. Without `of_last` "
+                f"a failure is a ticket; an objective below 1 has {statistics}"
+            )
+            continue
+        yield (
+            f"{who}: `of_last: {item.of_last}` does not rule out chance. An agent exactly at this objective of "
+            f"{objective.share * 100:g} % is in breach {exact.in_breach * 100:.0f} % of the time, anew every "
+            f"{_rounded(exact.verdicts)} verdicts; one with half as many failures every {_rounded(half.verdicts)}. "
+            f"Without `of_last`: {statistics}"
+        )
+
+
+def notes_of(plan: MonitoringPlan) -> list[str]:
+    """What stands below a table: `warnings_of`, and what false pages are."""
+    means = (
+        "False pages: how often chance alone pages for an agent exactly at its objective (of 100 %: with an evaluator "
+        "that is wrong in one of 1,000 verdicts), and how much of the time the alert fires"
+    )
+    return [*([means] if _has_of_last(plan) else []), *warnings_of(plan)]
+
+
+def _has_of_last(plan: MonitoringPlan) -> bool:
+    return any(item.of_last is not None for item in plan.paged)
+
+
+def _rounded(count: float) -> str:
+    return f"{float(f'{count:.3g}'):,.0f}" if count < 1e9 else "1,000,000,000 or more"
 
 
 def page_of(plan: MonitoringPlan) -> str:
@@ -70,11 +169,12 @@ def page_of(plan: MonitoringPlan) -> str:
         f"\n{title}:\n\n```text\n" + "\n".join(table_of(plan, verdicts_per_s=per_s)) + "\n```\n"
         for title, per_s in (("A verdict a second", 1.0), ("Ten a minute", 1 / 6), ("One a minute", 1 / 60))
     )
+    notes = "".join(f"\n{line}.\n" for line in notes_of(plan))
     return (
         "# How long until the page\n\nFrom a fall of the share of answers that pass to the notification of "
         "`AgentevalObjectiveBreached`: half of all\nfalls take at most so long, nine of ten what stands in "
         "parentheses. One process, metrics exported every minute; for\nother numbers: `agenteval-otel explain "
-        f"--alerts`.\n{tables}\n{MARK} prometheus`.\n"
+        f"--alerts`.\n{tables}{notes}\n{MARK} prometheus`.\n"
     )
 
 
@@ -82,8 +182,16 @@ def _shown(delay: Delay | None) -> str:
     return "-" if delay is None else f"{_duration(delay.median_s)} (90 %: {_duration(delay.most_s)})"
 
 
+def _shown_pages(chance: FalsePages) -> str:
+    if not math.isfinite(chance.every_s):
+        return "hardly any"
+    if chance.firing >= 0.995:
+        return "fires all the time"
+    return f"every {_duration(chance.every_s)}, {chance.firing * 100:.0f} % of the time"
+
+
 def _duration(seconds: float) -> str:
-    for unit, size in (("d", 86_400.0), ("h", 3_600.0), ("min", 60.0)):
+    for unit, size in (("years", 31_557_600.0), ("d", 86_400.0), ("h", 3_600.0), ("min", 60.0)):
         if seconds >= 2 * size:
             return f"{seconds / size:.3g} {unit}"
     return f"{seconds:.0f} s"

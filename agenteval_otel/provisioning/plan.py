@@ -42,6 +42,11 @@ class PlannedCriterion(Value):
         return self.criterion.objective
 
     @property
+    def of_last(self) -> int | None:
+        """The number of verdicts in which the objective counts, chance or not; None where evidence decides."""
+        return self.criterion.of_last
+
+    @property
     def threshold(self) -> float | None:
         """The normalized score from which on it passes, 0 to 1; None without one, or where the scale has no place."""
         threshold = self.criterion.threshold
@@ -56,6 +61,11 @@ class PlannedCriterion(Value):
     def is_alerted(self) -> bool:
         """Whether its objective can be missed: at least a billionth, and verdicts to compare with it."""
         return (self.objective or 0.0) >= _LEAST_OBJECTIVE and self.has_verdicts
+
+    @property
+    def cannot_be_missed(self) -> bool:
+        """Whether its objective is 0, which every share of passing results meets."""
+        return self.objective is not None and self.objective < _LEAST_OBJECTIVE
 
     @property
     def alerted_threshold(self) -> float | None:
@@ -132,6 +142,15 @@ class MonitoringPlan(Value):
     @property
     def names_with_verdicts(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(criterion.name for criterion in self.criteria if criterion.has_verdicts))
+
+    @property
+    def paged(self) -> tuple[PlannedCriterion, ...]:
+        """The criteria whose breach is a page.
+
+        A failure where none is allowed is a ticket, unless `of_last` asks for the page.
+        """
+        alerted = [item for item in self.criteria if item.is_alerted and self.breach.enabled]
+        return tuple(item for item in alerted if (item.objective or 0.0) < 1.0 or item.of_last is not None)
 
     def duration(self, seconds: float, *, at_least_s: float = 0.001) -> str:
         """A duration of PromQL and of Prometheus's files, scaled, but never below a minimum: ``6h``, ``250ms``."""

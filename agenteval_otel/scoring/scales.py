@@ -153,6 +153,9 @@ def check_criteria(criteria: Sequence[EvaluationCriteria], *, path: str) -> None
             problems.append((f"{where}.weight", f"expected at least 0, found {criterion.weight:g}"))
         if criterion.objective is not None and not 0 <= criterion.objective <= 1:
             problems.append((f"{where}.objective", f"expected a number from 0 to 1, found {criterion.objective:g}"))
+        if criterion.of_last is not None and not criterion.objective:
+            fix = f"such as {{name: {criterion.name}, objective: 0.95, of_last: {criterion.of_last}}}"
+            problems.append((f"{where}.of_last", f"needs an objective above 0 beside it, {fix}"))
         low, high = criterion.minimum, criterion.maximum
         if (low is None) != (high is None):
             problems.append((f"{where}.{'minimum' if low is None else 'maximum'}", "a declared range needs both ends"))

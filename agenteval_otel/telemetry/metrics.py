@@ -27,8 +27,8 @@ from agenteval_otel.telemetry.target import SIGNALS
 Labels = tuple[tuple[str, str], ...]
 """Attributes of one series, as a key."""
 
-ObjectiveStates = Mapping[tuple[str, str | None], tuple[bool, float]]
-"""By criterion and agent: whether the objective is breached, and the evidence for a breach."""
+ObjectiveStates = Mapping[tuple[str, str | None], tuple[bool, float | None]]
+"""By criterion and agent: whether the objective is breached, and the evidence for a breach if any is collected."""
 
 _GAUGES: Final = {
     "size": names.METRIC_QUEUE_SIZE, "max_bytes": names.METRIC_QUEUE_MAX_BYTES, "bytes": names.METRIC_QUEUE_BYTES,
@@ -321,7 +321,8 @@ def _gauge(read: Callable[[], Mapping[str, float | None]], key: str) -> dict[Lab
 
 
 def _objective_states(read: Callable[[], ObjectiveStates], at: int) -> dict[Labels, float]:
-    return {_labels(criterion, agent, None): float(state[at]) for (criterion, agent), state in read().items()}
+    states = {_labels(criterion, agent, None): state[at] for (criterion, agent), state in read().items()}
+    return {labels: float(value) for labels, value in states.items() if value is not None}
 
 
 def _observations(read: Callable[[], Mapping[Labels, Any]], _: CallbackOptions) -> list[Observation]:

@@ -283,5 +283,16 @@ def test_how_long_until_the_page(cli: CommandLine) -> None:
     assert 30 < median_s[0] < median_s[1] < median_s[2] < 1_200
     without = cli("explain", "--alerts", "--settings", cli.settings("evaluators: [ResponseHealth]"))
     assert without == "No criterion has an objective below 1 that can be missed: none raises a page.\n"
+    file = cli.settings("""
+        evaluators: [ResponseHealth, {type: KeywordCoverage, criterion_name: kw, expected_keywords: [a], threshold: 1}]
+        criteria:
+          default: [{name: response_health, objective: 0.95}, {name: kw, objective: 0.95, of_last: 100}]
+    """)
+    head, last, evidence = cli("explain", "--alerts", "--settings", file, "--per-minute", "1").splitlines()[3:6]
+    assert head.endswith("false pages")
+    assert last.startswith("kw               95 % of last 100  ")
+    assert last.endswith("of the time")
+    assert evidence.endswith("every 38 years")
+    assert "in breach 38 %" in cli.out
     cli("explain", "--alerts", code=2)
     assert "--settings: no settings file is named" in cli.err

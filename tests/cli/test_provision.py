@@ -180,3 +180,67 @@ def test_an_objective_that_nothing_scores_is_refused(provision: Provision, old: 
     provision("prometheus", settings=text, code=2)
     assert message in provision.err
     assert message in provision.cli("check", provision.cli.settings(text), code=1)
+
+
+OF_LAST = """\
+    evaluators:
+      - ResponseHealth
+      - {type: KeywordCoverage, criterion_name: helpful, expected_keywords: [a]}
+    functions: [no_secrets]
+    criteria:
+      default:
+        - {name: helpful, threshold: 0.7, objective: 0.95, of_last: 100}
+        - {name: no_secrets, objective: 1, of_last: 100}
+        - {name: response_health, objective: 0}
+    """
+
+
+def test_the_cost_of_an_objective_of_the_last_verdicts_is_a_warning(provision: Provision) -> None:
+    """Of `check` and of `provision`: how often chance breaches it, and what to do; so is a page that cannot come."""
+    lines = provision("prometheus", settings=OF_LAST)
+    shown = provision.cli("check", provision.cli.settings(OF_LAST)).splitlines()
+    assert "  KeywordCoverage [inline]: helpful (numeric, passes from 0.7, objective 95 % of the last 100)" in shown
+    assert "  helpful: alerts once more than 5 of the last 100 verdicts fail" in lines
+    assert "  no_secrets: alerts once any of the last 100 verdicts fails" in lines
+    assert "  response_health: no alert: an objective of 0 cannot be missed" in lines
+    for out in (lines, shown):
+        helpful, secrets, health = (
+            next(line for line in out if f"criterion '{name}'" in line)
+            for name in ("helpful", "no_secrets", "response_health")
+        )
+        assert (
+            "is in breach 38 % of the time, anew every 117 verdicts; one with half as many failures every 635"
+            in helpful
+        )
+        assert "Without `of_last`: at most one false page in 20,000,000 verdicts" in helpful
+        assert "wrong in one of 1,000 verdicts breaches it every 1,110 verdicts" in secrets
+        assert "an objective of 0 cannot be missed" in health
+    disabled = f"{OF_LAST}breach: {{enabled: false}}\n"
+    warning = "no process watches the objectives, and no page comes for helpful, no_secrets"
+    assert warning in provision.cli("check", provision.cli.settings(disabled))
+    assert any(warning in line for line in provision("prometheus", "--force", settings=disabled))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [("threshold: 0.7, ", "",
+      "criteria.default[0].of_last: nothing says which scores pass on the scale 'numeric'; give 'helpful' a threshold"),
+     ("objective: 0.95, ", "", "criteria.default[0].of_last: needs an objective above 0 beside it, such as {name: "
+      "helpful, objective: 0.95, of_last: 100}"),
+     ("objective: 1, of_last", "objective: 0, of_last", "criteria.default[1].of_last: needs an objective above 0"),
+     ("of_last: 100", "of_last: 10001", "criteria.default[0].of_last: expected at most 10000, found 10001"),
+     ("of_last: 100", "of_last: 0", "criteria.default[0].of_last: expected at least 1, found 0"),
+     ("of_last: 100", "of_last: many", "criteria.default[0].of_last: expected a whole number, found 'many'"),
+     ("of_last: 100", "of_last: 0.5", "criteria.default[0].of_last: expected a whole number, found 0.5"),
+     ("of_last: 100", "of_last: true", "criteria.default[0].of_last: expected a whole number, found True"),
+     ("of_last: 100", "last: 100", "criteria.default[0].last: unknown field (did you mean 'of_last'?)"),
+     ("objective: 0}", "objective: 95}", "criteria.default[2].objective: expected at most 1, found 95"),
+     ("objective: 0}", "objective: -1}", "criteria.default[2].objective: expected at least 0, found -1"),
+     ("objective: 0}", "objective: true}", "criteria.default[2].objective: expected a number, found True")],
+)  # fmt: skip
+def test_wrong_objectives_are_refused(provision: Provision, old: str, new: str, message: str) -> None:
+    """By `provision` and by `check`, with the field, what was found and what is allowed."""
+    text = OF_LAST.replace(old, new, 1)
+    provision("prometheus", settings=text, code=2)
+    assert message in provision.err
+    assert message in provision.cli("check", provision.cli.settings(text), code=1)

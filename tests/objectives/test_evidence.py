@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agenteval_otel.models import SpanReference
-from agenteval_otel.objectives import BreachSettings
+from agenteval_otel.objectives import BreachSettings, Objective
 from agenteval_otel.objectives.simulation import ParallelEvidence
 from agenteval_otel.objectives.track import Evidence, LeastProbability, Track, Tracks, Verdict
 from tests.objectives.support import FAIL, PASS, QUICK, Stream, adaptive, answers, plain, until
@@ -173,6 +173,6 @@ def test_tracks_are_bounded() -> None:
     assert "_other" in agents
     assert tracks.agent("agent-3") == "agent-3"
     assert tracks.agent(None) is None
-    built = [tracks.of("shop", f"criterion-{number}", 0.9) for number in range(2_000)]
+    built = [tracks.of("shop", f"criterion-{number}", Objective(0.9)) for number in range(2_000)]
     assert sum(item is not None for item in built) == len(tracks) == 1_024
-    assert tracks.of("shop", "criterion-5", 0.9) is built[5]
+    assert tracks.of("shop", "criterion-5", Objective(0.9)) is built[5]

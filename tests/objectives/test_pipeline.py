@@ -10,7 +10,7 @@ import pytest
 from agenteval_otel.engine.handler import HandlerOptions
 from agenteval_otel.evaluators import ResponseHealth
 from agenteval_otel.models import EvaluationCriteria
-from agenteval_otel.objectives import BreachSettings, ObjectiveCrossing
+from agenteval_otel.objectives import BreachSettings, Objective, ObjectiveCrossing
 from agenteval_otel.pipeline import PoolDispatcher
 from agenteval_otel.sampling import (
     Escalation,
@@ -148,8 +148,8 @@ def test_answers_of_escalation_rules_weigh_less_than_those_of_the_baseline(telem
         response = kept.saved[0].model_copy(update={"results": (taken,)})
         watched, _ = pipeline_of(telemetry, objective=0.5)
         for _ in range(10):
-            watched.objectives.observe(response, {"good": 0.5}, None, baseline_rate=0.01)
-        track = watched.objectives.tracks.of("shop", "good", 0.5)
+            watched.objectives.observe(response, {"good": Objective(0.5)}, None, baseline_rate=0.01)
+        track = watched.objectives.tracks.of("shop", "good", Objective(0.5))
         assert track is not None
         result[reason] = track.evidence.value
     assert 9 < result["result"] < 12
@@ -169,7 +169,7 @@ def test_too_many_criteria_are_counted(telemetry: RecordedTelemetry) -> None:
     pipeline, ask = pipeline_of(telemetry)
     tracks = pipeline.objectives.tracks
     for number in range(1_024):
-        tracks.of("a", f"c{number}", 0.5)
+        tracks.of("a", f"c{number}", Objective(0.5))
     ask("bad", times=3)
     assert (pipeline.accounting.failures["objectives"], len(tracks)) == (3, 1_024)
 

@@ -34,7 +34,8 @@ def ask(message: str, times: int) -> None:
 @pytest.mark.parametrize(
     ("changes", "again"),
     [({"agent_span": "never"}, 0), ({"breach": BreachSettings(false_alarm_every=400, minimum=10)}, 1),
-     ({"criteria": {"default": [{"name": "good", "objective": 0.8}]}}, 1)],
+     ({"criteria": {"default": [{"name": "good", "objective": 0.8}]}}, 1),
+     ({"criteria": {"default": [{"name": "good", "objective": 0.9, "of_last": 20}]}}, 1)],
 )  # fmt: skip
 def test_it_begins_anew_when_its_own_settings_change(
     telemetry: RecordedTelemetry, changes: dict[str, object], again: int

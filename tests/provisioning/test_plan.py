@@ -6,7 +6,10 @@ import pytest
 import yaml
 
 from agenteval_otel.config import Settings, build
+from agenteval_otel.objectives import Objective
+from agenteval_otel.objectives.simulation import by_chance
 from agenteval_otel.provisioning import MonitoringPlan
+from agenteval_otel.provisioning.delays import false_pages
 
 from .plans import plan_of
 
@@ -78,3 +81,14 @@ def test_durations_are_scaled(seconds: float, time_scale: float, written: str) -
     """In the largest unit that has no fraction, never nothing, and not below a floor."""
     assert plan_of(time_scale=time_scale).duration(seconds) == written
     assert plan_of(time_scale=0.0005).duration(1_800, at_least_s=2.0) == "2s"
+
+
+def test_false_pages_are_counted_as_breaches_are() -> None:
+    """With few verdicts each breach is a page; with many they are one page that does not end; processes add theirs."""
+    objective = Objective(0.95, 100)
+    exact, slow = by_chance(objective, 0.05), 1e-4
+    pages = false_pages(objective, verdicts_per_s=slow, processes=1)
+    assert pages.every_s * slow == pytest.approx(exact.verdicts, rel=0.05)
+    assert pages.firing == pytest.approx(exact.in_breach, rel=0.05)
+    assert false_pages(objective, verdicts_per_s=10.0, processes=1).firing > 0.99
+    assert false_pages(objective, verdicts_per_s=2 * slow, processes=2).firing > 1.4 * pages.firing

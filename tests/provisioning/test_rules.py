@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from agenteval_otel import semconv as names
+from agenteval_otel.objectives import BreachSettings
 from agenteval_otel.provisioning import MonitoringPlan
 from agenteval_otel.provisioning.prometheus import alerts_of, files_of
 from agenteval_otel.provisioning.prometheus.quality import burn_limit, burn_verdicts
@@ -43,6 +44,12 @@ PLANS = {
     ),
     "objectives a": plan_of(*(criterion(f"o{number}", objective=item) for number, item in enumerate(OBJECTIVES[::2]))),
     "objectives b": plan_of(*(criterion(f"o{number}", objective=item) for number, item in enumerate(OBJECTIVES[1::2]))),
+    "of the last": plan_of(
+        criterion("a", objective=0.95, of_last=100), criterion("b", objective=0.9, of_last=100),
+        criterion("c", objective=1.0, of_last=50), criterion("d", objective=1.0), criterion("e", objective=0.95),
+        criterion("a", agents=("b",), objective=0.95),
+    ),
+    "of the last only": plan_of(criterion("a", objective=1.0, of_last=100)),
     "thresholds": plan_of(*(criterion(f"t{number}", scale="numeric", threshold=item)
                             for number, item in enumerate((0.0, 0.05, 0.5, 0.95, 1.0)))),
 }  # fmt: skip
@@ -109,6 +116,10 @@ def test_a_criterion_has_the_alerts_that_its_settings_give_reason_to() -> None:
     assert quality(objective=0.95) == burns
     assert quality(objective=1.0) == {"FailureSeen"}
     assert quality(objective=0.0) == set()
+    assert quality(objective=0.95, of_last=100) == burns
+    assert quality(objective=1.0, of_last=100) == {"ObjectiveBreached"}
+    undetected = plan_of(criterion("a", objective=1.0, of_last=100), breach=BreachSettings(enabled=False))
+    assert "FailureSeen" in names_of(undetected)
     assert quality(objective=0.9, scale="numeric") == set()  # nothing says what passes
     assert quality(objective=0.9, scale="numeric", threshold=0.7) == burns
     assert quality(scale="numeric", threshold=0.7) == {"MeanBelowThreshold"}
@@ -208,10 +219,57 @@ def test_names_are_shown_as_they_are(promtool_binary: Path, tmp_path: Path) -> N
     }  # fmt: skip
     files = [str(path) for path in sorted((folder / "rules").iterdir(), reverse=True)]
     tree = {"rule_files": files, "evaluation_interval": "1m", "tests": [test],
-            "group_eval_order": ["agenteval-recording", "agenteval-recording-slow", "agenteval-alerts"]}  # fmt: skip
+            "group_eval_order": ["agenteval-recording-slow", "agenteval-recording", "agenteval-alerts"]}  # fmt: skip
     (tmp_path / "texts.yaml").write_text(yaml.safe_dump(tree, allow_unicode=True))
     code, message = promtool(promtool_binary, "test", "rules", tmp_path / "texts.yaml")
     assert code == 0, message
+
+
+@pytest.mark.backend
+@pytest.mark.parametrize(
+    ("breach", "failures", "at", "paged"),
+    [("_x20 1", "_x20 1", "20m", True), ("0x15 1x9", "0+1x25", "25m", True),
+     ("0x15 1x9 _x30", "0+1x25 _x30", "52m", False)],
+    ids=["first export", "lasts", "process ended"],
+)  # fmt: skip
+def test_a_breach_is_one_alert_with_its_own_text(
+    breach: str, failures: str, at: str, paged: bool, promtool_binary: Path, tmp_path: Path
+) -> None:
+    """With `of_last`, without, and where a failure is a ticket; only the statistics claim how rare false alarms are."""
+    plan = plan_of(
+        criterion("last", objective=0.95, of_last=100), criterion("strict_last", objective=1.0, of_last=100),
+        criterion("strict", objective=1.0), criterion("evidence", objective=0.95),
+    )  # fmt: skip
+    folder = written(files_of(plan), tmp_path)
+    labels = {"job": "shop", AGENT: "x"}
+    lines = [
+        series(metric, values, {**labels, CRITERION: item.name, **label})
+        for item in plan.criteria
+        for metric, values, label in (
+            (names.METRIC_OBJECTIVE_BREACH, breach, {}), (names.METRIC_RESULTS, failures, {LABEL: "fail"}),
+        )
+    ]  # fmt: skip
+    wanted = {("FailureSeen", "strict")}
+    wanted |= {("ObjectiveBreached", name) for name in ("last", "strict_last", "evidence")} if paged else set()
+    samples = [
+        {"labels": f'{{alertname="Agenteval{name}", {CRITERION}="{item}"}}', "value": 1}
+        for name, item in sorted(wanted)
+    ]
+    tree = {
+        "rule_files": [str(path) for path in sorted((folder / "rules").iterdir(), reverse=True)],
+        "evaluation_interval": "1m", "group_eval_order": ["agenteval-recording-slow", "agenteval-recording", "agenteval-alerts"],
+        "tests": [{"interval": "1m", "input_series": lines, "promql_expr_test": [{
+            "expr": f'count by (alertname, {CRITERION}) (ALERTS{{alertname=~".*Breached|.*Seen",alertstate="firing"}})',
+            "eval_time": at, "exp_samples": samples,
+        }]}],
+    }  # fmt: skip
+    (tmp_path / "once.yaml").write_text(yaml.safe_dump(tree))
+    code, message = promtool(promtool_binary, "test", "rules", tmp_path / "once.yaml")
+    assert code == 0, message
+    texts = {alert.labels.get("of_last"): alert.description for alert in alerts_of(plan) if "Breached" in alert.name}
+    assert "at most one false alarm" in texts[None]
+    assert "false alarm" not in texts["100"]
+    assert "the last 100 verdicts" in texts["100"]
 
 
 # --- the generated tests can fail ---

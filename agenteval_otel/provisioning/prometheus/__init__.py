@@ -51,7 +51,7 @@ def files_of(plan: MonitoringPlan, *, runbooks: str = "docs/runbooks", traces: s
             tests = {
                 "rule_files": ["../rules/agenteval-recording.yaml", "../rules/agenteval-alerts.yaml"],
                 "evaluation_interval": plan.duration(interval_s),
-                "group_eval_order": ["agenteval-recording", "agenteval-recording-slow", "agenteval-alerts"],
+                "group_eval_order": ["agenteval-recording-slow", "agenteval-recording", "agenteval-alerts"],
                 "tests": [alert.test(plan) for alert in alerts if alert.scenarios and alert.step_s == step_s],
             }
             trees[f"tests/agenteval-{name}.test.yaml"] = (tests, f"Run: promtool test rules agenteval-{name}.test.yaml")

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from agenteval_otel import semconv as names
 from agenteval_otel.provisioning import promql
+from agenteval_otel.provisioning.delays import KEEP_S
 from agenteval_otel.provisioning.plan import MonitoringPlan, PlannedCriterion
 from agenteval_otel.provisioning.prometheus.rules import (
     DAY,
@@ -35,7 +36,7 @@ from agenteval_otel.provisioning.promql import AGENT, CRITERION, ENVIRONMENT, LA
 _PASS_RATE, _VERDICTS = "pass_rate", "verdicts"
 _MEAN, _MEAN_HIGH, _COUNT = "mean_score", "mean_score_high", "scores"
 BREACHED: Final = "AgentevalObjectiveBreached"
-_BREACH, _OBJECTIVE, _THRESHOLD = "objective_breach", "objective", "threshold"
+_BREACH, _OBJECTIVE, _OF_LAST, _THRESHOLD = "objective_breach", "objective", "objective_of_last", "threshold"
 # What alerts ask for, by window; those whose last seconds matter are recorded more often.
 _ALERTED: Final = {
     "5m": (_PASS_RATE,), "1h": (_MEAN, _MEAN_HIGH, _COUNT),
@@ -47,7 +48,7 @@ _SHOWN: Final = ("5m", "1h", "1d")
 
 
 def recording_rules(plan: MonitoringPlan, *, quick: bool) -> list[dict[str, Any]]:
-    """The input of the alerts, each rule after its inputs: of short windows, or of long ones, and constants."""
+    """The input of the alerts, each rule after its inputs: of short windows with the constants, or of long windows."""
     rules: dict[str, str] = {}
     if not plan.criteria:
         return []
@@ -56,13 +57,20 @@ def recording_rules(plan: MonitoringPlan, *, quick: bool) -> list[dict[str, Any]
     for name, words in _ALERTED.items():
         if (name in _QUICK) == quick:
             rules |= _with_inputs([recorded(word, name) for word in words], _estimates(plan, name, "agenteval", GROUP))
-    if not quick:
+    if quick:
         objectives = {item: item.objective for item in plan.criteria if item.is_alerted}
+        strict = {item: 1.0 for item, objective in objectives.items() if objective == 1.0}
+        of_last = {item: item.of_last for item in plan.paged if item.of_last is not None}
         thresholds = {item: limit for item in plan.criteria if (limit := item.alerted_threshold) is not None}
-        for name, values, series in ((_OBJECTIVE, objectives, recorded(_VERDICTS, "1d")),
-                                     (_THRESHOLD, thresholds, recorded(_COUNT, "1h"))):  # fmt: skip
-            if values:
-                rules[recorded(name)] = _constants(values, series)
+        constants: dict[str, list[tuple[Mapping[PlannedCriterion, Any], str]]] = {
+            # A count of a day needs two samples: at the first one a ticket would be a page too.
+            _OBJECTIVE: [(objectives, recorded(_VERDICTS, "1d")), (strict, recorded(_BREACH))],
+            _OF_LAST: [(of_last, recorded(_BREACH))],
+            _THRESHOLD: [(thresholds, recorded(_COUNT, "1h"))],
+        }
+        for name, sources in constants.items():
+            if expressions := [_constants(values, series) for values, series in sources if values]:
+                rules[recorded(name)] = "\nor\n".join(expressions)
     return _records(rules)
 
 
@@ -141,7 +149,6 @@ def burn_verdicts(objective: float) -> tuple[int, int]:
     return max(_LEAST[0], enough), _LEAST[1]
 
 
-_KEEP_S: Final = 900.0  # as long as a restarted process takes to detect the same breach anew
 _MIN_SCORES: Final = 30
 _FEW_FAILURES = 5
 _ERRORS = 3.3
@@ -166,18 +173,28 @@ _OTHER: Final = {CRITERION: "another criterion", AGENT: "any agent"}
 @registered
 def _objectives(plan: MonitoringPlan) -> Iterator[Alert]:
     """A breach that a process has detected; for each objective a budget that burns, or any failure where none may."""
-    examples = {item.objective: item for item in reversed(plan.criteria) if item.is_alerted}
-    objectives = sorted(objective for objective in examples if objective is not None)
-    if objectives and objectives[0] < 1.0 and plan.breach.enabled:
-        strict = examples.get(1.0)
-        yield _breached(_labels_of(examples[objectives[0]]), None if strict is None else _labels_of(strict))
-    for objective in objectives:
-        labels = _labels_of(examples[objective])
-        yield _failure(plan, labels) if objective >= 1.0 else _burning(plan, objective, labels)
+    alerted = [item for item in reversed(plan.criteria) if item.is_alerted]
+    paged = plan.paged
+    by_last = {item.of_last: item for item in reversed(paged)}
+    last = {size: _labels_of(item) for size, item in by_last.items() if size is not None}
+    # A failure where none is allowed is a ticket, unless it is a page.
+    strict = next((_labels_of(item) for item in alerted if item.objective == 1.0 and item not in paged), None)
+    if None in by_last:
+        yield _breached(_labels_of(by_last[None]), strict, bool(last))
+    for size in sorted(last):
+        yield _breached_of_last(size, last[size])
+    examples = {item.objective: item for item in alerted if item.objective is not None and item.objective < 1.0}
+    for objective in sorted(filter(None, examples)):
+        yield _burning(plan, objective, _labels_of(examples[objective]))
+    if strict is not None:
+        yield _failure(plan, strict, bool(last))
 
 
-def _breached(labels: Mapping[str, str], strict: Mapping[str, str] | None) -> Alert:
-    """`strict` are the labels of a criterion with the objective 1, which `_failure` is about."""
+def _breached(labels: Mapping[str, str], strict: Mapping[str, str] | None, has_last: bool) -> Alert:
+    """`strict` are the labels of a criterion with the objective 1, which `_failure` is about.
+
+    `has_last`: what `_breached_of_last` is about exists too.
+    """
     name, metric = BREACHED, names.METRIC_OBJECTIVE_BREACH
 
     def process(job: str, fires: str, values: str) -> Scenario:
@@ -188,8 +205,9 @@ def _breached(labels: Mapping[str, str], strict: Mapping[str, str] | None) -> Al
         for instance, values in (("1", f"0x{STEPS - HOUR} 1x{HOUR - 2} _"), ("2", f"_x{STEPS - 1} 0"))
     )
     return Alert(
-        name=name, for_s=0.0, keep_s=_KEEP_S, severity="page", is_quality=True,
-        expression=f"{recorded(_BREACH)} == 1" + (f"\nunless {recorded(_OBJECTIVE)} == 1" if strict else ""),
+        name=name, for_s=0.0, keep_s=KEEP_S, severity="page", is_quality=True,
+        expression=f"{recorded(_BREACH)} == 1" + (f"\nunless {recorded(_OBJECTIVE)} == 1" if strict else "")
+                   + (f"\nunless {recorded(_OF_LAST)}" if has_last else ""),
         summary=f"{_WHO} breaches its objective: {_NOW}",
         description=f"Fewer answers of the agent {_AGENT} pass the criterion {_CRITERION} than its objective asks for. "
                     "A process detected it, with at most one false alarm in `breach.false_alarm_every` verdicts; it "
@@ -207,6 +225,28 @@ def _breached(labels: Mapping[str, str], strict: Mapping[str, str] | None) -> Al
                 counter(names.METRIC_RESULTS, {**strict, LABEL: names.LABEL_PASS}, _PLENTY),
                 counter(names.METRIC_RESULTS, {**strict, LABEL: names.LABEL_FAIL}, 0.0),
             ),)),
+        ),
+    )  # fmt: skip
+
+
+def _breached_of_last(size: int, labels: Mapping[str, str]) -> Alert:
+    """Of objectives that count in the last so many verdicts, also one of 1."""
+
+    def process(job: str, fires: str, values: str) -> Scenario:
+        passes = counter(names.METRIC_RESULTS, {**labels, LABEL: names.LABEL_PASS}, _PLENTY)
+        return scenario(job, fires, gauge(names.METRIC_OBJECTIVE_BREACH, values, labels), passes)
+
+    return Alert(
+        name=BREACHED, for_s=0.0, keep_s=KEEP_S, severity="page", is_quality=True, labels={"of_last": figure(size)},
+        expression=f"{recorded(_BREACH)} == 1\nand {recorded(_OF_LAST)} == {figure(size)}",
+        summary=f"{_WHO} breaches its objective: {_NOW}",
+        description=f"More of the last {size} verdicts on the agent {_AGENT} fail the criterion {_CRITERION} than its "
+                    "objective allows. A process counted them, and chance is not ruled out: `agenteval-otel check` "
+                    "tells how often it does this. It lasts until no more fail than the objective allows.",
+        scenarios=(
+            process("of the last, met", "", f"0x{STEPS}"),
+            process("of the last, breached", BREACHED, f"0x{STEPS - HOUR} 1x{HOUR - 1}"),
+            process("of the last, recovered", "", f"0x{STEPS - 2 * HOUR} 1x{HOUR} 0x{HOUR - 1}"),
         ),
     )  # fmt: skip
 
@@ -236,8 +276,13 @@ def _percent(share: float) -> str:
     return f"{100 * share:.4g} %"
 
 
-def _failure(plan: MonitoringPlan, example: Mapping[str, str]) -> Alert:
-    """Any failure where none is allowed; a new counter that starts at one counts, one that reappears does not."""
+def _failure(plan: MonitoringPlan, example: Mapping[str, str], has_last: bool) -> Alert:
+    """Any failure where none is allowed; a new counter that starts at one counts, one that reappears does not.
+
+    `has_last`: what `_breached_of_last` is about exists too.
+    """
+    # Also where a process has ended, whose failures the last hour still has.
+    paged = f"\nunless present_over_time({recorded(_OF_LAST)}[{window(plan, '1h')}])" if has_last else ""
     name, failures = "AgentevalFailureSeen", f'{names.METRIC_RESULTS.prometheus_name}{{{LABEL}="{names.LABEL_FAIL}"}}'
     size = window(plan, "1h")
     new = f"({failures} > 0 unless present_over_time({failures}[{window(plan, '1d')}] offset {size}))"
@@ -249,7 +294,7 @@ def _failure(plan: MonitoringPlan, example: Mapping[str, str]) -> Alert:
     return Alert(
         name=name, for_s=0.0, severity="ticket", labels={"objective": "1"}, is_quality=True,
         expression=f"sum {by(GROUP)} (increase({failures}[{size}]) > 0 or {new})\n"
-                   f"and {recorded(_OBJECTIVE)} == 1",
+                   f"and {recorded(_OBJECTIVE)} == 1{paged}",
         summary=f"An answer failed {_WHO}; its objective lets none fail",
         description=f"In the last hour about {_VALUE} answers of the agent {_AGENT} failed the criterion {_CRITERION}, "
                     "whose objective is 1: all have to pass.",
