@@ -12,10 +12,10 @@ from concurrent.futures import Future
 from functools import cached_property
 from typing import Any, Final, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from agenteval_otel.components.loading import resolve_or_wrap
-from agenteval_otel.errors import JudgeError
+from agenteval_otel.errors import ConfigurationError, JudgeError
 from agenteval_otel.judges.answers import JudgeRequest, Verdict, parse_answer
 from agenteval_otel.judges.base import Judge
 
@@ -36,14 +36,33 @@ class CallableJudge(Judge):
         name: Names the object in the fingerprint of the evaluator that uses it.
         target: A function of the prompt, or an object with one of ``generate``, ``generate_text``, ``complete``,
             ``ainvoke``, ``invoke``, ``ask``, ``judge``. It gets the prompt, with the instruction before it or in its
-            parameter ``system``, or both as ``messages``; it returns a text, or something with ``text`` or ``content``.
-            Left out of dumps.
+            parameter ``system`` (``system_prompt``, ``systemPrompt``), or both as ``messages``, or all of it as
+            ``request``; it returns a text, or something with ``text`` or ``content``. Left out of dumps.
         deadline_s: Seconds until a call is given up; the thread of a plain function goes on.
     """
 
     name: str = ""
     target: Any = Field(exclude=True)
     deadline_s: float = Field(default=30.0, gt=0, le=600)
+
+    @field_validator("target")
+    @classmethod
+    def _takes_a_question(cls, value: Any) -> Any:
+        method = _method_of(value)
+        if method is None:
+            raise ValueError(f"expected a function, or an object with one of {', '.join(_METHODS)}")
+        positional, named = _arguments(method, JudgeRequest(prompt="", system="", answer_form={}))
+        try:
+            signature = inspect.signature(method)
+        except (TypeError, ValueError):  # of a C function
+            return value
+        try:
+            signature.bind(*positional, **named)
+        except TypeError:
+            wanted = "(prompt), (prompt, system), (messages), (request) or (**kwargs)"
+            wrong = f"expected the parameters {wanted}, others with defaults, not {signature}"
+            raise ValueError(wrong[:300]) from None
+        return value
 
     @model_validator(mode="after")
     def _is_known_by_name(self) -> Self:
@@ -124,10 +143,14 @@ def as_judge(value: Any, *, path: str | None = None) -> Judge:
     Raises:
         ConfigurationError: None of these, an unknown type, or wrong settings.
     """
-    return resolve_or_wrap(
-        Judge, value, wrap=lambda target: None if _method_of(target) is None else CallableJudge.of(target), path=path,
-        expected="a judge, an object or a function that generates text",
-    )  # fmt: skip
+    try:
+        return resolve_or_wrap(
+            Judge, value, wrap=lambda target: None if _method_of(target) is None else CallableJudge.of(target),
+            path=path, expected="a judge, an object or a function that generates text",
+        )  # fmt: skip
+    except ConfigurationError as error:
+        at_target = [(path, message) if place == "target" else (place, message) for place, message in error.problems]
+        raise ConfigurationError.of(at_target) from None
 
 
 def _method_of(target: Any) -> Callable[..., Any] | None:
@@ -159,9 +182,10 @@ def _arguments(method: Callable[..., Any], request: JudgeRequest) -> tuple[tuple
     if "messages" in parameters:
         messages = [("system", request.system), ("user", request.prompt)]
         return (), {"messages": [{"role": role, "content": text} for role, text in messages if text]}
-    named = {name: request.system for name in ("system", "system_prompt") if name in parameters}
+    named = {name: request.system for name in ("system", "system_prompt", "systemPrompt") if name in parameters}
     prompt = request.prompt if named else whole
-    if "prompt" in parameters:
+    takes_names_only = {parameter.kind for parameter in parameters.values()} == {inspect.Parameter.VAR_KEYWORD}
+    if "prompt" in parameters or takes_names_only:
         return (), {"prompt": prompt, **named}
     return (prompt,), named
 
