@@ -206,6 +206,7 @@ def test_conversations_are_sampled_whole() -> None:
          "has its own randomness, and probabilities of different ones do not nest: put the first_of inside of it"),
         ({"type": "agent"}, "sampler.agents", "missing"),
         ({"type": "pattern", "pattern": "("}, "sampler.pattern", "found '('"),
+        ({"type": "pattern", "pattern": "a", "flags": "x"}, "sampler.flags", "at most once, found 'x'"),
         ({"type": "first_of", "samplers": [{"type": "first_of", "samplers": [{"type": "error", "ratio": -1}]}]},
          "sampler.samplers[0].samplers[0].ratio", "found -1"),
     ],

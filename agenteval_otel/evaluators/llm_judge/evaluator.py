@@ -105,7 +105,10 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
     @field_validator("judge", mode="before")
     @classmethod
     def _load_judge(cls, value: Any) -> Any:
-        return as_judge(value, path="judge")
+        try:
+            return as_judge(value, path="judge")
+        except ConfigurationError as failure:
+            raise ComponentError(failure) from None
 
     @model_validator(mode="after")
     def _makes_sense(self) -> Self:
