@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from functools import cached_property
 from typing import Any, Final, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from agenteval_otel.components.loading import resolve_or_wrap
 from agenteval_otel.errors import ConfigurationError, JudgeError
@@ -44,25 +44,6 @@ class CallableJudge(Judge):
     name: str = ""
     target: Any = Field(exclude=True)
     deadline_s: float = Field(default=30.0, gt=0, le=600)
-
-    @field_validator("target")
-    @classmethod
-    def _takes_a_question(cls, value: Any) -> Any:
-        method = _method_of(value)
-        if method is None:
-            raise ValueError(f"expected a function, or an object with one of {', '.join(_METHODS)}")
-        positional, named = _arguments(method, JudgeRequest(prompt="", system="", answer_form={}))
-        try:
-            signature = inspect.signature(method)
-        except (TypeError, ValueError):  # of a C function
-            return value
-        try:
-            signature.bind(*positional, **named)
-        except TypeError:
-            wanted = "(prompt), (prompt, system), (messages), (request) or (**kwargs)"
-            wrong = f"expected the parameters {wanted}, others with defaults, not {signature}"
-            raise ValueError(wrong[:300]) from None
-        return value
 
     @model_validator(mode="after")
     def _is_known_by_name(self) -> Self:
@@ -143,14 +124,30 @@ def as_judge(value: Any, *, path: str | None = None) -> Judge:
     Raises:
         ConfigurationError: None of these, an unknown type, or wrong settings.
     """
+
+    def wrapped(target: Any) -> CallableJudge | None:
+        method = _method_of(target)
+        if method is None:
+            return None
+        _expect_parameters(method, path)
+        return CallableJudge.of(target)
+
+    expected = "a judge, an object or a function that generates text"
+    return resolve_or_wrap(Judge, value, wrap=wrapped, path=path, expected=expected)
+
+
+def _expect_parameters(method: Callable[..., Any], path: str | None) -> None:
+    positional, named = _arguments(method, JudgeRequest(prompt=""))
     try:
-        return resolve_or_wrap(
-            Judge, value, wrap=lambda target: None if _method_of(target) is None else CallableJudge.of(target),
-            path=path, expected="a judge, an object or a function that generates text",
-        )  # fmt: skip
-    except ConfigurationError as error:
-        at_target = [(path, message) if place == "target" else (place, message) for place, message in error.problems]
-        raise ConfigurationError.of(at_target) from None
+        signature = inspect.signature(method)
+    except (TypeError, ValueError):  # of a C function
+        return
+    try:
+        signature.bind(*positional, **named)
+    except TypeError:
+        wanted = "(prompt), (prompt, system), (messages), (request) or (**kwargs)"
+        wrong = f"expected the parameters {wanted}, others with defaults, found {signature}"
+        raise ConfigurationError(wrong[:300], path=path) from None
 
 
 def _method_of(target: Any) -> Callable[..., Any] | None:
@@ -164,10 +161,12 @@ def _failure_of(error: BaseException) -> JudgeError:
     """What the object raised, without its message."""
     if isinstance(error, JudgeError):
         return error
-    # What broke while it was on its way may have been paid for, and is charged.
     kinds = {TimeoutError: "timeout", ConnectionError: "connection_error"}
     error_type = next((name for kind, name in kinds.items() if isinstance(error, kind)), "server_error")
-    return JudgeError(f"the model raised {type(error).__name__}", error_type=error_type)
+    failure = JudgeError(f"the model raised {type(error).__name__}", error_type=error_type)
+    # Clients' errors with a status are the provider's refusals; what else broke may have been paid for.
+    failure.may_be_charged = not isinstance(getattr(error, "status_code", None), int)
+    return failure
 
 
 def _arguments(method: Callable[..., Any], request: JudgeRequest) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -57,8 +57,9 @@ def off_scale(score: ScoreValue | None, criterion: EvaluationCriteria) -> str | 
     takes = "true, false, 1 and 0" if two_valued else f"{ends[0]:g} to {ends[1]:g}"
     hint = "" if declared else "; another range is declared as a scale such as '0-100', or with minimum and maximum"
     number = _finite(score)
-    too_large = "beyond every float" if isinstance(score, int) else str(float(score))
-    return f"the score {too_large if number is None else f'{number:g}'} lies outside of the scale {criterion.scale!r}, which takes {takes}{hint}"
+    odd = "beyond every float" if isinstance(score, int) else str(float(score))
+    shown = odd if number is None else f"{number:g}"
+    return f"the score {shown} lies outside of the scale {criterion.scale!r}, which takes {takes}{hint}"
 
 
 def _ends_of(criterion: EvaluationCriteria) -> tuple[float, float] | None:

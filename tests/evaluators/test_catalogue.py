@@ -172,7 +172,7 @@ def test_settings_name_criteria_by_type() -> None:
          "[0].threshold: Coherence goes from 1 to 5 on the scale likert5, found 0.7"),
         ({"type": "LLMJudge", "judge": "nobody", "max_tokens": 1},
          "evaluators[0].max_tokens: expected at least 16"),
-        ({"type": "NLPAccuracy", "embedder": "nobody", "similarity_threshold": 2}, "[0].similarity_threshold: expected"),
+        ({"type": "NLPAccuracy", "embedder": "nobody", "similarity_threshold": 2}, ".similarity_threshold: expected"),
         ({"type": "LLMJudge", "judge": "scripted", "rubrics": ["Coherense"]}, "rubrics[0]: 'Coherense' is no crit"),
         ({"type": "LLMJudge", "judge": "scripted", "rubrics": [{"type": "Bias", "thrshold": 1}]}, "thrshold"),
         ({"type": "LLMJudge", "judge": "scripted", "needs": ["context|nothing"]}, "'nothing' is no field of a case"),

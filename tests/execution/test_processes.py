@@ -187,7 +187,7 @@ def test_what_was_taken_is_delivered_after_the_end_was_asked_for() -> None:
         (Func.of(lambda _: 1.0, criterion_name="c", execution="process"), "<lambda> is not what"),
         (Func.of(partial(is_long), execution="process"), "no name to import it by"),
         (Fixed(action=lambda _: Score(value=1.0), execution="process"), "not in its dump"),
-        (ToolUse(expectations=[{"name": "a", "argument_checks": bool}], execution="process"), "what expectations[0].arg"),
+        (ToolUse(expectations=[{"name": "a", "argument_checks": bool}], execution="process"), "expectations[0].arg"),
     ],
 )
 def test_what_cannot_be_made_again_stays(evaluator: Evaluator, why: str, caplog: pytest.LogCaptureFixture) -> None:

@@ -15,9 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agenteval_otel.errors import EvaluationSkipped
+from agenteval_otel.errors import EvaluationSkipped, JudgeError
 from agenteval_otel.judges import JudgeUsage
 from agenteval_otel.judges import budget as budgets
+from agenteval_otel.judges.adapter import as_judge
 from agenteval_otel.judges.base import Guarded
 from agenteval_otel.judges.budget import (
     BudgetLimiter,
@@ -221,6 +222,27 @@ def test_the_remaining_dollars_can_be_read() -> None:
     assert budget.remaining_usd() == pytest.approx({"minute": 0.4, "day": 0.9})
     clock.advance(60)
     assert budget.remaining_usd() == pytest.approx({"minute": 0.5, "day": 0.9})
+
+
+class Refused(Exception):
+    """As clients raise what the provider answered."""
+
+    status_code = 429
+
+
+@pytest.mark.parametrize(("error", "left"), [(ValueError(), 62), (ConnectionError(), 62), (Refused(), 300)])
+def test_what_an_object_of_the_programs_raises_may_have_been_paid(error: Exception, left: int) -> None:
+    """The whole reservation counts, except where the provider has refused the call."""
+
+    def raises(prompt: str) -> str:
+        raise error
+
+    ledger = MemoryLedger()
+    budget = limiter_of(ledger=ledger, tokens_per_day=300)
+    with pytest.raises(JudgeError):
+        asyncio.run(Guarded(as_judge(raises), budget=budget).judge(request_of()))
+    (spent,) = ledger.known([limit.key(NOON) for limit in budget.limits.limits("")]).values()
+    assert 300 - spent.tokens == left
 
 
 def test_a_cancelled_call_settles() -> None:
