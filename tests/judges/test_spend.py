@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from agenteval_otel.errors import EvaluationSkipped, JudgeError
 from agenteval_otel.judges import JudgeUsage
 from agenteval_otel.judges import budget as budgets
+from agenteval_otel.judges import ledger as ledgers
 from agenteval_otel.judges.adapter import as_judge
 from agenteval_otel.judges.base import Guarded
 from agenteval_otel.judges.budget import (
@@ -272,6 +273,21 @@ def test_reservations_of_killed_processes_expire(tmp_path: Path) -> None:
         clock.advance(901)
         assert skip_of(budget) == "budget_exhausted"
     assert tokens_in(tmp_path / "spend.db") == [238]
+
+
+def test_the_oldest_minutes_leave_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many are kept as in memory; days stay."""
+    monkeypatch.setattr(ledgers, "_MAX_WINDOWS", 2)
+    monkeypatch.setattr(ledgers, "_PRUNE_EVERY", 1)
+    clock, path = ManualClock(NOON), tmp_path / "spend.db"
+    with file_of(path) as ledger:
+        budget = limiter_of(clock, ledger=ledger, tokens_per_minute=1_000, tokens_per_day=10_000)
+        for tokens in range(1, 6):
+            budget.settle(reserve(budget), usage_of(tokens, 0))
+            clock.advance(60)
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        rows = connection.execute("SELECT period, tokens FROM amounts ORDER BY period, number").fetchall()
+    assert rows == [("day", 15), ("minute", 3), ("minute", 4), ("minute", 5)]
 
 
 def test_settings_lead_to_the_file(tmp_path: Path) -> None:

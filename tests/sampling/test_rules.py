@@ -120,6 +120,8 @@ def test_patterns_and_functions_wait_for_the_input() -> None:
     assert last_word(output, LOW, FINE, "x").probability == 0.5
     with pytest.raises(ConfigurationError, match="a ratio from 0 to 1, found 7"):
         last_word(FunctionSampler(function=lambda evaluation_input: 7), LOW, FINE)
+    with pytest.raises(ConfigurationError, match="expected a boolean or a ratio from 0 to 1, found None"):
+        last_word(FunctionSampler(function=lambda evaluation_input: None), LOW, FINE)
 
 
 def test_the_first_that_applies_decides() -> None:
