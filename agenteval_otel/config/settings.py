@@ -7,17 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    SerializeAsAny,
-    TypeAdapter,
-    ValidationError,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, TypeAdapter, ValidationInfo
+from pydantic.functional_validators import field_validator, model_validator
 from pydantic.json_schema import WithJsonSchema
 
 from agenteval_otel.compat import load_evaluators
@@ -52,7 +43,7 @@ def _enabled_by_variable() -> bool:
     value = os.environ.get("AGENTEVAL_ENABLED", "").strip() or True
     try:
         return TypeAdapter(bool).validate_python(value)
-    except ValidationError:
+    except ValueError:
         raise ConfigurationError(f"expected true or false, found {value!r}", path="AGENTEVAL_ENABLED") from None
 
 

@@ -200,9 +200,9 @@ def check_escalation(
             of_first = [evaluator for evaluator in evaluators if not waits(evaluator, escalation)]
             names = [part.name for evaluator in of_first for part in evaluator.criteria()]
             names = [name for name in names if not rule.criteria or name in rule.criteria]
-            if not names:
+            if not names and waiting:
                 problems.append((f"{path}.rules[{index}]", "never matches: every evaluator is in the second stage"))
-            elif len(names) < rule.least_results:
+            elif 0 < len(names) < rule.least_results:
                 wrong = f"never matches: the first stage has one result, of {names[0]!r}, and two have to differ"
                 problems.append((f"{path}.rules[{index}].disagreement", wrong))
     if problems:
