@@ -102,9 +102,11 @@ class JudgeError(ModelError):
 
     Attributes:
         probability: With what probability the budget let the call be made; 1 where nothing limits it.
+        may_be_charged: The provider may have charged it, whatever the error's type.
     """
 
     probability: float = 1.0
+    may_be_charged: bool = False
 
 
 class StorageError(AgentEvalError):

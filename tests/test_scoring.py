@@ -17,6 +17,7 @@ from agenteval_otel.scoring import (
     check_criteria,
     label_of,
     normalize,
+    off_scale,
     overall_score,
     passed_of,
 )
@@ -212,3 +213,13 @@ def test_criteria_that_cannot_be_scored_by_are_refused(criteria: list[dict[str, 
     with pytest.raises(ConfigurationError) as caught:
         check_criteria([EvaluationCriteria.model_validate(item) for item in criteria], path="criteria")
     assert list(caught.value.problems) == problems
+
+
+@pytest.mark.parametrize(
+    ("score", "shown"), [(math.nan, "nan"), (math.inf, "inf"), (10**400, "beyond every float"), (7, "7")]
+)
+def test_a_score_off_the_scale_is_shown(score: float, shown: str) -> None:
+    """With the scale, and what that takes."""
+    wrong = off_scale(score, criterion())
+    assert wrong is not None
+    assert wrong.startswith(f"the score {shown} lies outside of the scale 'numeric', which takes 0 to 1")

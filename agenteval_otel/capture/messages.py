@@ -152,7 +152,7 @@ def turns_of(message: Any) -> list[Turn]:
         return _agent_turns(message)
     role = _role_of(message)
     if role is not None:
-        return [_turn(message, role)]
+        return [_turn(_inner(message), role)]
     return _item_turns(message) if _is_item(message) else []
 
 
@@ -166,8 +166,14 @@ def all_turns(messages: Any) -> list[Turn]:
     return turns
 
 
+def _inner(message: Any) -> Any:
+    """The message itself, or the data of one in the form of LangChain's ``messages_to_dict``."""
+    data = field(message, "data")
+    return data if kind_of(message) in _ROLES and field(data, "content") is not None else message
+
+
 def _role_of(message: Any) -> str | None:
-    role, has_content = kind_of(message, "role"), field(message, "content") is not None
+    role, has_content = kind_of(message, "role"), field(_inner(message), "content") is not None
     if not role:
         return _ROLES.get(kind_of(message)) if has_content else None
     return _ROLES.get(role) or (short(role) if has_content else None)

@@ -28,8 +28,28 @@ _COMMANDS = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; gives the exit code: 0 success, 1 objective missed, 2 could not run, 130 interrupted."""
-    arguments = sys.argv[1:] if arguments is None else arguments
+    """Run the command line; gives the exit code: 0 success, 1 objective missed, 2 could not run, 130 interrupted.
+
+    It is 1, as Python advises, where the reader of standard output left (`| head`).
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # closed by the caller, as by `>&-`
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - to the end of the process
+    try:
+        try:
+            return _main(sys.argv[1:] if arguments is None else arguments)
+        finally:
+            sys.stdout.flush()
+    except OSError as error:
+        # The rest of the buffer must not fail again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(error, BrokenPipeError):
+            return 1
+        print(f"agenteval-otel: standard output: {error.strerror}", file=sys.stderr)
+        return 2
+
+
+def _main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="agenteval-otel",
         description="Online evaluation of LLM agents: samples live answers, scores them in the background, emits the "
@@ -58,13 +78,9 @@ def _run(command: ModuleType, chosen: argparse.Namespace) -> int:
     try:
         if isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(errors="replace")  # an old encoding shows what it can
-        code = int(command.run(chosen))
-        sys.stdout.flush()
-        return code
+        return int(command.run(chosen))
     except BrokenPipeError:
-        # The reader has closed the pipe (`| head`); the rest of the buffer must not fail again at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        raise
     except (AgentEvalError, OSError) as error:
         message = "\n".join(map(printable, str(error).splitlines()))
         print(f"agenteval-otel {chosen.command}: {message}", file=sys.stderr)

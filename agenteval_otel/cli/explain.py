@@ -271,8 +271,7 @@ def _fetched(address: str) -> bytes:
     request = urllib.request.Request(plain)
     if user is not None:
         request.add_unredirected_header("Authorization", user)
-    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with direct.open(request, timeout=_TIMEOUT_S) as response:
+    with urllib.request.build_opener().open(request, timeout=_TIMEOUT_S) as response:
         content: bytes = response.read()
     return content
 

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, ValidationInfo, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, TypeAdapter, ValidationInfo
+from pydantic.functional_validators import field_validator, model_validator
 from pydantic.json_schema import WithJsonSchema
 
 from agenteval_otel.compat import load_evaluators
@@ -38,8 +39,12 @@ _Callback = Annotated[Callback, WithJsonSchema({"type": "string", "pattern": "^[
 Problems = list[tuple[str | None, str]]
 
 
-def _enabled_by_variable() -> Any:
-    return os.environ.get("AGENTEVAL_ENABLED", "").strip() or True
+def _enabled_by_variable() -> bool:
+    value = os.environ.get("AGENTEVAL_ENABLED", "").strip() or True
+    try:
+        return TypeAdapter(bool).validate_python(value)
+    except ValueError:
+        raise ConfigurationError(f"expected true or false, found {value!r}", path="AGENTEVAL_ENABLED") from None
 
 
 class Criterion(EvaluationCriteria, metaclass=FriendlyErrors):
@@ -268,7 +273,7 @@ class Settings(_Explained):
         agents: What differs for single agents, by the agent's name.
     """
 
-    enabled: bool = Field(default_factory=_enabled_by_variable, validate_default=True)
+    enabled: bool = Field(default_factory=_enabled_by_variable)
     plugins: tuple[str, ...] = ()
     aggregation: Aggregation = Field(default_factory=WeightedMean)
     criteria: dict[str, CriteriaSet] = Field(default_factory=dict)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
@@ -84,7 +84,8 @@ class CallableEmbedder(Embedder):
     Attributes:
         name: Names the object in the fingerprint of the evaluator that uses it.
         model: A function of the texts, or an object with ``embed(texts)``, ``embed_documents(texts)`` or
-            ``encode(texts)``; sync or async. Left out of dumps.
+            ``encode(texts)``; sync or async. It returns a vector for each text, or something with ``embeddings``. Left
+            out of dumps.
     """
 
     name: str = ""
@@ -104,6 +105,11 @@ class CallableEmbedder(Embedder):
     def embed(self, texts: Sequence[str]) -> Any:
         """The object's vectors, in its own form; its exceptions are raised as they are."""
         return self._method(list(texts))
+
+    async def embedded(self, texts: Sequence[str]) -> tuple[Any, EmbedderUsage | None]:
+        rows, usage = await super().embedded(texts)
+        named = rows.get("embeddings") if isinstance(rows, Mapping) else getattr(rows, "embeddings", None)
+        return rows if named is None else named, usage
 
     @cached_property
     def _method(self) -> Callable[..., Any]:

@@ -196,6 +196,16 @@ def check_escalation(
                 )
                 hint = f"rules look at the first stage{known_choices(name, first)}"
                 problems.append((f"{path}.rules[{index}].criteria[{number}]", f"{wrong}: {hint}"))
+        # Handlers may bring evaluators of criteria that a rule does not name.
+        if isinstance(rule, ResultSampler) and (rule.criteria or complete) and {*rule.criteria} <= {*first}:
+            of_first = [evaluator for evaluator in evaluators if not waits(evaluator, escalation)]
+            names = [part.name for evaluator in of_first for part in evaluator.criteria()]
+            names = [name for name in names if not rule.criteria or name in rule.criteria]
+            if not names and waiting:
+                problems.append((f"{path}.rules[{index}]", "never matches: every evaluator is in the second stage"))
+            elif 0 < len(names) < rule.least_results:
+                wrong = f"never matches: the first stage has one result, of {names[0]!r}, and two have to differ"
+                problems.append((f"{path}.rules[{index}].disagreement", wrong))
     if problems:
         raise ConfigurationError.of(problems)
 

@@ -139,7 +139,7 @@ class EvaluatedResponse:
                 changes["run_errors"] = tuple(errors)
                 shown = [error.model_dump(by_alias=True) for error in errors]
                 changes["metadata"] = {**aggregated.metadata, "errors": shown}
-        return self._redaction.result(copy_with(aggregated, changes), snapshot=False)
+        return self._redaction.result(copy_with(aggregated, changes), whole=False)
 
 
 def _is_category(value: str) -> bool:

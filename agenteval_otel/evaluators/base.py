@@ -155,7 +155,7 @@ class CriterionEvaluator(Evaluator):
         """A `Score` on the criterion's scale (a number outside of it is a failure), or its value alone."""
         raise EvaluationError(f"{self.type} does not implement score")
 
-    def adjusted(self, score: Any, criterion: EvaluationCriteria) -> Any:
+    def _adjusted(self, score: Any, criterion: EvaluationCriteria) -> Any:
         """The score, fitted to the criterion's scale and threshold."""
         return score
 
@@ -183,7 +183,7 @@ class CriterionEvaluator(Evaluator):
         score: Any = self.score(evaluation_input)
         if inspect.isawaitable(score):
             score = await score
-        return [result_of(self, criterion, self.adjusted(score, criterion))]
+        return [result_of(self, criterion, self._adjusted(score, criterion))]
 
 
 def find_criterion(criteria: Sequence[EvaluationCriteria], name: str) -> EvaluationCriteria | None:

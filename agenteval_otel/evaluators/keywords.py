@@ -10,7 +10,8 @@ from typing import Any, Literal, Self
 from pydantic import field_validator, model_validator
 
 from agenteval_otel.components import ListOf
-from agenteval_otel.errors import EvaluationError
+from agenteval_otel.components.explained import ComponentError
+from agenteval_otel.errors import ConfigurationError, EvaluationError
 from agenteval_otel.evaluators.base import Execution
 from agenteval_otel.evaluators.built_in import SHORT_LIST, BuiltInEvaluator, TextField, listed, read_text, text_at
 from agenteval_otel.evaluators.words import WHITESPACE, Terms, collapsed, folded
@@ -146,7 +147,10 @@ class Toxicity(BuiltInEvaluator, type="Toxicity"):
         terms = rest.pop("toxic_terms", rest.pop("toxicTerms", None)) or ()
         if not isinstance(path, str) or not isinstance(terms, list | tuple):
             return data
-        lines = map(str.strip, read_text(path).splitlines())
+        try:
+            lines = map(str.strip, read_text(path).splitlines())
+        except ValueError as error:
+            raise ComponentError(ConfigurationError(str(error), path="terms_file"), of_model=True) from None
         return {**rest, "toxic_terms": (*terms, *dict.fromkeys(filter(None, lines)))}
 
     @model_validator(mode="after")

@@ -8,9 +8,10 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import AliasChoices, BaseModel, Field, SerializeAsAny, field_validator
 
+from agenteval_otel.components.explained import ComponentError
 from agenteval_otel.embedders import Embedder, HashingEmbedder
 from agenteval_otel.embedders.base import EmbedderUsage, as_embedder
-from agenteval_otel.errors import EvaluationError, EvaluationSkipped, ModelError
+from agenteval_otel.errors import ConfigurationError, EvaluationError, EvaluationSkipped, ModelError
 from agenteval_otel.evaluators.base import EvaluatorKind, Execution
 from agenteval_otel.evaluators.built_in import BuiltInEvaluator
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, Score, ScoreValue
@@ -52,7 +53,10 @@ class NLPAccuracy(BuiltInEvaluator, type="NLPAccuracy"):
     @field_validator("embedder", mode="before")
     @classmethod
     def _load_embedder(cls, value: Any) -> Any:
-        return as_embedder(value, path="embedder")
+        try:
+            return as_embedder(value, path="embedder")
+        except ConfigurationError as failure:
+            raise ComponentError(failure) from None
 
     def preferred_execution(self) -> Execution | None:
         return "async" if self.embedder.is_async else "process"
@@ -77,7 +81,7 @@ class NLPAccuracy(BuiltInEvaluator, type="NLPAccuracy"):
         usage = error.usage if isinstance(error, ModelError) else None
         return copy_with(super().failed(error, criterion), {"metadata": _usage_metadata(self.embedder, usage)})
 
-    def adjusted(self, score: Score, criterion: EvaluationCriteria) -> Score:
+    def _adjusted(self, score: Score, criterion: EvaluationCriteria) -> Score:
         cosine: Any = score.value
         fields: dict[str, Any] = {"reasoning": f"cosine {cosine:.4f} ({self.embedder.type})"}
         # Texts that point away from each other are as unlike as texts can be on a scale that begins at 0.

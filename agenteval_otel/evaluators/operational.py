@@ -26,7 +26,7 @@ class OperationalEvaluator(BuiltInEvaluator):
     def preferred_execution(self) -> Execution | None:
         return "inline"
 
-    def adjusted(self, score: Score, criterion: EvaluationCriteria) -> Score:
+    def _adjusted(self, score: Score, criterion: EvaluationCriteria) -> Score:
         if criterion.scale in ("binary", "pass/fail"):
             return copy_with(score, {"value": bool(score.passed)})
         return score if criterion.threshold is None else copy_with(score, {"passed": None})

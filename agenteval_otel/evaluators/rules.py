@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NoReturn
 
-from pydantic import Field, SerializeAsAny, ValidationInfo, field_validator
+from pydantic import AfterValidator, Field, SerializeAsAny, ValidationInfo, field_validator
 
 from agenteval_otel.components import Component, ListOf
 from agenteval_otel.components.loading import load_each, resolve
@@ -20,7 +20,7 @@ from agenteval_otel.evaluators.words import Terms, folded
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, Score, ScoreValue
 from agenteval_otel.models.value import copy_with
 from agenteval_otel.runtime.masking import message_of
-from agenteval_otel.runtime.patterns import DEFAULT_LIMIT_S, Pattern, compile_pattern
+from agenteval_otel.runtime.patterns import DEFAULT_LIMIT_S, Pattern, check_flags, compile_pattern
 
 _VALUES: dict[str, tuple[ScoreValue, ScoreValue]] = {"numeric": (0, 1), "likert5": (1, 5), "string": ("fail", "pass")}
 
@@ -217,7 +217,7 @@ class Regex(RuleCheck, type="regex"):
         limit_s: Time limit of one search in seconds, 0-60. Patterns that RE2 (the extra ``re2``) searches need none.
     """
 
-    flags: str = ""
+    flags: Annotated[str, AfterValidator(check_flags)] = ""
     pattern: str
     expected_outcome: Literal["match", "no_match"] = "no_match"
     limit_s: float = Field(default=DEFAULT_LIMIT_S, gt=0, le=60)

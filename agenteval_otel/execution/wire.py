@@ -17,9 +17,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
-from agenteval_otel.errors import EvaluationError, EvaluationSkipped
+from agenteval_otel.components.explained import explain_validation
+from agenteval_otel.errors import ConfigurationError, EvaluationError, EvaluationSkipped
 from agenteval_otel.evaluators.base import MAIN, Evaluator, importable, imported
 from agenteval_otel.models import EvaluationResult
 
@@ -153,6 +154,9 @@ def serialize_evaluator(evaluator: Evaluator) -> dict[str, Any]:
         place = importable(kind)
         fields = evaluator.to_child()
         again = kind.from_child(fields)
+    except (ConfigurationError, ValidationError) as error:
+        wrong = error if isinstance(error, ConfigurationError) else explain_validation(error, kind)
+        raise NotPortable(f"what {wrong.path or 'it'} holds cannot be made again in another process") from None
     except Exception as error:
         # Our own words name types and modules; what others raise may quote their configuration.
         raise NotPortable(

@@ -15,7 +15,7 @@ from typing import Any, Final, Self
 from pydantic import Field, model_validator
 
 from agenteval_otel.components.loading import resolve_or_wrap
-from agenteval_otel.errors import JudgeError
+from agenteval_otel.errors import ConfigurationError, JudgeError
 from agenteval_otel.judges.answers import JudgeRequest, Verdict, parse_answer
 from agenteval_otel.judges.base import Judge
 
@@ -36,8 +36,8 @@ class CallableJudge(Judge):
         name: Names the object in the fingerprint of the evaluator that uses it.
         target: A function of the prompt, or an object with one of ``generate``, ``generate_text``, ``complete``,
             ``ainvoke``, ``invoke``, ``ask``, ``judge``. It gets the prompt, with the instruction before it or in its
-            parameter ``system``, or both as ``messages``; it returns a text, or something with ``text`` or ``content``.
-            Left out of dumps.
+            parameter ``system`` (``system_prompt``, ``systemPrompt``), or both as ``messages``, or all of it as
+            ``request``; it returns a text, or something with ``text`` or ``content``. Left out of dumps.
         deadline_s: Seconds until a call is given up; the thread of a plain function goes on.
     """
 
@@ -124,10 +124,30 @@ def as_judge(value: Any, *, path: str | None = None) -> Judge:
     Raises:
         ConfigurationError: None of these, an unknown type, or wrong settings.
     """
-    return resolve_or_wrap(
-        Judge, value, wrap=lambda target: None if _method_of(target) is None else CallableJudge.of(target), path=path,
-        expected="a judge, an object or a function that generates text",
-    )  # fmt: skip
+
+    def wrapped(target: Any) -> CallableJudge | None:
+        method = _method_of(target)
+        if method is None:
+            return None
+        _expect_parameters(method, path)
+        return CallableJudge.of(target)
+
+    expected = "a judge, an object or a function that generates text"
+    return resolve_or_wrap(Judge, value, wrap=wrapped, path=path, expected=expected)
+
+
+def _expect_parameters(method: Callable[..., Any], path: str | None) -> None:
+    positional, named = _arguments(method, JudgeRequest(prompt=""))
+    try:
+        signature = inspect.signature(method)
+    except (TypeError, ValueError):  # of a C function
+        return
+    try:
+        signature.bind(*positional, **named)
+    except TypeError:
+        wanted = "(prompt), (prompt, system), (messages), (request) or (**kwargs)"
+        wrong = f"expected the parameters {wanted}, others with defaults, found {signature}"
+        raise ConfigurationError(wrong[:300], path=path) from None
 
 
 def _method_of(target: Any) -> Callable[..., Any] | None:
@@ -141,10 +161,12 @@ def _failure_of(error: BaseException) -> JudgeError:
     """What the object raised, without its message."""
     if isinstance(error, JudgeError):
         return error
-    # What broke while it was on its way may have been paid for, and is charged.
     kinds = {TimeoutError: "timeout", ConnectionError: "connection_error"}
     error_type = next((name for kind, name in kinds.items() if isinstance(error, kind)), "server_error")
-    return JudgeError(f"the model raised {type(error).__name__}", error_type=error_type)
+    failure = JudgeError(f"the model raised {type(error).__name__}", error_type=error_type)
+    # Clients' errors with a status are the provider's refusals; what else broke may have been paid for.
+    failure.may_be_charged = not isinstance(getattr(error, "status_code", None), int)
+    return failure
 
 
 def _arguments(method: Callable[..., Any], request: JudgeRequest) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -159,9 +181,10 @@ def _arguments(method: Callable[..., Any], request: JudgeRequest) -> tuple[tuple
     if "messages" in parameters:
         messages = [("system", request.system), ("user", request.prompt)]
         return (), {"messages": [{"role": role, "content": text} for role, text in messages if text]}
-    named = {name: request.system for name in ("system", "system_prompt") if name in parameters}
+    named = {name: request.system for name in ("system", "system_prompt", "systemPrompt") if name in parameters}
     prompt = request.prompt if named else whole
-    if "prompt" in parameters:
+    takes_names_only = {parameter.kind for parameter in parameters.values()} == {inspect.Parameter.VAR_KEYWORD}
+    if "prompt" in parameters or takes_names_only:
         return (), {"prompt": prompt, **named}
     return (prompt,), named
 

@@ -150,19 +150,20 @@ class Guarded:
                     usage, outcome, error.probability = error.usage, error.error_type, reservation.probability
                 elif isinstance(error, asyncio.CancelledError):
                     outcome = "cancelled"
-                self._ended(request, reservation, started, outcome, usage)
+                may_be_charged = isinstance(error, JudgeError) and error.may_be_charged
+                self._ended(request, reservation, started, outcome, usage, may_be_charged=may_be_charged)
                 raise
             cost_usd = self._ended(request, reservation, started, ANSWERED, verdict.usage, verdict.cost_usd)
             return copy_with(verdict, {"cost_usd": cost_usd, "probability": reservation.probability})
 
     def _ended(
         self, request: JudgeRequest, reservation: Reservation, started: float, outcome: str, usage: JudgeUsage | None,
-        cost_usd: float | None = None,
+        cost_usd: float | None = None, *, may_be_charged: bool = False,
     ) -> float | None:  # fmt: skip
         # Nothing here waits: a task that is cancelled settles too.
         duration_s = self._clock() - started
         if self.budget is not None:
-            error_type = None if outcome == ANSWERED else outcome
+            error_type = None if outcome == ANSWERED or may_be_charged else outcome
             cost_usd = self.budget.settle(reservation, usage, error_type=error_type, cost_usd=cost_usd)
         if outcome != GeneratorExit.__name__:  # by the garbage collector, in whatever context: not this call's observer
             self._notify(JudgeCall(self, request.purpose, outcome, True, usage, cost_usd, duration_s))

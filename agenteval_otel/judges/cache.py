@@ -13,6 +13,7 @@ from agenteval_otel.components.explained import FriendlyErrors
 from agenteval_otel.judges.answers import Verdict
 from agenteval_otel.judges.sqlite_store import IS_FILE, SqliteStore
 from agenteval_otel.runtime.fork import ForkSafeLock
+from agenteval_otel.runtime.log import log
 
 if TYPE_CHECKING:
     import sqlite3
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 KeptText = tuple[float, str]
 """When a verdict was made (Unix time), and the verdict as JSON, which a caller cannot change."""
 _PATIENCE_S: Final = 0.5
-_MAX_CHARS: Final = 16_384
+_MAX_CHARS: Final = 65_536  # the answer and its text, of `LLMJudge.max_tokens` (4,096), with room
 _SCHEMA: Final = (
     "CREATE TABLE IF NOT EXISTS verdicts (id INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT UNIQUE, made REAL, text TEXT)",
 )
@@ -69,10 +70,12 @@ class VerdictCache:
         return verdict
 
     def put(self, key: str, verdict: Verdict) -> None:
-        """Keep a verdict of at most 16,384 characters."""
+        """Keep a verdict of at most 65,536 characters."""
         text = verdict.model_dump_json()
         if len(text) <= _MAX_CHARS:
             self.store.keep(key, (self._clock(), text))
+        else:
+            log.warning("verdict_not_cached", part=verdict.model, characters=len(text))
 
     def forget(self, key: str) -> None:
         self.store.delete(key)

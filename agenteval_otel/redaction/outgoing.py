@@ -27,6 +27,7 @@ _KEPT_OF_RESULT: Final = frozenset({
     "criterion_name", "evaluator_type", "evaluator_id", "evaluator_version", "evaluator_kind", "normalized",
     "threshold", "probability", "probability_given_sampled", "sampling_reason", "started_ns", "ended_ns", "filler",
 })  # fmt: skip
+_WORDS_OF_RESULT: Final = _KEPT_OF_RESULT | {"label", "reason_code", "error_type", "judgement"}
 _KEPT_OF_AGGREGATED: Final = frozenset({
     "overall_score", "timestamp", "evaluation_config_snapshot", "span", "started_ns", "ended_ns", "response_ended_ns",
     "sampling_probability", "sampling_reason", "sampling_scope", "stream_end", "results", "input_snapshot",
@@ -74,12 +75,16 @@ class Redaction:
         """The input to let out."""
         return self.model(evaluation_input, _KEPT_OF_INPUT)
 
-    def result(self, aggregated: AggregatedEvaluationResult, *, snapshot: bool = True) -> AggregatedEvaluationResult:
-        """The aggregated result to let out; `snapshot` tells whether its input is still to be redacted."""
+    def result(self, aggregated: AggregatedEvaluationResult, *, whole: bool = True) -> AggregatedEvaluationResult:
+        """The aggregated result to let out; not `whole` where telemetry has redacted the input and the words before."""
         if not self.redactors:
             return aggregated
-        update: dict[str, Any] = {"results": tuple(self.model(item, _KEPT_OF_RESULT) for item in aggregated.results)}
-        if snapshot and aggregated.input_snapshot is not None:
+        kept = _KEPT_OF_RESULT if whole else _WORDS_OF_RESULT
+        update: dict[str, Any] = {"results": tuple(
+            self.model(item, kept if whole or not isinstance(item.score, str) else kept | {"score"})
+            for item in aggregated.results
+        )}  # fmt: skip
+        if whole and aggregated.input_snapshot is not None:
             update["input_snapshot"] = self.input(aggregated.input_snapshot)
         return self.model(copy_with(aggregated, update), _KEPT_OF_AGGREGATED)
 

@@ -89,9 +89,11 @@ def compile_pattern(pattern: str, flags: str = "") -> Pattern:
     return Pattern(source, backtracking, never or _re2_obstacle(source, pattern), never is not None)
 
 
-def check_flags(flags: str) -> None:
+def check_flags(flags: str) -> str:
+    """The flags; ValueError for others than ``i``, ``m`` and ``s``."""
     if set(flags) - set("ims") or len(set(flags)) != len(flags):
-        raise ValueError(f"flags {flags!r} are not valid; expected each of i, m and s at most once")
+        raise ValueError("expected each of i, m and s at most once")
+    return flags
 
 
 def _rewritten(pattern: str, escapes: dict[str, str], in_sets: dict[str, str], *, lines: bool) -> str:

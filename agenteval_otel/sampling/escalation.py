@@ -154,7 +154,15 @@ class ResultSampler(RuleSampler, type="result"):
     def _has_a_condition(self) -> Self:
         if not (self.labels or self.failed or self.disagreement or self._has_range):
             raise ValueError("expected labels, below, above, failed or disagreement")
+        low, high = -1.0 if self.above is None else self.above, 2.0 if self.below is None else self.below
+        if low >= high or low == 1 or high == 0:
+            raise ValueError("matches no score: expected above to be less than below, above less than 1, below over 0")
         return self
+
+    @property
+    def least_results(self) -> int:
+        """How many results it takes to match: two where only disagreement would."""
+        return 1 if self.labels or self.failed or self._has_range else 2
 
     @property
     def _has_range(self) -> bool:

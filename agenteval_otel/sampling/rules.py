@@ -9,14 +9,14 @@ import fnmatch
 import re
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from agenteval_otel.components import ListOf
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models import EvaluationInput
-from agenteval_otel.runtime.patterns import compile_pattern
+from agenteval_otel.runtime.patterns import check_flags, compile_pattern
 from agenteval_otel.sampling.base import AnswerFacts, Sampler, SamplingContext, threshold_of
 from agenteval_otel.scoring.probability import SamplingDecision
 
@@ -102,7 +102,7 @@ class PatternSampler(RuleSampler, type="pattern"):
     """
 
     pattern: str = Field(min_length=1)
-    flags: str = ""
+    flags: Annotated[str, AfterValidator(check_flags)] = ""
     field: str = "response"
 
     @model_validator(mode="after")

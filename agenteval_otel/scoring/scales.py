@@ -57,7 +57,8 @@ def off_scale(score: ScoreValue | None, criterion: EvaluationCriteria) -> str | 
     takes = "true, false, 1 and 0" if two_valued else f"{ends[0]:g} to {ends[1]:g}"
     hint = "" if declared else "; another range is declared as a scale such as '0-100', or with minimum and maximum"
     number = _finite(score)
-    shown = "beyond every float" if number is None else f"{number:g}"
+    odd = "beyond every float" if isinstance(score, int) else float.__repr__(score)
+    shown = odd if number is None else f"{number:g}"
     return f"the score {shown} lies outside of the scale {criterion.scale!r}, which takes {takes}{hint}"
 
 

@@ -14,14 +14,14 @@ import pytest
 
 os.environ.update(LANGSMITH_TRACING="false", LANGCHAIN_TRACING_V2="false")
 
-from langchain_core.messages import AIMessage, HumanMessage
+from langchain_core.messages import AIMessage, HumanMessage, messages_to_dict
 from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
 
 from agenteval_otel.testing import ModelServer
-from tests.capture.support import ANSWER, CALLING, LOOK, WEATHER, facts_of, passed_on, returned, streamed
+from tests.capture.support import ANSWER, CALLING, LOOK, WEATHER, facts_of, history_of, passed_on, returned, streamed
 
 CALL = ("weather", WEATHER["arguments"], None)
 ANSWERED = ("It is sunny.", [("weather", WEATHER["arguments"], "sunny in Kyōto")], (27, 13), "gpt-x", "stop")
@@ -64,6 +64,16 @@ def graph(model: Any) -> Any:
     builder.add_conditional_edges("agent", tools_condition)
     builder.add_edge("tools", "agent")
     return builder.compile()
+
+
+def test_a_history_of_dictionaries() -> None:
+    """`messages_to_dict` puts a message's fields below `data`."""
+    said = [HumanMessage("Hello."), AIMessage("", tool_calls=[{"name": "weather", "args": {}, "id": "a"}])]
+    messages = [*messages_to_dict(said), {"type": "tool", "data": {"content": "sunny", "tool_call_id": "a"}}]
+    history = history_of(messages) or []
+    assert [item["role"] for item in history] == ["user", "assistant", "tool"]
+    assert [item["content"] for item in history] == ["Hello.", "", "sunny"]
+    assert history[1]["tool_calls"][0]["result"] == "sunny"
 
 
 APIS = pytest.mark.parametrize(("settings", "reason"), [({}, "tool_calls"), ({"use_responses_api": True}, "completed")])

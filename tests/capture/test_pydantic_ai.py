@@ -11,6 +11,7 @@ import openai
 import pytest
 from pydantic import BaseModel
 from pydantic_ai import Agent
+from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, ToolCallPart, ToolReturnPart, UserPromptPart
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
 
@@ -115,3 +116,14 @@ def test_a_stream_of_text_and_of_responses() -> None:
     assert streamed(texts).response == "It is sunny."
     for captured in (streamed(responses), returned(result)):
         assert facts_of(captured) == ("It is sunny.", None, (20, 4), "gpt-x", "stop")
+
+
+def test_a_tools_data_is_its_result() -> None:
+    """Whole, although it has a field that reads like a message's text."""
+    data = {"text": "sunny", "degrees": 20}
+    messages = [
+        ModelRequest([UserPromptPart("How is the weather?")]), ModelResponse([ToolCallPart("weather", {}, "a")]),
+        ModelRequest([ToolReturnPart("weather", data, "a")]), ModelResponse([TextPart("Sunny.")]),
+    ]  # fmt: skip
+    (call,) = returned(messages, prompt=None).tool_calls or ()
+    assert call.result == data

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -57,3 +60,19 @@ def test_errors_have_exit_codes(
     cli("demo", code=code)
     assert cli.err.endswith(message)
     assert ("Traceback" in cli.err) is isinstance(error, KeyError)
+
+
+@pytest.mark.parametrize("command", ["--help", "schema", "evaluate a.jsonl --settings settings.json"])
+def test_a_closed_output_ends_it_quietly(cli: CommandLine, command: str) -> None:
+    """1 where the reader left (`| head`), as Python advises; 0 where there was no output from the start (`>&-`)."""
+    cli.file("a.jsonl", '{"response": "a"}')
+    cli.file("settings.json", '{"evaluators": ["ResponseHealth"]}')
+    line = f'"{sys.executable}" -m agenteval_otel {command}'
+    reader, writer = os.pipe()
+    os.close(reader)
+    run: dict[str, Any] = {"stderr": subprocess.PIPE, "env": {**os.environ, "PYTHONUNBUFFERED": ""}, "timeout": 60}
+    with open(writer, "wb") as pipe:
+        left = subprocess.run(["sh", "-c", line], stdout=pipe, check=False, **run)
+    closed = subprocess.run(["sh", "-c", f"{line} >&-"], check=False, **run)
+    assert [left.returncode, closed.returncode] == [1, 0]
+    assert [b"Error" in ended.stderr for ended in (left, closed)] == [False, False]

@@ -280,7 +280,8 @@ def test_nothing_scored_is_2(evaluate: Evaluate) -> None:
 def test_a_report_that_cannot_be_written_is_2(evaluate: Evaluate) -> None:
     """A full disk is no success, whatever the scores are."""
     evaluate(evaluate.says("1"), "--settings", evaluate.settings(), "--report=junit=/dev/full", code=2)
-    assert "No space left on device" in evaluate.err
+    assert "No space left on device: '/dev/full'" in evaluate.err
+    evaluate(evaluate.says("1"), "--settings", evaluate.settings(), "--report=json=/dev/null", "--results=/dev/null")
 
 
 @pytest.mark.parametrize("form", RESULTS)

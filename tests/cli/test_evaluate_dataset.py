@@ -186,6 +186,15 @@ def test_standard_input_and_pipes_are_checked_and_then_evaluated(
     writer.join()
 
 
+def test_a_stream_is_read_as_far_as_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its writer may never end; what it wrote beyond the limit is not read."""
+    reader, writer = os.pipe()
+    os.write(writer, b"response\na\nb\nc\n")
+    with open(reader) as stream, open(writer):
+        monkeypatch.setattr(sys, "stdin", stream)
+        assert [evaluation_input.response for evaluation_input in read("-", limit=2)] == ["a", "b"]
+
+
 def test_places_tell_files_of_one_name_apart(tmp_path: Path) -> None:
     """A place is the file's name, with the folder only if necessary, and the first line of the input."""
     for folder in ("x", "y"):

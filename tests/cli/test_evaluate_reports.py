@@ -6,6 +6,7 @@ import io
 import itertools
 import re
 import sys
+from types import SimpleNamespace
 from typing import Any
 from xml.etree import ElementTree
 
@@ -192,6 +193,18 @@ def test_totals_do_not_grow_with_the_inputs() -> None:
     assert max(len(counts) for counts in (tone.labels, tone.errors, tone.skips)) <= 32
     assert (tone.scored, tone.failed, tone.skipped) == (3000, 3000, 3000)
     assert [low.place for low in totals.lowest] == [f"a:{number}" for number in range(2999, 2989, -1)]
+
+
+@pytest.mark.parametrize("closed", [False, True])
+def test_progress_takes_any_stream(monkeypatch: pytest.MonkeyPatch, closed: bool) -> None:
+    """A host's own has no `isatty`, and a closed one cannot tell."""
+    lines: list[str] = []
+    stream = io.StringIO() if closed else SimpleNamespace(write=lines.append, flush=list)
+    if closed:
+        stream.close()
+    monkeypatch.setattr(sys, "stderr", stream)
+    Progress(3, clock=itertools.count(step=20).__next__).advance(0)
+    assert lines == ([] if closed else ["1 of 3 inputs evaluated, 0.1 a second\n"])
 
 
 def test_progress_is_a_rewritten_line_on_a_terminal_and_one_every_ten_seconds_elsewhere(

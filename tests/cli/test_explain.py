@@ -241,6 +241,20 @@ def test_credentials_go_to_their_server_only(serve: Callable[..., Server], cli: 
     assert "hidden" not in cli.err
 
 
+def test_the_proxy_of_the_environment_is_used(
+    serve: Callable[..., Server], cli: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As judges and exporters do; not for the hosts of NO_PROXY."""
+    proxy, direct = serve(PAGE.encode()), serve(PAGE.encode())
+    monkeypatch.setenv("http_proxy", proxy.address.removesuffix("/metrics"))
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    cli("explain", "--from", direct.address)
+    assert direct.received
+    assert not proxy.received
+    cli("explain", "--from", "http://collector.example/metrics")
+    assert proxy.received["Host"] == "collector.example"
+
+
 @pytest.mark.backend
 def test_the_page_of_a_real_collector(own_collector: Collector, cli: CommandLine) -> None:
     """The Collector's page for Prometheus has outcomes by agent, and the evaluators that failed."""

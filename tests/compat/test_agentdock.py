@@ -100,3 +100,11 @@ def test_an_evaluator_with_a_field_named_config_is_not_an_entry() -> None:
         assert evaluator.config == {"a": 1}
     finally:
         Evaluator.registry.pop("CompatTestConfigured", None)
+
+
+@pytest.mark.parametrize("limit", ["fast", True, [1]])
+def test_a_limit_in_milliseconds_is_a_number(limit: Any) -> None:
+    """GoGrid's; the error names it and what was found."""
+    assert load_evaluator({"type": "CompletedWithin", "config": {"limitMs": 1_500}}).limit_s == 1.5  # type: ignore[attr-defined]
+    with pytest.raises(ConfigurationError, match=r"limit_ms: expected a number of milliseconds, found"):
+        load_evaluator({"type": "CompletedWithin", "config": {"limitMs": limit}})

@@ -88,6 +88,7 @@ def test_what_is_not_agentdocks_form_stays_as_it_is() -> None:
         (r"(?<y>\d)-\k<y>", "", "1-2", False), (r"(a)\1", "i", "aA", True), ("é", "i", "É", True),
         ("a[[]b", "", "a[b", True), (r"[\w-z]", "", "-", True), (r"\p{Lu}", "u", "É", True),
         (r"\u{1f600}", "u", "\U0001f600", True), (r"\u0041\x42", "", "AB", True), ("b", "y", "ab", False),
+        (r"^\ud83d\ude00$", "", "\U0001f600", True), (r"\A\Z", "", "AZ", True),
         (r"a\/b\-c", "", "a/b-c", True), ("(?<!a)b", "", "ab", False), ("a*?b", "dgu", "aab", True),
     ],
 )  # fmt: skip

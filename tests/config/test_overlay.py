@@ -126,6 +126,20 @@ def test_arguments_win_over_variables(monkeypatch: pytest.MonkeyPatch, tmp_path:
     assert load(tmp_path, "sampler: {type: rate_limit}\n", fields={"sample_rate": 1.0}).settings.sampler is None
 
 
+@pytest.mark.parametrize("value", ["ect", "tab\there"])
+def test_short_and_escaped_values_of_variables_are_hidden(tmp_path: Path, value: str) -> None:
+    """Short ones as whole words only: other words with the same letters stay."""
+    error = str(wrong(tmp_path, "sample_rate: '${SECRET}'", environment={"SECRET": value}))
+    assert "expected a number, found '***'" in error
+
+
+def test_a_file_may_be_named_like_a_variable(tmp_path: Path) -> None:
+    """Its references are resolved, and its problems have their line."""
+    name, environment = "AGENTEVAL_prod.yaml", {"RATE": "7"}
+    assert str(wrong(tmp_path, "sample_rate: ${RATE}", name=name, environment=environment)).startswith(f"{name}:1: ")
+    assert load(tmp_path, "sample_rate: ${RATE}", name=name, environment={"RATE": "1"}).settings.sample_rate == 1.0
+
+
 def test_wrong_variables_name_themselves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The error names the variable, the setting and the value."""
     monkeypatch.setenv("AGENTEVAL_SAMPLE_RATE", "lots")

@@ -16,6 +16,8 @@ from agenteval_otel import Settings, accounting, configure, disable, enable, flu
 from agenteval_otel.config import current_pipeline, default_pipeline, process
 from agenteval_otel.runtime.log import log
 from agenteval_otel.sampling import SamplingDecision
+from agenteval_otel.storage import OtlpStorageProvider
+from agenteval_otel.testing import RecordedTelemetry
 from tests.config.support import configured, written_settings
 from tests.testing.doubles import Keeping
 
@@ -164,6 +166,25 @@ def test_storage_that_is_gone_is_closed(tmp_path: Path) -> None:
     handler("b")
     assert flush(10)
     assert (len(first.read_text().splitlines()), len(second.read_text().splitlines())) == (1, 1)
+
+
+CLOSED: list[str] = []
+
+
+class Closing(OtlpStorageProvider, type="ReloadTestClosing"):
+    async def close(self) -> None:
+        CLOSED.append(self.detail)
+
+
+def test_a_closed_exporter_is_closed_again_with_the_next_change(telemetry: RecordedTelemetry) -> None:
+    """A stream that ended in its old pipeline may have opened it."""
+    for detail, closed in (("auto", []), ("result", ["auto"]), ("none", ["auto", "auto", "result"])):
+        configure(storage=[Closing(detail=detail, tracer_provider=telemetry.tracer_provider)])  # type: ignore[arg-type]
+        monitor(str.upper)("a")
+        for thread in threading.enumerate():
+            if thread.name == "agenteval-close":
+                thread.join(10)
+        assert sorted(CLOSED) == closed
 
 
 def test_there_may_be_nothing_to_reload(caplog: pytest.LogCaptureFixture) -> None:

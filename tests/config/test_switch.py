@@ -43,7 +43,7 @@ def test_a_wrong_file_of_the_environment_is_told_at_decoration(tmp_path: Path, m
     monkeypatch.delenv("AGENTEVAL_SETTINGS")
     assert monitor(str.upper)("a") == "A"
     monkeypatch.setenv("AGENTEVAL_ENABLED", "perhaps")
-    with pytest.raises(ConfigurationError, match="enabled: expected true or false, found 'perhaps'"):
+    with pytest.raises(ConfigurationError, match=r"^AGENTEVAL_ENABLED: expected true or false, found 'perhaps'"):
         Settings()
 
 

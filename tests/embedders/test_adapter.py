@@ -45,6 +45,13 @@ def test_an_async_method_is_awaited() -> None:
     assert asyncio.run(embedder.embed(["ab"])) == [[2.0, 1.0]]
 
 
+@pytest.mark.parametrize("form", [dict, SimpleNamespace])
+def test_vectors_may_have_a_name(form: Any) -> None:
+    """As in the answers of several clients."""
+    embedder = as_embedder(lambda texts: form(embeddings=lengths(texts)))
+    assert asyncio.run(embedder.embedded(["ab"])) == ([[2.0, 1.0]], None)
+
+
 def test_as_embedder_takes_several_forms() -> None:
     """An embedder, its class, its type or its settings; other values are refused with the known types."""
     item = HashingEmbedder(dimensions=64)

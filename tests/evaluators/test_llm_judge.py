@@ -276,6 +276,10 @@ def test_ordinary_text_is_not_flagged(text: str) -> None:
         ({"judge": "told", "rubric": "r", "scale": "likert5"}, "give description in its place"),
         ({"judge": "told", "criterion_name": "c", "rubrics": [{"criterion_name": "a"}]}, "not both"),
         ({"judge": "told", "rubrics": [{"criterion_name": "a"}, {"criterion_name": "a"}]}, "same criterion_name"),
+        (
+            {"judge": "told", "prompt_template": "{{ inptu }}?"},
+            "prompt_template: {{ inptu }} is no placeholder (did you mean 'input'?); known: input, response, reference",
+        ),
         ({"judge": "told", "rubrics": [{"criterion_name": "a", "scael": "x"}]}, "rubrics[0].scael: unknown field"),
     ],
 )
@@ -285,6 +289,16 @@ def test_bad_settings_are_refused_at_load(fields: dict[str, Any], message: str) 
         LLMJudge.load(fields, path="evaluators[0]")
     assert message in str(caught.value)
     assert "configuration" not in str(caught.value)
+
+
+def test_a_template_may_hold_json() -> None:
+    """Its braces stay; a placeholder may have spaces in it."""
+    template = '{{ response }} as {"a": {"b": 1}}, {{"c": 2}}'
+    judge = LLMJudge(judge=lambda prompt: "", prompt_template=template, placement="inline")
+    assert (
+        '"Tuesday" as {"a": {"b": 1}}, {{"c": 2}}'
+        in judge.question_for(EvaluationInput(response='"Tuesday"'))[0].prompt
+    )
 
 
 @pytest.mark.parametrize(("kind", "path"), [("anthropic", ""), ("openai_compatible", "/v1")])

@@ -89,7 +89,7 @@ WRONG: list[tuple[dict[str, Any], str | None]] = [
     ({"type": "mystery"}, None), ({"type": "InvalidCheck"}, "problem"), ({"type": "length", "config": {}}, "config"),
     ({"type": "includes"}, "keywords"), ({"type": "regex", "pattern": "("}, "pattern"),
     ({"type": "includes", "keywords": ["a"], "expectedOutcome": "most"}, "expected_outcome"),
-    ({"type": "regex", "pattern": "a", "flags": "zz"}, "pattern"), ({"type": "length", "minimum": 3}, "minimum"),
+    ({"type": "regex", "pattern": "a", "flags": "zz"}, "flags"), ({"type": "length", "minimum": 3}, "minimum"),
     ({"type": "length", "min": float("nan")}, "min"), (count(min=1), "keywords"), (count("", min=1), "keywords[0]"),
     (count("a", min=-1), "min"), ({"type": "json", "schema": {}}, "schema"),
     ({"type": "json", "definition": {"type": "strin"}}, "definition"),

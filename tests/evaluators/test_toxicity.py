@@ -88,5 +88,5 @@ def test_a_file_that_is_wrong_is_refused(tmp_path: Path) -> None:
     """What is not there, or not UTF-8, is an error at load."""
     (tmp_path / "latin").write_bytes(b"fine\nb\xe9te")
     for name, message in (("latin", "latin: not UTF-8"), ("nowhere", "nowhere: cannot be read")):
-        with pytest.raises(ConfigurationError, match=message):
-            Toxicity.load({"criterionName": "Tox", "termsFile": str(tmp_path / name)})
+        with pytest.raises(ConfigurationError, match=f"^a.terms_file: .*{message}"):
+            Toxicity.load({"criterionName": "Tox", "termsFile": str(tmp_path / name)}, path="a")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import queue
 import threading
 import time
 import weakref
@@ -15,7 +16,7 @@ import pytest
 from agenteval_otel.errors import EvaluationError, EvaluationSkipped
 from agenteval_otel.evaluators import CriterionEvaluator, Evaluator
 from agenteval_otel.execution import MAX_STRIKES, Executor
-from agenteval_otel.execution.threads import MAX_THREADS
+from agenteval_otel.execution.threads import MAX_THREADS, Threads
 from agenteval_otel.models import EvaluationInput, Score
 from tests.execution.support import alone, forever, outcome, outcomes, run, with_executor
 from tests.testing.computing import Computing
@@ -318,3 +319,17 @@ def test_an_evaluator_that_blocks_the_background_thread_is_moved_and_then_quaran
     with_executor(work, live=True)
     lines = [entry.message for entry in caplog.records if "Free:blocking" in entry.message]
     assert [line.split("'")[1] for line in lines] == ["evaluator_blocked", "evaluator_quarantined"]
+
+
+def test_threads_may_end_while_they_are_closed() -> None:
+    """Each leaves the pool as soon as it has its word."""
+
+    class Leaving(queue.SimpleQueue[Any]):
+        def put(self, item: Any, block: bool = True, timeout: float | None = None) -> None:
+            super().put(item)
+            threads._threads.pop()
+
+    threads = Threads(rests=False)
+    threads.jobs, threads._threads = Leaving(), {object(), object()}  # type: ignore[arg-type]
+    threads.close()
+    assert threads.jobs.qsize() == 2

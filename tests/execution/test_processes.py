@@ -8,10 +8,13 @@ import json
 import os
 import re
 import signal
+import sys
 import threading
 import time
 from functools import partial
+from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -19,8 +22,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agenteval_otel.engine.run import EvaluationRunner
-from agenteval_otel.evaluators import Evaluator, Func, KeywordCoverage, ResponseHealth, RuleBased
-from agenteval_otel.execution import Executor
+from agenteval_otel.evaluators import Evaluator, Func, KeywordCoverage, ResponseHealth, RuleBased, ToolUse
+from agenteval_otel.execution import Executor, wire
 from agenteval_otel.models import EvaluationInput, EvaluationResult, Score
 from tests.execution.support import facts, fork_server_of, outcome, run
 from tests.execution.support import with_executor as with_any_executor
@@ -187,6 +190,7 @@ def test_what_was_taken_is_delivered_after_the_end_was_asked_for() -> None:
         (Func.of(lambda _: 1.0, criterion_name="c", execution="process"), "<lambda> is not what"),
         (Func.of(partial(is_long), execution="process"), "no name to import it by"),
         (Fixed(action=lambda _: Score(value=1.0), execution="process"), "not in its dump"),
+        (ToolUse(expectations=[{"name": "a", "argument_checks": bool}], execution="process"), "expectations[0].arg"),
     ],
 )
 def test_what_cannot_be_made_again_stays(evaluator: Evaluator, why: str, caplog: pytest.LogCaptureFixture) -> None:
@@ -295,3 +299,16 @@ def test_a_forked_host_has_a_child_of_its_own() -> None:
     assert (finished.code, finished.stderr) == (0, "")
     assert (finished.lines("child"), finished.lines("same")) == (["0"], ["True"])
     assert gone(*finished.lines("pids")[0].split())
+
+
+def test_a_package_that_is_run_is_loaded_by_its_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`python -m package`: by its name `multiprocessing` would not load it; `python -m module` it would."""
+    (tmp_path / "program.py").write_text('if __name__ == "__main__":\n    pass\n')
+    main = ModuleType("__main__")
+    main.__file__ = str(tmp_path / "program.py")
+    monkeypatch.setitem(sys.modules, "__main__", main)
+    for name, expected in (
+        ("package.__main__", {"init_main_from_path": main.__file__}), ("module", {"init_main_from_name": "module"}),
+    ):  # fmt: skip
+        main.__spec__ = ModuleSpec(name, None)
+        assert wire._main() == expected

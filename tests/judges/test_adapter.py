@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from agenteval_otel.errors import ConfigurationError
+from agenteval_otel.evaluators import LLMJudge
 from agenteval_otel.judges import CacheSettings, JudgeRequest
 from agenteval_otel.judges.adapter import CallableJudge, as_judge
 from agenteval_otel.testing import ScriptedJudge
@@ -61,6 +62,32 @@ def test_the_instruction_goes_into_its_parameter() -> None:
 def test_a_function_may_take_the_request() -> None:
     """A parameter of that name gets the whole `JudgeRequest`."""
     assert ask(as_judge(lambda request: GOOD if request.prompt == QUESTION.prompt else "")).answer["score"] == 4
+
+
+def test_arguments_by_name_are_passed_by_name() -> None:
+    """A function that takes any name gets the whole question as `prompt`."""
+    seen: list[dict[str, str]] = []
+
+    def by_name(**arguments: str) -> str:
+        seen.append(arguments)
+        return GOOD
+
+    def javascript(prompt: str, systemPrompt: str) -> str:
+        seen.append({"prompt": prompt, "system": systemPrompt})
+        return GOOD
+
+    ask(as_judge(by_name))
+    ask(as_judge(javascript))
+    assert seen == [
+        {"prompt": f"{QUESTION.system}\n\n{QUESTION.prompt}"}, {"prompt": QUESTION.prompt, "system": QUESTION.system},
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("function", [lambda: "", lambda text, mood: "", lambda system, user: "", lambda *, text: ""])
+def test_a_function_that_cannot_be_asked_is_refused(function: Any) -> None:
+    """When it is set, with the parameters that are known."""
+    with pytest.raises(ConfigurationError, match=r"judge: expected the parameters \(prompt\), \(prompt, system\)"):
+        LLMJudge(judge=function)
 
 
 def test_an_object_fails_as_a_judge_does() -> None:

@@ -52,14 +52,15 @@ def test_a_kept_verdict_comes_back() -> None:
     assert (cache.hits, cache.misses) == (2, 1)
 
 
-def test_memory_is_bounded() -> None:
-    """The least recently used verdict makes room, and a huge one is not kept."""
+def test_memory_is_bounded(caplog: pytest.LogCaptureFixture) -> None:
+    """The least recently used verdict makes room, and a huge one is not kept, which the log says."""
     cache = cache_of(entries=3)
     for key in "abc":
         cache.put(key, verdict())
     get(cache, "a")
     cache.put("d", verdict())
-    cache.put("huge", verdict().model_copy(update={"raw": "x" * 17_000}))
+    cache.put("huge", verdict().model_copy(update={"raw": "x" * 66_000, "model": "wordy"}))
+    assert "verdict_not_cached" in caplog.text
     assert [key for key in ("a", "b", "c", "d", "huge") if get(cache, key)] == ["a", "c", "d"]
 
 

@@ -15,9 +15,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agenteval_otel.errors import EvaluationSkipped
+from agenteval_otel.errors import EvaluationSkipped, JudgeError
 from agenteval_otel.judges import JudgeUsage
 from agenteval_otel.judges import budget as budgets
+from agenteval_otel.judges import ledger as ledgers
+from agenteval_otel.judges.adapter import as_judge
 from agenteval_otel.judges.base import Guarded
 from agenteval_otel.judges.budget import (
     BudgetLimiter,
@@ -223,6 +225,27 @@ def test_the_remaining_dollars_can_be_read() -> None:
     assert budget.remaining_usd() == pytest.approx({"minute": 0.5, "day": 0.9})
 
 
+class Refused(Exception):
+    """As clients raise what the provider answered."""
+
+    status_code = 429
+
+
+@pytest.mark.parametrize(("error", "left"), [(ValueError(), 62), (ConnectionError(), 62), (Refused(), 300)])
+def test_what_an_object_of_the_programs_raises_may_have_been_paid(error: Exception, left: int) -> None:
+    """The whole reservation counts, except where the provider has refused the call."""
+
+    def raises(prompt: str) -> str:
+        raise error
+
+    ledger = MemoryLedger()
+    budget = limiter_of(ledger=ledger, tokens_per_day=300)
+    with pytest.raises(JudgeError):
+        asyncio.run(Guarded(as_judge(raises), budget=budget).judge(request_of()))
+    (spent,) = ledger.known([limit.key(NOON) for limit in budget.limits.limits("")]).values()
+    assert 300 - spent.tokens == left
+
+
 def test_a_cancelled_call_settles() -> None:
     """It leaves no reservation behind, and is charged."""
     ledger = MemoryLedger()
@@ -250,6 +273,21 @@ def test_reservations_of_killed_processes_expire(tmp_path: Path) -> None:
         clock.advance(901)
         assert skip_of(budget) == "budget_exhausted"
     assert tokens_in(tmp_path / "spend.db") == [238]
+
+
+def test_the_oldest_minutes_leave_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many are kept as in memory; days stay."""
+    monkeypatch.setattr(ledgers, "_MAX_WINDOWS", 2)
+    monkeypatch.setattr(ledgers, "_PRUNE_EVERY", 1)
+    clock, path = ManualClock(NOON), tmp_path / "spend.db"
+    with file_of(path) as ledger:
+        budget = limiter_of(clock, ledger=ledger, tokens_per_minute=1_000, tokens_per_day=10_000)
+        for tokens in range(1, 6):
+            budget.settle(reserve(budget), usage_of(tokens, 0))
+            clock.advance(60)
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        rows = connection.execute("SELECT period, tokens FROM amounts ORDER BY period, number").fetchall()
+    assert rows == [("day", 15), ("minute", 3), ("minute", 4), ("minute", 5)]
 
 
 def test_settings_lead_to_the_file(tmp_path: Path) -> None:

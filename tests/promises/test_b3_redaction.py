@@ -268,6 +268,24 @@ def test_ids_are_redacted_with_content_off_too(telemetry: RecordedTelemetry) -> 
     assert MAIL not in json.dumps([dict(point.attributes) for point in telemetry.points("gen_ai.evaluation.score")])
 
 
+class Marking(Redactor, type="marking"):
+    """Shows how often it saw a text."""
+
+    def redact(self, text: str) -> str:
+        return f"{text}+"
+
+
+def test_stored_words_are_redacted_once() -> None:
+    """Labels, reason codes and text scores go out by telemetry and by storage: the same text for both."""
+    kept = Keeping()
+    scored = Fixed(action=lambda _: Score(value="fair", label="fair", reason_code="plain", reasoning="why"))
+    pipeline = pipeline_of(scored, storage=(kept,), dispatcher=InlineDispatcher(), redactors=(Marking(),))
+    monitor(pipeline=pipeline, agent="support")(str.upper)("?")
+    pipeline.shutdown(5.0)
+    (result,) = kept.results
+    assert (result.score, result.label, result.reason_code) == ("fair+", "fair+", "plain+")
+
+
 def log_text(size: int) -> str:
     """Prose with dates, amounts, ids, and a secret or an address now and then."""
     source = random.Random(11)

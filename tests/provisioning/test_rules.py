@@ -247,6 +247,7 @@ def test_a_breach_is_one_alert_with_its_own_text(
         for item in plan.criteria
         for metric, values, label in (
             (names.METRIC_OBJECTIVE_BREACH, breach, {}), (names.METRIC_RESULTS, failures, {LABEL: "fail"}),
+            (names.METRIC_RESULTS, failures.replace("1", "0"), {LABEL: "pass"}),
         )
     ]  # fmt: skip
     wanted = {("FailureSeen", "strict")}
@@ -257,7 +258,8 @@ def test_a_breach_is_one_alert_with_its_own_text(
     ]
     tree = {
         "rule_files": [str(path) for path in sorted((folder / "rules").iterdir(), reverse=True)],
-        "evaluation_interval": "1m", "group_eval_order": ["agenteval-recording-slow", "agenteval-recording", "agenteval-alerts"],
+        "evaluation_interval": "1m",
+        "group_eval_order": ["agenteval-recording-slow", "agenteval-recording", "agenteval-alerts"],
         "tests": [{"interval": "1m", "input_series": lines, "promql_expr_test": [{
             "expr": f'count by (alertname, {CRITERION}) (ALERTS{{alertname=~".*Breached|.*Seen",alertstate="firing"}})',
             "eval_time": at, "exp_samples": samples,

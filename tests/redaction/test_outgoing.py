@@ -76,7 +76,7 @@ def test_every_text_of_a_result_is_redacted() -> None:
     assert MAIL not in out.model_dump_json()
     assert [(r.criterion_name, r.evaluator_type) for r in out.results] == [("tone", "T"), ("b", "T"), ("c", "T")]
     assert out.evaluation_config_snapshot == whole.evaluation_config_snapshot
-    assert REDACTION.result(whole, snapshot=False).input_snapshot is whole.input_snapshot
+    assert REDACTION.result(whole, whole=False).input_snapshot is whole.input_snapshot
 
 
 def test_what_cannot_be_walked_does_not_leave() -> None:

@@ -121,6 +121,8 @@ def test_patterns_and_functions_wait_for_the_input() -> None:
     assert last_word(output, LOW, FINE, "x").probability == 0.5
     with pytest.raises(ConfigurationError, match="a ratio from 0 to 1, found 7"):
         last_word(FunctionSampler(function=lambda evaluation_input: 7), LOW, FINE)
+    with pytest.raises(ConfigurationError, match="expected a boolean or a ratio from 0 to 1, found None"):
+        last_word(FunctionSampler(function=lambda evaluation_input: None), LOW, FINE)
 
 
 def test_the_first_that_applies_decides() -> None:
@@ -207,6 +209,7 @@ def test_conversations_are_sampled_whole() -> None:
          "has its own randomness, and probabilities of different ones do not nest: put the first_of inside of it"),
         ({"type": "agent"}, "sampler.agents", "missing"),
         ({"type": "pattern", "pattern": "("}, "sampler.pattern", "found '('"),
+        ({"type": "pattern", "pattern": "a", "flags": "x"}, "sampler.flags", "at most once, found 'x'"),
         ({"type": "first_of", "samplers": [{"type": "first_of", "samplers": [{"type": "error", "ratio": -1}]}]},
          "sampler.samplers[0].samplers[0].ratio", "found -1"),
     ],

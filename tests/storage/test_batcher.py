@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import os
+import socket
 import sqlite3
 import threading
 from collections.abc import Sequence
@@ -101,3 +103,35 @@ def test_results_are_saved_without_a_thread(type_: str, tmp_path: Path, monkeypa
     save(storage, aggregated(), aggregated())
     monkeypatch.undo()
     assert (len(lines_of(path)) if type_ == "json_file" else count(path)) == 2
+
+
+class Connected:
+    """A sink that says goodbye on its connection when it goes, as database clients do."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+
+    def write(self, items: Sequence[str], *, may_wait: bool) -> Sequence[Exception | None]:
+        return [None] * len(items)
+
+    def close(self) -> None: ...
+
+    def __del__(self) -> None:
+        with contextlib.suppress(OSError):
+            self._connection.sendall(b"goodbye")
+
+
+def test_a_child_does_not_end_its_parents_connection() -> None:
+    """A forked child keeps what it shares with its parent, and opens its own."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        batcher = ResultBatcher("here", lambda: Connected(ours))
+        asyncio.run(batcher.save("a", 1))
+        if (pid := os.fork()) == 0:
+            gc.collect()
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        theirs.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            theirs.recv(10)
+        asyncio.run(batcher.close())

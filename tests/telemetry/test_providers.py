@@ -232,3 +232,15 @@ def test_a_flush_that_fails_is_told(telemetry: RecordedTelemetry, flush: Callabl
     made = Providers(logger_provider=Flushing(telemetry, flush))
     made.events()
     assert made.flush(10) is expected
+
+
+class Silent(trace.NoOpTracerProvider):
+    """An application's own that does nothing."""
+
+
+def test_a_provider_that_does_nothing_is_none(monkeypatch: pytest.MonkeyPatch, privately: Any) -> None:
+    """Also where it is a subclass: then ours export to the endpoint."""
+    monkeypatch.setattr(trace, "get_tracer_provider", Silent)
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4317")
+    assert Providers().tracer() is not None
+    assert privately[1] == ["TRACES"]

@@ -131,7 +131,8 @@ def _turn(rng: random.Random, at_s: float, release: int, drop: bool, name: str, 
 
 def recorded_turns(path: str) -> Iterator[Turn]:
     """The turns of a JSONL file: conversations (``messages``), or the inputs that ``evaluate`` reads."""
-    for number, line in enumerate(lines_of(path, path), 1):
+    lines = lines_of(lambda: open(path, "rb"), path, path)  # noqa: SIM115 - `lines_of` closes it
+    for number, line in enumerate(lines, 1):
         if line.strip():
             try:
                 yield from _turns_of(dict(named_values(line)), f"line-{number}")

@@ -9,16 +9,15 @@ import codecs
 import csv
 import json
 import os
-import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from difflib import get_close_matches
 from functools import lru_cache, partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn, Self
+from typing import Any, BinaryIO, NamedTuple, NoReturn, Self
 
 from pydantic import ValidationError
 
@@ -45,6 +44,8 @@ _TYPOS = 0.85  # an unknown name of at least this likeness to a field counts as 
 
 Named = list[tuple[str, Any]]
 """The values of an input by the names in the dataset."""
+Open = Callable[[], "BinaryIO | Generator[bytes]"]
+"""A function that opens the lines of a source."""
 Parsed = tuple[int, Callable[[], Named]]
 """The line on which an input begins, and a function that gives its values or raises `ConfigurationError`."""
 
@@ -63,23 +64,31 @@ class Row(NamedTuple):
 
 
 @contextmanager
-def readable_twice(path: str) -> Iterator[str]:
-    """The path of a file, and of a copy for standard input (``-``) and pipes."""
+def readable_twice(path: str) -> Iterator[Open]:
+    """What opens the lines of a file; standard input (``-``) and pipes are copied as they are read."""
     if path != _STDIN and not Path(path).is_fifo():
-        yield path
+        yield lambda: open(path, "rb")  # noqa: SIM115 - `lines_of` closes it
         return
-    with tempfile.TemporaryDirectory() as folder:
-        copy = os.path.join(folder, "copy")
-        with open(copy, "wb") as file, nullcontext(sys.stdin.buffer) if path == _STDIN else open(path, "rb") as stream:
-            shutil.copyfileobj(stream, file)
-        yield copy
+    with (
+        nullcontext(sys.stdin.buffer) if path == _STDIN else open(path, "rb") as stream,
+        tempfile.TemporaryFile() as copy,
+    ):
+
+        def lines() -> Generator[bytes]:
+            copy.seek(0)
+            yield from copy
+            for line in stream:  # no further than it is asked for: a stream may have no end
+                copy.write(line)
+                yield line
+
+        yield lines
 
 
-def lines_of(path: str, name: str) -> Iterator[str]:
-    """The lines of a file, or `ConfigurationError` with the `name` of its source."""
+def lines_of(open_lines: Open, path: str, name: str) -> Iterator[str]:
+    """The lines of a source, or `ConfigurationError` with its path or `name`."""
     try:
-        with open(path, "rb") as file:
-            for number, line in enumerate(file, 1):
+        with closing(open_lines()) as lines:
+            for number, line in enumerate(lines, 1):
                 yield _decoded(line, name, number)
     except (OSError, ValueError) as error:  # the latter for a NUL in the path
         reason = getattr(error, "strerror", None) or error
@@ -106,6 +115,7 @@ class Dataset:
         self, paths: Sequence[str], *, limit: int | None = None, check: Callable[[EvaluationInput], None] | None = None
     ) -> None:
         self._paths, self._limit, self._check = paths, limit, check
+        self._sources: list[Open] = []
         self._open = ExitStack()
         self.unknown_names: dict[str, None] = {}
         names = ["stdin" if path == _STDIN else os.path.basename(path) or path for path in paths]
@@ -113,7 +123,7 @@ class Dataset:
         self.names = [path if names.count(name) > 1 else name for name, path in zip(names, paths, strict=True)]
 
     def __enter__(self) -> Self:
-        self._paths = [self._open.enter_context(readable_twice(path)) for path in self._paths]
+        self._sources = [self._open.enter_context(readable_twice(path)) for path in self._paths]
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -151,9 +161,9 @@ class Dataset:
 
     def _rows(self) -> Iterator[Row | list[Problem]]:
         """Each input, or what is wrong with it or with the rest of its source."""
-        for name, path in zip(self.names, self._paths, strict=True):
+        for name, path, source in zip(self.names, self._paths, self._sources, strict=True):
             try:
-                lines = lines_of(path, name)
+                lines = lines_of(source, path, name)
                 first = next(lines, "")
                 by_suffix = _IS_CSV.get(os.path.splitext(name)[1].lower())
                 is_csv = not first.lstrip().startswith(("{", "[")) if by_suffix is None else by_suffix

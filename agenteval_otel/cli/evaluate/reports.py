@@ -66,7 +66,7 @@ def _refuse_overwriting(places: list[tuple[str, str]], arguments: argparse.Names
     seen = {os.path.realpath(path) for path in (*arguments.datasets, arguments.settings) if path not in (None, _STDOUT)}
     for kind, path in places:
         place, option = os.path.realpath(path), "--results" if kind in RESULTS else "--report"
-        if place in seen:
+        if place in seen and path != os.devnull:
             shown = "standard output" if path == _STDOUT else path
             raise ConfigurationError(f"{shown} is an input or another output; name another file", path=option)
         seen.add(place)
@@ -80,10 +80,19 @@ def _opened(kind: str, path: str) -> AbstractContextManager[IO[str]]:
     owner_only = kind in RESULTS  # they contain the inputs
     if owner_only and os.path.isfile(path):
         os.chmod(path, 0o600)
-    return open(
-        path, "w", encoding="utf-8", errors="backslashreplace", newline="\n",
-        opener=(lambda name, flags: os.open(name, flags, 0o600)) if owner_only else None,
-    )  # fmt: skip
+    raw = _File(path, "w", opener=(lambda name, flags: os.open(name, flags, 0o600)) if owner_only else None)
+    return io.TextIOWrapper(io.BufferedWriter(raw), encoding="utf-8", errors="backslashreplace", newline="\n")
+
+
+class _File(io.FileIO):
+    """A file whose errors name it, as that of a full disk does not."""
+
+    def write(self, data: Any, /) -> int:
+        try:
+            return super().write(data)
+        except OSError as error:
+            error.filename = self.name
+            raise
 
 
 class Report:

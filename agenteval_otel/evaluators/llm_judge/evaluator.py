@@ -10,7 +10,8 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import AliasChoices, Field, SerializeAsAny, field_validator, model_validator
 
 from agenteval_otel.components import ListOf
-from agenteval_otel.errors import EvaluationError, EvaluationSkipped, JudgeError
+from agenteval_otel.components.explained import ComponentError
+from agenteval_otel.errors import ConfigurationError, EvaluationError, EvaluationSkipped, JudgeError
 from agenteval_otel.evaluators.base import (
     CriterionEvaluator,
     EvaluatorKind,
@@ -35,6 +36,7 @@ from agenteval_otel.evaluators.llm_judge.prompt import (
     fields_of,
     question,
     tasks_of,
+    unknown_placeholder,
 )
 from agenteval_otel.evaluators.llm_judge.replies import judge_facts, judgement_of, reply_of
 from agenteval_otel.evaluators.llm_judge.rubric import Levels, Rubric
@@ -67,7 +69,7 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
         prompt_template: Own wording. ``{{input}}``, ``{{response}}``, ``{{reference}}``, ``{{context.key}}`` (also
             ``context``, ``history``, ``tool_calls``, ``tool_results``, ``tool_definitions``) are texts of the case,
             ``{{criterion_name}}``, ``{{criterion_description}}`` and ``{{criterion_scale}}`` the criterion's. Only what
-            it names is shown; other braces stay text.
+            it names is shown; JSON's braces stay text.
         system_prompt: In the place of the built-in one.
         needs: What an input has to have; without it the criteria are skipped. ``a|b`` is the first that there is.
         takes: What is shown too, where there is no template, if the input has it.
@@ -103,7 +105,10 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
     @field_validator("judge", mode="before")
     @classmethod
     def _load_judge(cls, value: Any) -> Any:
-        return as_judge(value, path="judge")
+        try:
+            return as_judge(value, path="judge")
+        except ConfigurationError as failure:
+            raise ComponentError(failure) from None
 
     @model_validator(mode="after")
     def _makes_sense(self) -> Self:
@@ -114,6 +119,9 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
         if self.rubric is not None and own_fields - {"rubric"}:
             other = min(own_fields - {"rubric"})
             raise ValueError(f"rubric is judged from 0 to 10: give description in its place, or no {other}")
+        is_ours = self.reply_form in ("evidence", "number")  # AgentDock and GoGrid keep any name as text
+        if is_ours and (wrong := unknown_placeholder(self.prompt_template or "")) is not None:
+            raise ComponentError(ConfigurationError(wrong, path="prompt_template"), of_model=True)
         names = [task.criterion_name for task in self.all_rubrics]
         if len(set(names)) < len(names):
             raise ValueError("two rubrics have the same criterion_name")

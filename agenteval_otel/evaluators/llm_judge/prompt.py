@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
+from agenteval_otel.components.explained import known_choices
 from agenteval_otel.evaluators.llm_judge.case import FIELDS
 from agenteval_otel.evaluators.llm_judge.rubric import (
     AnswerScale,
@@ -29,11 +30,11 @@ NAMES = {field: {"question": "input", "ground_truth": "reference"}.get(field, fi
 """A field's name as a judge reads it: the documented placeholders' words."""
 
 _FIELD_OF = {name: field for field, name in NAMES.items()}
-_PLACEHOLDER = (
-    rf"\{{\{{(?:{'|'.join(NAMES.values())}|context\.[^{{}}\s]{{1,128}}"
-    r"|criterion_name|criterion_description|criterion_scale)\}\}"
+_OF_CRITERIA = ("criterion_name", "criterion_description", "criterion_scale")
+_PLACEHOLDERS = re.compile(
+    rf"\{{\{{ *(?:{'|'.join((*NAMES.values(), *_OF_CRITERIA))}|context\.[^{{}}\s]{{1,128}}) *\}}\}}"
 )
-_PLACEHOLDERS = re.compile(_PLACEHOLDER)
+_LIKE_PLACEHOLDERS = re.compile(r"\{\{ *([A-Za-z_][\w.]*) *\}\}")  # JSON in a template has quotes behind its braces
 _ABSENT = "N/A"
 
 
@@ -143,8 +144,15 @@ _SYSTEMS: Mapping[ReplyForm, str] = {
 
 def fields_of(template: str) -> list[tuple[str, str]]:
     """The fields of the case that a template names, as the judge reads them and as the input has them, once each."""
-    names = dict.fromkeys(text.strip("{}") for text in _PLACEHOLDERS.findall(template))
+    names = dict.fromkeys(text.strip("{} ") for text in _PLACEHOLDERS.findall(template))
     return [(name, _FIELD_OF.get(name, name)) for name in names if not name.startswith("criterion_")]
+
+
+def unknown_placeholder(template: str) -> str | None:
+    """What is wrong with the first placeholder-like text of a template that names nothing known."""
+    match = _LIKE_PLACEHOLDERS.search(_PLACEHOLDERS.sub(" ", template))
+    known = (*NAMES.values(), "context.<key>", *_OF_CRITERIA)
+    return match and f"{match.group()[:80]} is no placeholder{known_choices(match[1], known)}"
 
 
 def question(
@@ -188,7 +196,7 @@ def _filled(template: str, tasks: Sequence[CriterionTask], case: Mapping[str, Ca
     }
 
     def value_of(placeholder: str) -> str:
-        name = placeholder.strip("{}")
+        name = placeholder.strip("{} ")
         if name in of_criteria:
             return "; ".join(of_criteria[name])
         if not is_inline:

@@ -6,6 +6,7 @@ import math
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -162,9 +163,10 @@ def rubric_fields(name: str, overrides: Mapping[str, Any]) -> dict[str, Any]:
         raise ConfigurationError(f"{name} is given on {' or '.join(scales_of(name))}, found {scale!r}", path="scale")
     low, high = _ends_of(scale)
     threshold = overrides.get("threshold")
-    if isinstance(threshold, int | float) and not low <= threshold <= high:
-        message = f"{name} goes from {low} to {high} on the scale {scale}, found {threshold:g}"
-        raise ConfigurationError(message, path="threshold")
+    with suppress(TypeError, ValueError):  # no number: the field's own check says so
+        if threshold is not None and not low <= float(threshold) <= high:
+            message = f"{name} goes from {low} to {high} on the scale {scale}, found {threshold}"
+            raise ConfigurationError(message, path="threshold")
     if scale != entry["scale"]:
         own_low, own_high = _ends_of(entry["scale"])
         share = (entry.get("threshold", 1) - own_low) / (own_high - own_low)
