@@ -22,6 +22,8 @@ DESCRIPTION = (
     "written or up to date; 1 with --check, if a file differs or is obsolete; 2 could not run."
 )
 _ALERTING = ("prometheus", ALL)
+_METAVARS = {"idle": "HOURS", "scrape": "HOST:PORT", "alertmanager": "HOST:PORT"}
+_NO_RUNBOOKS = "Alerts do not link to their runbooks: publish docs/runbooks and pass --runbooks URL"
 _OBSOLETE = "is obsolete: no setting needs it any more; remove it"
 _NEXT = {
     "grafana": "mount {0}/grafana/provisioning and {0}/grafana/dashboards: docs/dashboards.md",
@@ -48,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     for name, meaning in options_of(ALL).items():
         of_targets = ", ".join(target for target in TARGETS if name in options_of(target))
-        parser.add_argument(f"--{name.replace('_', '-')}", metavar="HOURS" if name == "idle" else "URL",
+        parser.add_argument(f"--{name.replace('_', '-')}", metavar=_METAVARS.get(name, "URL"),
                             help=f"{of_targets}: {meaning}")  # fmt: skip
 
 
@@ -72,7 +74,8 @@ def run(arguments: argparse.Namespace) -> int:
     _print([*(f"wrote {folder / name}" for name in written), *obsolete, unchanged])
     # Scaled rules have no tests.
     after = _NEXT[target] if plan.time_scale == 1.0 else _NEXT[target].partition(" && ")[0]
-    _print(["", *_summary(plan, target), "", f"Next: {after.format(folder)}"])
+    unlinked = ["", _NO_RUNBOOKS] if target in _ALERTING and options["runbooks"] is None else []
+    _print(["", *_summary(plan, target), *unlinked, "", f"Next: {after.format(folder)}"])
     return 0
 
 
@@ -103,6 +106,8 @@ def _alerts_of(criterion: PlannedCriterion) -> str:
         return "no alert: it has an objective, but no threshold that decides what passes"
     if criterion.alerted_threshold is not None:
         return "alerts where its mean falls below its threshold"
+    if criterion.objective is not None:
+        return "no alert: its objective of 0 cannot be missed"
     if criterion.criterion.threshold is not None:
         return "no alert: its mean cannot be compared with its threshold; give it an objective"
     return "no alert: it has neither an objective nor a threshold"

@@ -44,7 +44,7 @@ def test_the_report_on_a_valid_file_describes_what_will_run(cli: CommandLine, mo
     for line in (
         "settings.yaml is valid (no profile; also valid: production, ci).", "support: 25 % of the calls",
         "  ResponseHealth [inline]: response_health (binary, weight 2, objective 95 %)",
-        "  KeywordCoverage [inline, 50 % of the sampled]: kw (numeric, passes from 0.5)", "quiet: off",
+        "  KeywordCoverage [inline, at most 50 % of all]: kw (numeric, passes from 0.5)", "quiet: off",
         "every other handler: first of: error; all calls, at most 3 a second; 10 % of the calls",
         "Telemetry goes to http://***@collector:4317; signals metrics; content no_content; detail result; "
         "headers api_key, authorization (values hidden)",
