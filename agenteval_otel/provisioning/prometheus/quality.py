@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from agenteval_otel import semconv as names
@@ -121,18 +121,18 @@ def _objectives(plan: MonitoringPlan) -> Iterator[Alert]:
     examples = {item.objective: item for item in reversed(plan.criteria) if item.is_alerted}
     objectives = sorted(objective for objective in examples if objective is not None)
     if objectives and objectives[0] < 1.0 and plan.breach.enabled:
-        strict = examples.get(1.0)
-        yield _breached(_labels_of(examples[objectives[0]]), None if strict is None else _labels_of(strict))
+        yield _breached(_labels_of(examples[objectives[0]]),
+                        [item for item in plan.criteria if item.is_alerted and item.objective == 1.0])  # fmt: skip
     for objective in objectives:
         labels = _labels_of(examples[objective])
         yield _failure(plan, labels) if objective >= 1.0 else _burning(plan, objective, labels)
 
 
-def _breached(labels: Mapping[str, str], strict: Mapping[str, str] | None) -> Alert:
-    """`strict` are the labels of a criterion with the objective 1, which `_failure` is about."""
+def _breached(labels: Mapping[str, str], strict: Sequence[PlannedCriterion]) -> Alert:
+    """`strict` have the objective 1, which one failure breaches: `_failure` is about them."""
     name, metric = BREACHED, names.METRIC_OBJECTIVE_BREACH
 
-    def process(job: str, fires: str, values: str) -> Scenario:
+    def process(job: str, fires: str, values: str, labels: Mapping[str, str] = labels) -> Scenario:
         return scenario(job, fires, gauge(metric, values, labels))
 
     restarted = (
@@ -141,7 +141,9 @@ def _breached(labels: Mapping[str, str], strict: Mapping[str, str] | None) -> Al
     )
     return Alert(
         name=name, for_s=0.0, keep_s=_KEEP_S, severity="page", is_quality=True,
-        expression=f"{recorded(_BREACH)} == 1" + (f"\nunless {recorded(_OBJECTIVE)} == 1" if strict else ""),
+        expression=f"{recorded(_BREACH)} == 1" + "".join(
+            f"\nunless {recorded(_BREACH)}{{{promql.matchers_of(criterion)}}}" for criterion in strict
+        ),
         summary=f"{_WHO} breaches its objective: {_NOW}",
         description=f"Fewer answers of the agent {_AGENT} pass the criterion {_CRITERION} than its objective asks for. "
                     "A process detected it, with at most one false alarm in `breach.false_alarm_every` verdicts; it "
@@ -154,10 +156,8 @@ def _breached(labels: Mapping[str, str], strict: Mapping[str, str] | None) -> Al
             scenario("restarted in the incident", name, *restarted),
             scenario("breached in one process of two", name, gauge(metric, f"0x{STEPS}", {**labels, "instance": "2"}),
                      gauge(metric, f"1x{STEPS}", labels)),
-            *(() if strict is None else (scenario(
-                "an objective of 1", "", gauge(metric, f"1x{STEPS}", strict),
-                counter(names.METRIC_RESULTS, {**strict, LABEL: names.LABEL_PASS}, _PLENTY),
-            ),)),
+            *(process("an objective of 1", "", f"1x{STEPS}", _labels_of(criterion))
+              for criterion in strict[:1]),
         ),
     )  # fmt: skip
 
