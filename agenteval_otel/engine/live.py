@@ -416,9 +416,6 @@ class _Evaluation:
         engine, call, settings = self._engine, self.call, self._settings
         for part, error in outcome.broken:
             engine.broken(part, error)
-        for failed in outcome.results if outcome.errors else ():
-            if failed.error_type is not None:
-                log.warning("evaluation_failed", part=failed.criterion_name, error_type=failed.error_type)
         self._ensure_agent_span()
         response = EvaluatedResponse(
             self.input, outcome, settings, engine.redaction, engine.broken, evaluated=call.span_context,
@@ -427,6 +424,9 @@ class _Evaluation:
         )  # fmt: skip
         if self._superseded:  # this thread was held up in a redactor, and another one goes on
             return None
+        for result in response.results if outcome.errors else ():
+            if result.error_type is not None:
+                log.warning("evaluation_failed", part=result.criterion_name, error_type=result.error_type)
         self._stage = "emitting"
         _TELEMETRY.begin()
         try:
