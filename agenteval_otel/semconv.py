@@ -81,7 +81,7 @@ JUDGE_CACHE_WRITE_TOKENS: Final = "agenteval.judge.usage.cache_write_tokens"
 
 # What a criterion may be called: its name becomes a part of the names of attributes.
 CRITERION_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.\-]{0,63}")
-CRITERION_NAME_RULE: Final = "a letter, then at most 63 letters, digits, '_', '.', '-'"
+CRITERION_NAME_RULE: Final = "a letter a-z or A-Z, then at most 63 of these, digits, '_', '.', '-'"
 RESERVED_CRITERIA: Final = (
     "evaluator", "explanation", "has_ground_truth", "label", "module", "name", "score", "user_prompt",
 )  # fmt: skip

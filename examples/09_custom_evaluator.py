@@ -48,7 +48,7 @@ check_evaluator(Citations())  # empty, huge and odd answers: scores stay finite 
 evaluators = [
     Citations(at_least=2, weight=2),
     short,
-    # A function with settings. With sample_rate=0.1 the model is asked about every tenth of the sampled answers.
+    # A function with settings. With sample_rate=0.1 the model is asked about one in ten of all answers.
     Func(function=helpful, criterion_name="helpful", scale="likert5", threshold=3),
 ]
 configure(sample_rate=1.0, evaluators=evaluators, storage=[ConsoleStorageProvider()])

@@ -104,7 +104,7 @@ def _handler(pipeline: Pipeline, name: str) -> Iterator[str]:
     yield f"{name or 'every other handler'}: {sampled}"
     criteria = {criterion.name: criterion for criterion in plan.runner.criteria}
     for evaluator in plan.runner.evaluators:
-        rate = "" if evaluator.sample_rate is None else f", {setting(evaluator.sample_rate)} of the sampled"
+        rate = "" if evaluator.sample_rate is None else f", at most {setting(evaluator.sample_rate)} of all"
         scored = "; ".join(_describe_criterion(criteria[item.name]) for item in evaluator.criteria())
         yield f"  {evaluator.type} [{evaluator.resolved_execution}{rate}]: {scored}"
     if plan.runner.escalation is not None:

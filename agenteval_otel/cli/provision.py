@@ -25,6 +25,8 @@ DESCRIPTION = (
     "written or up to date; 1 with --check, if a file differs or is obsolete; 2 could not run."
 )
 _ALERTING = ("prometheus", ALL)
+_METAVARS = {"queries": "KIND", "idle": "HOURS", "scrape": "HOST:PORT", "alertmanager": "HOST:PORT"}
+_NO_RUNBOOKS = "Alerts do not link to their runbooks: publish docs/runbooks and pass --runbooks URL"
 _OBSOLETE = "is obsolete: no setting needs it any more; remove it"
 _NEXT = {
     "grafana": "mount {0}/grafana/provisioning and {0}/grafana/dashboards: docs/dashboards.md",
@@ -51,8 +53,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     for name, meaning in options_of(ALL).items():
         of_targets = ", ".join(target for target in TARGETS if name in options_of(target))
-        metavar = {"idle": "HOURS", "queries": "KIND"}.get(name, "URL")
-        parser.add_argument(f"--{name.replace('_', '-')}", metavar=metavar, help=f"{of_targets}: {meaning}")
+        parser.add_argument(f"--{name.replace('_', '-')}", metavar=_METAVARS.get(name, "URL"),
+                            help=f"{of_targets}: {meaning}")  # fmt: skip
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -76,15 +78,9 @@ def run(arguments: argparse.Namespace) -> int:
     # Scaled rules have no tests.
     after = _NEXT[target] if plan.time_scale == 1.0 else _NEXT[target].partition(" && ")[0]
     warnings = [f"  {line}" for line in warnings_of(plan)] if target in _ALERTING else []
-    _print(
-        [
-            "",
-            *_summary(plan, target),
-            *(["", "Warnings:", *warnings] if warnings else []),
-            "",
-            f"Next: {after.format(folder)}",
-        ]
-    )
+    warned = ["", "Warnings:", *warnings] if warnings else []
+    unlinked = ["", _NO_RUNBOOKS] if target in _ALERTING and options["runbooks"] is None else []
+    _print(["", *_summary(plan, target), *warned, *unlinked, "", f"Next: {after.format(folder)}"])
     return 0
 
 
@@ -119,6 +115,8 @@ def _alerts_of(criterion: PlannedCriterion) -> str:
         return "no alert: it has an objective, but no threshold that decides what passes"
     if criterion.alerted_threshold is not None:
         return "alerts where its mean falls below its threshold"
+    if criterion.objective is not None:
+        return "no alert: its objective of 0 cannot be missed"
     if criterion.criterion.threshold is not None:
         return "no alert: its mean cannot be compared with its threshold; give it an objective"
     return "no alert: it has neither an objective nor a threshold"

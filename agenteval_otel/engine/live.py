@@ -424,6 +424,9 @@ class _Evaluation:
         )  # fmt: skip
         if self._superseded:  # this thread was held up in a redactor, and another one goes on
             return None
+        for result in response.results if outcome.errors else ():
+            if result.error_type is not None:
+                log.warning("evaluation_failed", part=result.criterion_name, error_type=result.error_type)
         self._stage = "emitting"
         _TELEMETRY.begin()
         try:

@@ -47,6 +47,8 @@ TARGETS: Mapping[str, Target] = {
     ),
     "collector": Target(
         "Collectors, and what stands around them: Jaeger, Tempo, Loki, Prometheus, compose, Kubernetes", "",
+        {"scrape": "where Prometheus scrapes the Collector, instead of 127.0.0.1:8889",
+         "alertmanager": "where Prometheus sends alerts, instead of 127.0.0.1:9093"},
     ),
 }  # fmt: skip
 

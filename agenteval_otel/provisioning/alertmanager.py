@@ -7,12 +7,11 @@ from typing import Any, Final
 from zoneinfo import available_timezones
 
 from agenteval_otel.errors import ConfigurationError
-from agenteval_otel.provisioning.files import GeneratedFiles, yaml_text
+from agenteval_otel.provisioning.files import GeneratedFiles, expect_urls, yaml_text
 from agenteval_otel.provisioning.plan import MonitoringPlan
 from agenteval_otel.provisioning.prometheus import Alert, alerts_of
 from agenteval_otel.provisioning.prometheus.rules import GROUP, SERVICE, literal
 
-_ADDRESS: Final = re.compile(r"https?://[^\s/]+\S*\Z")
 _HOURS: Final = re.compile(r"((?:[01]\d|2[0-3]):[0-5]\d)-((?:[01]\d|2[0-3]):[0-5]\d)(?: +(\S+))?")
 _SILENT: Final = "AgentevalServiceSilent"
 _HEAD: Final = """Receivers of the alerts. `{receiver}` gets all of them; for others add receivers
@@ -26,8 +25,7 @@ def files_of(plan: MonitoringPlan, *, webhook: str | None = None, idle: str | No
 
     In the hours `idle` (``22:00-06:00``, with a time zone after it or in UTC) a service may be silent.
     """
-    if webhook is not None and not _ADDRESS.match(webhook):
-        raise ConfigurationError("must be an address that begins with http:// or https://", path="webhook")
+    expect_urls(webhook=webhook)
     receiver = "nobody" if webhook is None else "webhook"
     configured = {} if webhook is None else {"webhook_configs": [{"url": literal(webhook), "send_resolved": True}]}
     inhibitions = _inhibitions(alerts_of(plan))

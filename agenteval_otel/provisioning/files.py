@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ GeneratedFiles = Mapping[str, str]
 
 MARK = "Written by `agenteval-otel provision"
 """Stands in every generated file: a file without it is the user's, and is not overwritten."""
+
+_URL = re.compile(r"https?://[^\s/]+\S*\Z")
 
 
 class _Dumper(yaml.SafeDumper):
@@ -42,6 +45,13 @@ def yaml_text(tree: Any, *, command: str, head: str) -> str:
     comment = "".join(f"# {line}\n" for line in (*head.splitlines(), f"{MARK} {command}`."))
     body = yaml.dump(tree, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
     return f"{comment}\n{body}"
+
+
+def expect_urls(**options: str | None) -> None:
+    """Raise ConfigurationError where an option that is set is no absolute address."""
+    for name, value in options.items():
+        if value is not None and not _URL.match(value):
+            raise ConfigurationError("must be an address that begins with http:// or https://", path=name)
 
 
 def differing(folder: Path, files: GeneratedFiles) -> list[str]:

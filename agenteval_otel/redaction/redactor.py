@@ -64,7 +64,7 @@ class PatternRedactor(Redactor, type="patterns"):
     def _can_be_used(cls, value: dict[str, str]) -> dict[str, str]:
         for name, pattern in value.items():
             if not _NAME.fullmatch(name):
-                raise ValueError(f"{name!r} must be a letter, then at most 31 letters, digits, '_', '-'")
+                raise ValueError(f"{name!r} must be a letter a-z or A-Z, then at most 31 of these, digits, '_', '-'")
             if compile_pattern(pattern).occurs_in(""):
                 raise ValueError(f"{name!r} matches the empty text")
         return value

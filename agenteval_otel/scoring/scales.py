@@ -62,6 +62,14 @@ def off_scale(score: ScoreValue | None, criterion: EvaluationCriteria) -> str | 
     return f"the score {shown} lies outside of the scale {criterion.scale!r}, which takes {takes}{hint}"
 
 
+def wrong_threshold(criterion: EvaluationCriteria) -> str | None:
+    """Why a threshold decides nothing, because no score lies on both sides of it; None where it does."""
+    threshold, ends = criterion.threshold, _ends_of(criterion)
+    if threshold is None or ends is None or ends[0] <= threshold <= ends[1]:
+        return None
+    return f"the threshold {threshold:g} lies outside of the scale {criterion.scale!r}, {ends[0]:g} to {ends[1]:g}"
+
+
 def _ends_of(criterion: EvaluationCriteria) -> tuple[float, float] | None:
     if criterion.minimum is not None and criterion.maximum is not None:
         return criterion.minimum, criterion.maximum

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from .faults import LOOPBACK
@@ -45,14 +44,10 @@ class JaegerTrace(NamedTuple):
 
 
 class Jaeger(BackendProcess):
-    """One Jaeger process and its API; in memory, or with a `config` on disk, in a folder of its own for `/badger`."""
+    """One Jaeger process and its API, its traces in memory."""
 
     title = "Jaeger"
     port_names = ("otlp_grpc", "otlp_http", "query_http", "query_grpc", "admin", "collector_http", "collector_grpc")
-
-    def __init__(self, binary: Path, folder: Path, *, config: Path | None = None) -> None:
-        super().__init__(binary, folder)
-        self._config = config
 
     @property
     def otlp_endpoint(self) -> str:
@@ -96,16 +91,11 @@ class Jaeger(BackendProcess):
             "collector.http-server.host-port": ports.collector_http, "admin.http.host-port": ports.admin,
             "collector.grpc-server.host-port": ports.collector_grpc,
         }  # fmt: skip
-        arguments = [*(f"--{flag}={LOOPBACK}:{port}" for flag, port in listeners.items()), "--log-level=warn"]
-        if self._config is not None:
-            own = self._folder / "jaeger.yaml"
-            own.write_text(self._config.read_text().replace("/badger", str(self._folder / "badger")))
-            arguments.append(f"--config-file={own}")
-        return arguments
+        return [*(f"--{flag}={LOOPBACK}:{port}" for flag, port in listeners.items()), "--log-level=warn"]
 
     def _environment(self) -> dict[str, str]:
         # No sampler: Jaeger sends traces of itself to port 4317, whoever listens there, and waits for it at its end.
-        return {"SPAN_STORAGE_TYPE": "badger" if self._config else "memory", "OTEL_TRACES_SAMPLER": "always_off"}
+        return {"SPAN_STORAGE_TYPE": "memory", "OTEL_TRACES_SAMPLER": "always_off"}
 
     def _health(self) -> tuple[int, str]:
         return self.ports.admin, "/"

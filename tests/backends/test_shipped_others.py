@@ -1,4 +1,4 @@
-"""What stands around the shipped Collector: Jaeger on disk, Prometheus' own check, the reader of Docker Compose."""
+"""What stands around the shipped Collector: Prometheus' own check, Compose's reader of files, Kubernetes' schemas."""
 
 from __future__ import annotations
 
@@ -7,14 +7,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 
-from .fixtures import running
-from .jaeger import Jaeger
-from .sdk import SHIPPED, Sent
-from .test_shipped_collector import LIMIT_S
+from .sdk import SHIPPED
 
 pytestmark = pytest.mark.backend
 
@@ -26,25 +20,6 @@ def checked(binary: Path, *arguments: str | Path) -> str:
     done = subprocess.run([binary, *arguments], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
-
-
-def test_jaeger_has_its_traces_after_a_restart(jaeger_binary: Path, tmp_path: Path) -> None:
-    """With jaeger.yaml traces are on disk: what was there before the restart is there after it."""
-    jaeger = Jaeger(jaeger_binary, tmp_path, config=SHIPPED.parent / "jaeger" / "jaeger.yaml")
-    with running(jaeger):
-        provider = TracerProvider()
-        provider.add_span_processor(SimpleSpanProcessor(OTLPSpanExporter(f"http://{jaeger.otlp_endpoint}")))
-        span = provider.get_tracer("t").start_span("before")
-        span.end()
-        provider.shutdown()
-        trace_id = Sent.of(span).trace_id
-        assert jaeger.wait_for(lambda seen: seen.trace(trace_id), LIMIT_S)
-
-        jaeger.stop()
-        jaeger.start()
-
-        result = jaeger.wait_for(lambda seen: seen.trace(trace_id), LIMIT_S)
-        assert [item.name for item in result.spans] == ["before"]
 
 
 @pytest.mark.parametrize("name", ["prometheus.yml", "prometheus-compose.yml"])

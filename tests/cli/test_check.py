@@ -44,7 +44,7 @@ def test_the_report_on_a_valid_file_describes_what_will_run(cli: CommandLine, mo
     for line in (
         "settings.yaml is valid (no profile; also valid: production, ci).", "support: 25 % of the calls",
         "  ResponseHealth [inline]: response_health (binary, weight 2, objective 95 %)",
-        "  KeywordCoverage [inline, 50 % of the sampled]: kw (numeric, passes from 0.5)", "quiet: off",
+        "  KeywordCoverage [inline, at most 50 % of all]: kw (numeric, passes from 0.5)", "quiet: off",
         "every other handler: first of: error; all calls, at most 3 a second; 10 % of the calls",
         "Telemetry goes to http://***@collector:4317; signals metrics; content no_content; detail result; "
         "headers api_key, authorization (values hidden)",
@@ -83,6 +83,21 @@ def test_every_problem_is_reported(cli: CommandLine) -> None:
     assert "TOKN is not set" in problems[1]
     assert problems[2].endswith("sample_rate: expected a number, found 'lots'")
     assert cli("check", cli.settings("a: [\n"), code=1).startswith("1 problem in ")
+
+
+@pytest.mark.parametrize(("fields", "problem"), [
+    ("objective: 1.5", "evaluators[0].objective: expected at most 1, found 1.5"),
+    ("objective: -0.1", "evaluators[0].objective: expected at least 0, found -0.1"),
+    ("objective: 0.9, threshold: 5", "criterion 'c': the threshold 5 lies outside of the scale 'numeric', 0 to 1"),
+    ("scale: likert5, threshold: 0.7", "criterion 'c': the threshold 0.7 lies outside of the scale 'likert5', 1 to 5"),
+    ("criterion_name: Währung", "must be a slug: a letter a-z or A-Z, then"),
+    ("criterion_name: score.x", "must not begin with 'score'"),
+])  # fmt: skip
+def test_what_cannot_be_passed_or_missed_is_refused(cli: CommandLine, fields: str, problem: str) -> None:
+    """An objective is a share, and a threshold lies on the scale: otherwise every answer fails, or none."""
+    name = "" if "criterion_name" in fields else "criterion_name: c, "
+    text = f"evaluators: [{{type: KeywordCoverage, expected_keywords: [a], {name}{fields}}}]"
+    assert problem in cli("check", cli.settings(text), code=1)
 
 
 def test_a_missing_file_or_profile_is_2(cli: CommandLine) -> None:

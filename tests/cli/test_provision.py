@@ -16,6 +16,7 @@ SETTINGS = """\
       - {type: KeywordCoverage, criterion_name: more, expected_keywords: [b], objective: 0.9}
       - {type: KeywordCoverage, criterion_name: all_words, expected_keywords: [a], threshold: 1}
       - {type: KeywordCoverage, criterion_name: unset, expected_keywords: [c]}
+      - {type: KeywordCoverage, criterion_name: never, expected_keywords: [c], threshold: 1, objective: 0}
     criteria: {support: [{name: response_health, objective: 0.99}]}
     agents: {support: {criteria: support}, quiet: {enabled: false}}
     """
@@ -48,13 +49,15 @@ def test_files_alerts_and_the_next_command_are_listed(provision: Provision) -> N
     folder = provision.folder
     lines = provision("prometheus")
     for line in (
-        f"wrote {folder}/prometheus/rules/agenteval-alerts.yaml", "0 of 6 unchanged", "5 criteria, 1 agent named",
+        f"wrote {folder}/prometheus/rules/agenteval-alerts.yaml", "0 of 6 unchanged", "6 criteria, 1 agent named",
         "  response_health of support: alerts on its objective of 99 %",
         "  response_health of all but support: alerts on its objective of 95 %",
         "  more: no alert: it has an objective, but no threshold that decides what passes",
         "  words: alerts where its mean falls below its threshold",
         "  all_words: no alert: its mean cannot be compared with its threshold; give it an objective",
         "  unset: no alert: it has neither an objective nor a threshold",
+        "  never: no alert: its objective of 0 cannot be missed",
+        "Alerts do not link to their runbooks: publish docs/runbooks and pass --runbooks URL",
         f"Next: promtool check rules {folder}/prometheus/rules/*.yaml && promtool test rules "
         f"{folder}/prometheus/tests/*.yaml",
     ):  # fmt: skip
@@ -121,6 +124,11 @@ def test_wrong_options_settings_and_folders_are_2(provision: Provision) -> None:
     """The error names the target of the option, the path and the reason, or the setting."""
     provision("grafana", "--webhook", "http://127.0.0.1:1", code=2)
     assert "--webhook: is an option of alertmanager, not of grafana" in provision.err
+    for option, target in (("--webhook", "alertmanager"), ("--runbooks", "prometheus"), ("--traces", "prometheus")):
+        provision(target, option, "docs/here", code=2)
+        assert f"{option[2:]}: must be an address that begins with http:// or https://" in provision.err
+    provision("collector", "--scrape", "8889", code=2)
+    assert "scrape: must be a host and a port" in provision.err
     provision.folder.write_text("")
     provision("alertmanager", code=2)
     assert f"{provision.folder}/alertmanager/alertmanager.yml: cannot be written" in provision.err

@@ -1,7 +1,7 @@
 """What is generated for the Collector and its neighbours: what a plan decides, and the structure of what cannot be run.
 
-Collector, Jaeger, Loki and Prometheus are run with these files in tests/backends, where Compose and Kubernetes are
-checked by their schemas; Azure and Tempo are held against what their makers document.
+Collector, Loki and Prometheus are run with these files in tests/backends, where Compose and Kubernetes are checked by
+their schemas; Azure, Jaeger 2 and Tempo are held against what their makers document.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from agenteval_otel import semconv
+from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.provisioning import MonitoringPlan
 from agenteval_otel.provisioning.collector import CONTENT, files_of
 
@@ -202,16 +203,73 @@ def test_kubernetes_runs_the_shipped_configuration_as_a_sidecar() -> None:
     assert all(IMAGE.fullmatch(container["image"]) for container in (sidecar, *pod["containers"]))
 
 
+def test_jaeger_listens_and_stores_where_it_is_looked_for() -> None:
+    """Every part that is named is declared, the storage is one; ports are those of the Collector's exporter, of
+    Grafana and of the check, the folder is the volume."""
+    config, service = tree(FILES["jaeger/jaeger.yaml"]), COMPOSE["services"]["jaeger"]
+    (pipeline,) = config["service"]["pipelines"].values()
+    for kind in ("receivers", "processors", "exporters"):
+        assert set(pipeline[kind]) == set(config[kind])
+    assert set(config["service"]["extensions"]) == set(config["extensions"])
+    (storage,) = config["extensions"]["jaeger_storage"]["backends"]
+    query = config["extensions"]["jaeger_query"]
+    assert config["exporters"]["jaeger_storage_exporter"]["trace_storage"] == query["storage"]["traces"] == storage
+    collector = COMPOSE["services"]["collector"]["environment"]
+    receiver = at("jaeger", config["receivers"]["otlp"]["protocols"]["grpc"]["endpoint"], service["environment"])
+    assert collector["COLLECTOR_TRACES_ENDPOINT"] == receiver == "jaeger:14317"
+    pages = at("jaeger", query["http"]["endpoint"], service["environment"])
+    assert f'url: "http://{pages}"' in (SHIPPED / "grafana/provisioning/datasources/agenteval.yaml").read_text()
+    health = at("127.0.0.1", config["extensions"]["healthcheckv2"]["http"]["endpoint"], service["environment"])
+    assert service["healthcheck"]["test"][-1] == f"http://{health}/status"
+    assert f"badger:{service['environment']['JAEGER_DATA']}" in service["volumes"]
+
+
 def test_tempo_listens_where_it_is_looked_for() -> None:
     """Its ports are those of the Collector's exporter and of the check; its folder is the volume."""
     tempo, services = yaml.safe_load(FILES["tempo/tempo.yaml"]), COMPOSE["services"]
+    environment = services["tempo"]["environment"]
     receiver = tempo["distributor"]["receivers"]["otlp"]["protocols"]["grpc"]["endpoint"]
-    endpoint = services["collector"]["environment"]["COLLECTOR_TEMPO_ENDPOINT"]
-    assert endpoint == receiver.replace("0.0.0.0", "tempo")
+    assert services["collector"]["environment"]["COLLECTOR_TEMPO_ENDPOINT"] == at("tempo", receiver, environment)
     check = " ".join(services["health"]["healthcheck"]["test"])
-    assert f"http://tempo:{tempo['server']['http_listen_port']}/ready" in check
-    mounted = services["tempo"]["volumes"][1].split(":")[1]
-    assert tempo["storage"]["trace"]["local"]["path"].startswith(mounted)
+    assert f"http://tempo:{filled_in(tempo['server']['http_listen_port'], environment)}/ready" in check
+    assert (
+        f"tempo:{filled_in(tempo['storage']['trace']['local']['path'], environment)}".removesuffix("/blocks")
+        in (services["tempo"]["volumes"])
+    )
+
+
+@pytest.mark.parametrize("name", [*COLLECTORS, "jaeger/jaeger.yaml", "tempo/tempo.yaml", "loki/loki.yaml"])
+def test_every_listener_is_on_loopback_unless_a_variable_opens_it(name: str) -> None:
+    """Outside of a container nothing is open to the network, and every port can be another."""
+    listeners = re.findall(
+        r"^ *(?:http_listen_address|grpc_listen_address|endpoint): (\$\{.*_HOST.*)$", FILES[name], re.M
+    )
+    assert len(listeners) >= 2
+    assert {filled_in(listener, {}).rsplit(":", 1)[0] for listener in listeners} == {"127.0.0.1"}
+    assert all("PORT" in listener for listener in listeners if ":$" in listener)
+    assert "0.0.0.0" not in re.sub("#.*", "", FILES[name])
+
+
+def filled_in(text: str, environment: dict[str, str]) -> str:
+    """A setting with its variables or their defaults, as the Collector, Jaeger, Loki and Tempo read it."""
+    return re.sub(r"\$\{(?:env:)?(\w+):-([^}]*)\}", lambda match: environment.get(match[1], match[2]), text)
+
+
+def at(name: str, endpoint: str, environment: dict[str, str]) -> str:
+    """Where a listener of a service of Compose, open to the others, is found by this name."""
+    return filled_in(endpoint, environment).replace("0.0.0.0", name)
+
+
+def test_prometheus_finds_another_collector_and_alertmanager_by_option() -> None:
+    """A second stack on a machine has other ports; Compose's has its names. What is no address is refused."""
+    second = files_of(PLAN, scrape="127.0.0.1:8899", alertmanager="[::1]:9193")
+    alone = yaml.safe_load(second["prometheus/prometheus.yml"])
+    assert alone["scrape_configs"][0]["static_configs"] == [{"targets": ["127.0.0.1:8899"]}]
+    assert alone["alerting"]["alertmanagers"] == [{"static_configs": [{"targets": ["[::1]:9193"]}]}]
+    assert {name for name in FILES if second[name] != FILES[name]} == {"prometheus/prometheus.yml"}
+    for wrong in ("http://127.0.0.1:9", "127.0.0.1", '127.0.0.1:9"]', ""):
+        with pytest.raises(ConfigurationError, match="scrape: must be a host and a port"):
+            files_of(PLAN, scrape=wrong)
 
 
 def test_images_are_of_one_version_everywhere() -> None:

@@ -50,6 +50,10 @@ PLANS = {
         criterion("a", agents=("b",), objective=0.95),
     ),
     "of the last only": plan_of(criterion("a", objective=1.0, of_last=100)),
+    "two hundred criteria": plan_of(
+        *(criterion(f"c{number}", objective=(0.9, 0.95, 1.0, None)[number % 4]) for number in range(199)),
+        criterion(HOSTILE, agents=(HOSTILE,), objective=1.0), agents=(HOSTILE,),
+    ),
     "thresholds": plan_of(*(criterion(f"t{number}", scale="numeric", threshold=item)
                             for number, item in enumerate((0.0, 0.05, 0.5, 0.95, 1.0)))),
 }  # fmt: skip

@@ -9,6 +9,7 @@ from textwrap import indent
 from typing import Final
 
 from agenteval_otel import semconv
+from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.provisioning.files import GeneratedFiles
 from agenteval_otel.provisioning.plan import MonitoringPlan
 
@@ -40,18 +41,30 @@ _PLACES: Final = {
     "compose": "compose.yaml",
     "collector-sidecar": "kubernetes/collector-sidecar.yaml",
 }
-_ALONE: Final = {"where": "", "collector": "127.0.0.1", "alertmanager": "127.0.0.1"}
 _COMPOSED: Final = {
     "where": "\n# As prometheus.yml, with the names that the others have in compose.yaml.",
-    "collector": "collector",
-    "alertmanager": "alertmanager",
+    "collector": "collector:8889",
+    "alertmanager": "alertmanager:9093",
 }
 _INCLUDED: Final = re.compile(r"^( *)#\+ ([a-z_-]+)\n", re.MULTILINE)
 _PLACEHOLDER: Final = re.compile(r"@([a-z_]+)@")
+_ADDRESS: Final = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:]+\]):\d{1,5}")
 
 
-def files_of(plan: MonitoringPlan) -> GeneratedFiles:
-    """The Collectors' configurations and those of what stands around them, by path."""
+def files_of(
+    plan: MonitoringPlan, *, scrape: str = "127.0.0.1:8889", alertmanager: str = "127.0.0.1:9093"
+) -> GeneratedFiles:
+    """The Collectors' configurations and those of what stands around them, by path.
+
+    Prometheus reads neither environment variables nor flags for the addresses of others: outside of Compose it scrapes
+    the Collector at `scrape` and sends alerts to `alertmanager`, host and port each.
+    """
+    alone = {"where": "", "collector": scrape, "alertmanager": alertmanager}
+    for option, address in (("scrape", scrape), ("alertmanager", alertmanager)):
+        if not _ADDRESS.fullmatch(address):
+            raise ConfigurationError(
+                f"must be a host and a port such as 127.0.0.1:9000, found {address!r}", path=option
+            )
     values = {
         "metric_expiration": _duration(150.0, plan, at_least_s=3.0),
         "decision_wait": _duration(60.0 if plan.judge_models else 15.0, plan, at_least_s=1.0),
@@ -69,7 +82,7 @@ def files_of(plan: MonitoringPlan) -> GeneratedFiles:
         "evaluation_interval": plan.duration(15.0, at_least_s=1.0),
     }
     return {path: _filled(_whole(f"{name}.yaml", lines), values) for name, path in _PLACES.items()} | {
-        "prometheus/prometheus.yml": _filled(prometheus, _ALONE | intervals),
+        "prometheus/prometheus.yml": _filled(prometheus, alone | intervals),
         "prometheus/prometheus-compose.yml": _filled(prometheus, _COMPOSED | intervals),
     }
 

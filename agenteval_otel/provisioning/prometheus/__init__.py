@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from agenteval_otel.provisioning.delays import page_of
-from agenteval_otel.provisioning.files import GeneratedFiles, yaml_text
+from agenteval_otel.provisioning.files import GeneratedFiles, expect_urls, yaml_text
 from agenteval_otel.provisioning.plan import MonitoringPlan
 from agenteval_otel.provisioning.prometheus import monitor  # noqa: F401 - registers its alerts after those of quality
 from agenteval_otel.provisioning.prometheus.quality import BREACHED, dashboard_rules, recording_rules
@@ -20,12 +20,13 @@ _SLOW_INTERVAL_S: Final = 60.0  # of windows of hours and days
 __all__ = ["Alert", "alerts_of", "files_of"]
 
 
-def files_of(plan: MonitoringPlan, *, runbooks: str = "docs/runbooks", traces: str | None = None) -> GeneratedFiles:
+def files_of(plan: MonitoringPlan, *, runbooks: str | None = None, traces: str | None = None) -> GeneratedFiles:
     """The recording rules, the alerts and, unless time is scaled, their tests for ``promtool test rules``.
 
-    `runbooks` is the folder or address of the runbooks; the annotation ``runbook_url`` begins with it. `traces` is
-    Jaeger's address; without it there is no annotation ``traces_url``.
+    The annotations ``runbook_url`` and ``traces_url`` begin with the addresses of the runbooks' folder and of Jaeger;
+    without an address there is no such annotation: a relative link leads nowhere from a message.
     """
+    expect_urls(runbooks=runbooks, traces=traces)
 
     def groups(*of: tuple[str, float, list[dict[str, Any]]]) -> dict[str, Any]:
         return {"groups": [

@@ -20,6 +20,7 @@ from agenteval_otel.provisioning.prometheus.rules import (
     Series,
     by,
     counter,
+    figure,
     gauge,
     registered,
     scenario,
@@ -31,6 +32,10 @@ SCRAPE_JOB: Final = "agenteval"
 """The job of prometheus.yml that scrapes the Collector."""
 _LEAST_COUNT: Final = 10
 """Calls, failures or losses below which no share of them raises an alert."""
+_EXPECTED: Final = 15
+"""Results that chance does not keep away: e^-15 where each comes by itself."""
+_NEVER_EVALUATED: Final = 200
+"""Answers of which some would have a result, were more than one in twenty to have any."""
 _LOSS_SHARE: Final = 0.05
 _ERROR_SHARE: Final = 0.1
 _REFUSED_SHARE: Final = 0.5
@@ -52,40 +57,62 @@ _ENOUGH: Final = _LEAST_COUNT + 0.5
 _PLENTY: Final = 12.0
 
 
+def _blind_expression(plan: MonitoringPlan, never: int) -> str:
+    """No result where as many for each answer as in the last day would be enough of them; or none in a day at all.
+
+    What evaluators skip on purpose (no ground truth, no tool calls) is among the last day's answers too.
+    """
+
+    def answers(size: str) -> str:
+        return increase(names.METRIC_RESPONSES, joined(_scored_agents(plan), _DUE), window(plan, size), _BY_AGENT)
+
+    def results(size: str, kept: tuple[str, ...] = _BY_AGENT) -> str:
+        return increase(names.METRIC_RESULTS, "", window(plan, size), kept)
+
+    # Of the criterion with the most results: those of several criteria come and stay away together. Not more than the
+    # settings evaluate now.
+    most = f"max {by(_BY_AGENT)} ({results('1d', (*_BY_AGENT, CRITERION))})"
+    each = f"clamp_max({most} / {answers('1d')}, {figure(plan.seen_share)})"
+    conditions = [
+        *(f"{answers(size)} * {each} >= {_EXPECTED}\nunless {results(size)} > 0" for size in ("3m", "30m")),
+        f"{answers('1d')} >= {never}\nunless {results('1d')} > 0",
+    ]
+    return "\nor ".join(conditions)
+
+
 @registered
 def _blind(plan: MonitoringPlan) -> Iterator[Alert]:
     name, share = "AgentevalMonitorBlind", plan.seen_share
-    # Where evaluators skip some on purpose, so many answers that none with a result is no chance: e^-20, e^-10.
-    least = {"3m": math.ceil(round(_LEAST_COUNT * (1 if share == 1 else 2 / share), 6)),
-             "30m": math.ceil(round(_LEAST_COUNT / share, 6))}  # fmt: skip
-    matchers = joined(_scored_agents(plan), _DUE)
-    conditions = (
-        f"{increase(names.METRIC_RESPONSES, matchers, window(plan, size), _BY_AGENT)} >= {count} "
-        f"unless {increase(names.METRIC_RESULTS, '', window(plan, size), _BY_AGENT)} > 0"
-        for size, count in least.items()
-    )
-    plenty = 2.0 * least["3m"] / 3  # a step is a minute
+    never = math.ceil(round(_NEVER_EVALUATED / share, 6))
+    plenty, ended = 2.0 * _EXPECTED / 3 / share, STEPS - 60  # a step is a minute
 
     def answers(outcome: str = names.EVALUATED, growth: float = plenty) -> Series:
         return _answers(plan, outcome, growth)
 
+    def thin(expected: float, step: int = STEPS) -> tuple[Series, ...]:
+        """At that step so many results are expected of half an hour: each answer had one until an hour ago."""
+        growth = expected / 30 * step / ended
+        return answers(growth=growth / share), _results(plan, growth, ended)
+
     yield Alert(
-        name=name, for_s=60.0, severity="page", step_s=QUICK_STEP_S, expression="\nor ".join(conditions),
+        name=name, for_s=60.0, keep_s=300.0, severity="page", step_s=QUICK_STEP_S,
+        expression=_blind_expression(plan, never),
         summary=f"No result for {_AGENT} although it answers",
-        description=f"{{{{ $value | humanize }}}} answers of the agent {_THE_AGENT} should have been evaluated within "
-                    "three minutes or half an hour, and none got a score: their quality is unknown, and no alert "
-                    "about quality can fire.",
+        description=f"The agent {_THE_AGENT} answers, and no answer has got a score for three minutes or longer, where "
+                    f"at least {_EXPECTED} were to be expected; or none in a day. Their quality is unknown, and no "
+                    "alert about quality can fire.",
         scenarios=(
             scenario("results arrive", "", answers(), _results(plan, plenty)),
             scenario("results ended a minute ago", "", answers(), _results(plan, plenty, STEPS - 1)),
-            scenario("results ended five minutes ago", name, answers(), _results(plan, plenty, STEPS - 5)),
-            scenario("few answers, results ended an hour ago", name, answers(growth=1.2 * least["30m"] / 30),
-                     _results(plan, 1.0, STEPS - 60)),
-            scenario("answers without results, too few", "", answers(growth=(least["30m"] - 0.5) / 30)),
-            scenario("answers without results, just enough", name, answers(growth=(least["30m"] + 0.5) / 30)),
-            scenario("all are shed", name, answers(names.SHED)),
-            scenario("none is sampled", "", answers(names.NOT_SAMPLED)),
-            scenario("disabled", "", answers(names.DISABLED)),
+            scenario("results ended five minutes ago", name, answers(), _results(plan, plenty * share, STEPS - 5)),
+            scenario("few answers, results ended an hour ago", name, *thin(_EXPECTED + 0.5)),
+            scenario("fewer answers, results ended an hour ago", "", *thin(_EXPECTED - 0.5, ended + 30)),
+            scenario("most answers are skipped", "", answers(), _results(plan, plenty * share / 20, STEPS - 5)),
+            scenario("without results, too few", "", answers(growth=0.98 * never / STEPS)),
+            scenario("without results, just enough", name, answers(growth=1.02 * never / STEPS)),
+            scenario("all are shed", name, answers(names.SHED, 2.0 * never / STEPS)),
+            scenario("none is sampled", "", answers(names.NOT_SAMPLED, 2.0 * never / STEPS)),
+            scenario("disabled", "", answers(names.DISABLED, 2.0 * never / STEPS)),
         ),
     )  # fmt: skip
 

@@ -92,9 +92,9 @@ class Alert(NamedTuple):
         """The file of its runbook: the name in lower case, words joined by hyphens."""
         return re.sub(r"(?<=[a-z])(?=[A-Z])", "-", self.name).lower() + ".md"
 
-    def rule(self, plan: MonitoringPlan, runbooks: str, traces: str | None) -> dict[str, Any]:
-        """As Prometheus reads it, with the addresses of the runbooks' folder and of Jaeger."""
-        links = {"runbook_url": literal(f"{runbooks.rstrip('/')}/{self.page}")}
+    def rule(self, plan: MonitoringPlan, runbooks: str | None, traces: str | None) -> dict[str, Any]:
+        """As Prometheus reads it, with the addresses of the runbooks' folder and of Jaeger where they are known."""
+        links = {} if runbooks is None else {"runbook_url": literal(f"{runbooks.rstrip('/')}/{self.page}")}
         if traces is not None and self.is_quality:
             links["traces_url"] = literal(traces.rstrip("/")) + _SEARCH
         times = {"for": self.for_s, "keep_firing_for": self.keep_s}
