@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from mkdocs.structure.files import File, Files
 
 _PACKAGES = (
-    "", "capture", "components", "embedders", "errors", "evaluators", "ground_truth", "judges", "redaction", "sampling",
+    "", "capture", "components", "embedders", "evaluators", "ground_truth", "judges", "redaction", "sampling",
     "storage", "testing",
 )  # fmt: skip
 _LINK = re.compile(r"\]\((?P<path>[^)#:\s]+)(?P<anchor>#[^)\s]*)?\)")
@@ -23,10 +24,17 @@ def on_config(config: Any) -> Any:
 
 
 def on_files(files: Files, *, config: Any) -> Files:
-    """A page for each public package, from its docstrings."""
+    """A page for each public package, its names from where they are defined: packages load them late."""
     for package in _PACKAGES:
         name = f"agenteval_otel.{package}".rstrip(".")
-        files.append(File.generated(config, f"api/{name}.md", content=f"::: {name}\n"))
+        module = importlib.import_module(name)
+        homes = [getattr(getattr(module, item), "__module__", "") for item in module.__all__]
+        parts = [
+            f"::: {home if home.startswith('agenteval_otel') else name}.{item}"
+            for home, item in zip(homes, module.__all__, strict=True)
+        ]
+        content = "\n\n".join([f"# {name}", (module.__doc__ or "").partition("\n\n")[0], *parts])
+        files.append(File.generated(config, f"api/{name}.md", content=content))
     return files
 
 
