@@ -115,8 +115,6 @@ def _alerts_of(criterion: PlannedCriterion) -> str:
         return "no alert: it has an objective, but no threshold that decides what passes"
     if criterion.alerted_threshold is not None:
         return "alerts where its mean falls below its threshold"
-    if criterion.objective is not None:
-        return "no alert: its objective of 0 cannot be missed"
     if criterion.criterion.threshold is not None:
         return "no alert: its mean cannot be compared with its threshold; give it an objective"
     return "no alert: it has neither an objective nor a threshold"

@@ -52,7 +52,7 @@ def test_series_that_expire_and_come_back(collector_binary: Path, prometheus_bin
                 prometheus.wait_for(lambda seen: not seen.query(RESULTS), GONE_LIMIT_S)
             assert prometheus.query(f"max_over_time({RESULTS}[10m])"), "they were there"
             assert [item["alertname"] for item in prometheus.firing() if item.get("job") == SERVICE] == []
-            recorded = prometheus.query(f'{{__name__=~"agenteval:(pass_rate|mean_score).*", job="{SERVICE}"}}')
-            past = prometheus.query(f'last_over_time({{__name__=~"agenteval:(pass_rate|mean_score).*", job="{SERVICE}"}}[10m])')
+            rates = f'{{__name__=~"agenteval:(pass_rate|mean_score).*", job="{SERVICE}"}}'
+            recorded, past = prometheus.query(rates), prometheus.query(f"last_over_time({rates}[10m])")
             assert past, "the rules had something to record"
             assert all(0 <= sample.value <= 1 for sample in (*recorded, *past)), "NaN compares false"

@@ -56,7 +56,7 @@ def test_files_alerts_and_the_next_command_are_listed(provision: Provision) -> N
         "  words: alerts where its mean falls below its threshold",
         "  all_words: no alert: its mean cannot be compared with its threshold; give it an objective",
         "  unset: no alert: it has neither an objective nor a threshold",
-        "  never: no alert: its objective of 0 cannot be missed",
+        "  never: no alert: an objective of 0 cannot be missed",
         "Alerts do not link to their runbooks: publish docs/runbooks and pass --runbooks URL",
         f"Next: promtool check rules {folder}/prometheus/rules/*.yaml && promtool test rules "
         f"{folder}/prometheus/tests/*.yaml",
