@@ -133,8 +133,8 @@ def estimates(series: Callable[[str], str]) -> dict[str, str]:
     return {
         "pass_rate": f"{p} / ({p} + {f} > 0)",
         "verdicts": f"({exact} and {enough.format(p)} and {enough.format(f)}) or {kish}",
-        "pass_rate_low": wilson.format("-"),
-        "pass_rate_high": wilson.format("+"),
+        "pass_rate_low": f"clamp_min({wilson.format('-')}, 0)",
+        "pass_rate_high": f"clamp_max({wilson.format('+')}, 1)",
         "mean_score": f"{y} / ({w} > 0)",
         "scores": f"{w} ^ 2 / ({w2} > 0)",
         "mean_score_low": f"clamp_min({mean} - {half}, 0)",

@@ -68,5 +68,5 @@ def written(files: Mapping[str, str], folder: Path) -> Path:
 
 def promtool(binary: Path, *arguments: str | Path) -> tuple[int, str]:
     """Exit code and output."""
-    done = subprocess.run([binary, *map(str, arguments)], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run([binary, *map(str, arguments)], capture_output=True, text=True, timeout=280, check=False)
     return done.returncode, done.stdout + done.stderr
