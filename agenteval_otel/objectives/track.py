@@ -103,7 +103,7 @@ class LeastProbability:
 
 
 class BreachSettings(BaseModel, metaclass=FriendlyErrors):
-    """When a criterion counts as below its objective, and as recovered: docs/thresholds.md.
+    """When a criterion counts as below its objective, and as recovered.
 
     Attributes:
         enabled: False watches no objective in the process: no event, no callback.

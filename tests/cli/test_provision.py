@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import stat
+import sys
 
 import pytest
 
@@ -140,6 +141,23 @@ def test_all_is_every_target(provision: Provision) -> None:
     ]
     assert texts[0] == texts[1]
     assert set(options_of(ALL)) == {name for target in TARGETS for name in options_of(target)}
+
+
+def test_all_without_the_extra_writes_the_rest(provision: Provision, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is missing, and how to get it, is on standard error; --check, which cannot compare it, gives 2."""
+    for name in list(sys.modules):
+        if name.startswith(("agenteval_otel.provisioning.grafana.", "grafana_foundation_sdk.")):
+            monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "grafana_foundation_sdk", None)
+    lines = provision(ALL)
+    assert f"wrote {provision.folder}/compose.yaml" in lines
+    assert not (provision.folder / "grafana").exists()
+    assert 'not written: grafana/: dashboards need the extra grafana: pip install "agenteval-otel[grafana]"' in (
+        provision.err
+    )
+    provision(ALL, "--check", code=2)
+    assert "not compared: grafana/" in provision.err
+    provision("grafana", code=2)
 
 
 FUNCTIONS = """\
