@@ -11,6 +11,8 @@ from collections.abc import Iterable, Sequence
 from types import ModuleType
 from typing import NoReturn
 
+from agenteval_otel.runtime.version import scope_version
+
 __all__ = ["COMMANDS", "main", "parser_of"]
 
 COMMANDS = {
@@ -25,14 +27,6 @@ COMMANDS = {
 }
 
 
-class _Version(argparse.Action):
-    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
-        import agenteval_otel
-
-        print(f"agenteval-otel {agenteval_otel.__version__}")
-        parser.exit()
-
-
 def parser_of(*names: str) -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser], list[ModuleType]]:
     """The parser, the parsers of its commands, and the modules of the named ones, whose options alone are known.
 
@@ -45,7 +39,7 @@ def parser_of(*names: str) -> tuple[argparse.ArgumentParser, dict[str, argparse.
         epilog="Start with: agenteval-otel demo",
         allow_abbrev=False,
     )
-    parser.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
+    parser.add_argument("--version", action="version", version=f"agenteval-otel {scope_version()}")
     added = parser.add_subparsers(dest="command", metavar="COMMAND")
     commands = {name: added.add_parser(name, help=text, allow_abbrev=False) for name, text in COMMANDS.items()}
     modules = [importlib.import_module(f"{__name__}.{name}") for name in names]

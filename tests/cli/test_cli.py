@@ -79,7 +79,7 @@ def test_no_text_refers_to_files_that_a_wheel_lacks(cli: CommandLine) -> None:
 
 
 def test_init_writes_valid_settings_that_raise_alerts(cli: CommandLine) -> None:
-    """And a workflow with commands that exist; what is there is kept, both or none are written."""
+    """So are its comments. The workflow has commands that exist; what is there is kept, both or none are written."""
     shown = cli("init", "--ci")
     for line in ("wrote agenteval.yaml", "wrote .github/workflows/evaluation.yaml"):
         assert line in shown
@@ -92,6 +92,13 @@ def test_init_writes_valid_settings_that_raise_alerts(cli: CommandLine) -> None:
     for step in workflow["jobs"]["evaluate"]["steps"]:
         if step.get("run", "").startswith("agenteval-otel"):
             cli(*step["run"].replace("tests/answers.jsonl", answers).split()[1:])
+    whole = re.sub(
+        r"^( *)# ( *(?:- |\w+:).*)", r"\1\2", (cli.folder / "agenteval.yaml").read_text(), flags=re.MULTILINE
+    )
+    whole = whole.replace("  - myapp.quality:names_the_price\n", "").replace("storage: [console]\n", "")
+    shown = cli("check", cli.file("whole.yaml", whole))
+    for line in ("support: 100 %", "LLMJudge [async, 10 % of the sampled]: helpful", "sqlite: agenteval.db"):
+        assert line in shown
     cli.file("agenteval.yaml", "mine")
     (cli.folder / ".github/workflows/evaluation.yaml").unlink()
     cli("init", "--ci", code=2)

@@ -76,12 +76,12 @@ class Answering:
     async def _answer(self, call: CapturedCall, argument: Any) -> None:
         # In a thread a coroutine is only made; it runs on the event loop.
         run, loop = contextvars.copy_context().run, asyncio.get_running_loop()
-        answer = await loop.run_in_executor(self._threads, run, _called, self._function, argument)
+        answer, is_stream = await loop.run_in_executor(self._threads, run, _called, self._function, argument)
         if inspect.isawaitable(answer):
             answer = await answer
         if inspect.isasyncgen(answer):
-            answer = _Chunks([chunk async for chunk in answer])
-        if not isinstance(answer, _Chunks):
+            answer, is_stream = [chunk async for chunk in answer], True
+        if not is_stream:
             call.keep_answer(answer)
             return
         chunks: list[Any] = []
@@ -93,13 +93,10 @@ class Answering:
         call.keep_stream(chunks, "completed", False)
 
 
-class _Chunks(list[Any]):
-    """All that a generator gave."""
-
-
-def _called(function: Any, argument: Any) -> Any:
+def _called(function: Any, argument: Any) -> tuple[Any, bool]:
+    """The answer, and whether it is the chunks of a generator."""
     answer = function(argument)
-    return _Chunks(answer) if inspect.isgenerator(answer) else answer
+    return (list(answer), True) if inspect.isgenerator(answer) else (answer, False)
 
 
 def _takes_input(function: Any, name: str) -> bool:

@@ -210,9 +210,9 @@ class Dataset:
         if not first.lstrip().startswith(("{", "[")) if by_suffix is None else by_suffix:
             return _parse_csv(name, first, lines, self)
         parsed = (_parse_list if first.lstrip().startswith("[") else _parse_jsonl)(name, first, lines)
-        return ((line, partial(self._fields_of, values)) for line, values in parsed)
+        return ((line, partial(self._renamed, values)) for line, values in parsed)
 
-    def _fields_of(self, values: Callable[[], Named]) -> Named:
+    def _renamed(self, values: Callable[[], Named]) -> Named:
         return [(self.field_of(name), value) for name, value in values()]
 
     def field_of(self, name: str) -> str:
