@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import io
 import json
 import os
+import sqlite3
 import sys
 import threading
 from pathlib import Path
@@ -131,7 +133,7 @@ def test_a_wrong_column_is_refused(text: str, message: str) -> None:
     assert message in str(caught.value)
 
 
-def test_stored_results_give_their_inputs(tmp_path: Path) -> None:
+def test_stored_results_give_their_inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of JSON lines and of an SQLite file, whatever its name; one that was stored without its input is an error."""
     stored = EvaluationInput(prompt="Why?", response="So", context={"a": 1}, ground_truth="So")
     providers = (
@@ -150,6 +152,12 @@ def test_stored_results_give_their_inputs(tmp_path: Path) -> None:
         assert read(provider.place) == [stored]
         asyncio.run(save(provider, without_input=True))
         assert "without its input" in problems(provider.place)[0]
+    foreign = tmp_path / "foreign.db"
+    with contextlib.closing(sqlite3.connect(foreign)) as connection:
+        connection.execute("CREATE TABLE a (b)")
+    assert "no such table: agenteval_schema" in problems(foreign)[0]
+    monkeypatch.setattr("agenteval_otel.storage.sql_rows.importlib.util.find_spec", lambda name: None)
+    assert 'needs the extra sql: pip install "agenteval-otel[sql]"' in problems(foreign)[0]
 
 
 def test_unknown_names_are_kept_in_the_metadata(tmp_path: Path) -> None:

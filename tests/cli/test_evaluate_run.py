@@ -15,6 +15,7 @@ APP = """
 import asyncio, threading, time
 from agenteval_otel import EvaluationInput, annotate, monitor
 
+print("imported")
 running, most, lock = 0, 0, threading.Lock()
 
 def plain(prompt):
@@ -119,6 +120,7 @@ def test_a_failing_call_is_a_failed_input(run: Callable[..., list[dict[str, obje
     assert [result.get("overallScore") for result in stored] == [1.0, None, None]
     assert (report["inputs"], report["inputs_with_failures"], report["overall_score"]["scores"]) == (3, 2, 1)
     assert "answer failed for 2 inputs, first questions.jsonl:2: RuntimeError: no connection" in cli.err
+    assert "imported" in cli.err
     assert "chatter" in cli.err
     assert 'errors="2"' in (cli.folder / "junit.xml").read_text()
 

@@ -112,7 +112,8 @@ def run(arguments: argparse.Namespace) -> int:
     config, unscored = _configuration(arguments)
     criteria = _scored_criteria(config)
     check_names(limits, [criterion.name for criterion in criteria])
-    answering = Answering(arguments.run, arguments.concurrency) if arguments.run is not None else None
+    with redirect_stdout(sys.stderr):  # the module may print when it is imported
+        answering = Answering(arguments.run, arguments.concurrency) if arguments.run is not None else None
     dataset = Dataset(
         arguments.datasets, limit=arguments.limit, columns=columns_of(arguments.column), needs_response=not answering,
         check=answering.check if answering else config.check_input,

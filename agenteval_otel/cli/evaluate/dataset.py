@@ -28,6 +28,7 @@ from agenteval_otel.components.explained import explain_validation, known_choice
 from agenteval_otel.config import Problem, SettingsError
 from agenteval_otel.errors import ConfigurationError, StorageError
 from agenteval_otel.models import EvaluationInput
+from agenteval_otel.storage.sql_rows import target_of
 
 MAX_PROBLEMS = 20
 _MAX_CELL = 2**31 - 1
@@ -278,14 +279,17 @@ def _parse_list(source: str, first: str, lines: Iterator[str]) -> Iterator[Parse
 
 
 def _parse_sqlite(path: str) -> Iterator[Parsed]:
-    from agenteval_otel.storage.sql_database import read_inputs
-    from agenteval_otel.storage.sql_rows import target_of
+    try:
+        target = target_of(Path(path), None)
+    except ValueError as error:  # the extra is missing
+        raise ConfigurationError(str(error), path=path) from None
+    from agenteval_otel.storage.sql_database import read_inputs  # loads SQLAlchemy
 
     try:
-        for number, stored in enumerate(read_inputs(target_of(Path(path), None)), 1):
+        for number, stored in enumerate(read_inputs(target), 1):
             yield number, partial(_named_fields, stored)
-    except (ValueError, StorageError) as error:  # the former without the extra
-        raise ConfigurationError(str(error), path=path) from None
+    except StorageError as error:
+        raise ConfigurationError(str(error)) from None
 
 
 def _named_fields(stored: EvaluationInput | None) -> Named:
