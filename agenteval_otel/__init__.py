@@ -37,6 +37,8 @@ __all__ = [
     "run_evaluations_sync", "shutdown",
 ]  # fmt: skip
 
+__version__: str
+
 _PACKAGES = {
     "config": ("Settings", "accounting", "configure", "disable", "enable", "flush", "reload", "shutdown"),
     "instrumentation": ("annotate", "monitor"),
@@ -50,6 +52,10 @@ _PACKAGE_OF = {name: package for package, names in _PACKAGES.items() for name in
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from agenteval_otel.runtime.version import scope_version
+
+        return scope_version()
     package = _PACKAGE_OF.get(name)
     if package is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

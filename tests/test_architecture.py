@@ -53,6 +53,7 @@ VENDORS = {
                       "instrumentation", "storage.otlp", "testing", "cli.demo.agent", "http_client.client"),
     "sqlalchemy": ("storage.sql_database",),
     "rich": ("cli",),
+    "shtab": ("cli.completion",),
     "yaml": ("config", "provisioning", "evaluators.llm_judge"),
 }  # fmt: skip
 FREE = {"pydantic", "pydantic_core", "structlog", "agenteval_otel"}

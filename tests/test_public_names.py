@@ -47,7 +47,7 @@ NAMES: dict[str, list[str]] = {
     ],
     "agenteval_otel.storage": [
         "ConsoleStorageProvider", "EvaluationStorageProvider", "JsonFileStorageProvider",
-        "OtlpStorageProvider", "SqlStorageProvider", "StoredResult",
+        "OtlpStorageProvider", "SqlStorageProvider", "SqliteStorageProvider", "StoredResult",
     ],
     "agenteval_otel.testing": [
         "ManualClock", "ModelReply", "ModelServer", "RecordedTelemetry", "ScriptedJudge", "check_component",

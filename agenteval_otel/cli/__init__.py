@@ -7,24 +7,46 @@ import importlib
 import io
 import os
 import sys
-import traceback
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from types import ModuleType
+from typing import NoReturn
 
-from agenteval_otel.errors import AgentEvalError
-from agenteval_otel.runtime.masking import printable
-from agenteval_otel.telemetry.target import scope_version
+from agenteval_otel.runtime.version import scope_version
 
-__all__ = ["main"]
+__all__ = ["COMMANDS", "main", "parser_of"]
 
-_COMMANDS = {
+COMMANDS = {
     "demo": "watch a support agent's live traffic being scored for 20 s, and its quality drop (no server, no key)",
-    "evaluate": "score recorded answers (JSONL, CSV) with the same evaluators, for CI: reports and an exit code",
+    "init": "write a commented agenteval.yaml to start from, and a CI step",
+    "evaluate": "score recorded answers, or those that a function gives, for CI: reports and an exit code",
     "check": "print what is wrong with a settings file, or what it will run",
     "schema": "print the JSON Schema of settings files, for editors",
     "provision": "write dashboards, alerts and Collector configurations for the criteria of your settings",
     "explain": "find out why there is no score: the outcomes of calls, their causes and remedies",
+    "completion": "print the completion script for your shell",
 }
+
+
+def parser_of(*names: str) -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser], list[ModuleType]]:
+    """The parser, the parsers of its commands, and the modules of the named ones, whose options alone are known.
+
+    Each command's module is imported here: `--version` and `--help` import none.
+    """
+    parser = argparse.ArgumentParser(
+        prog="agenteval-otel",
+        description="Online evaluation of LLM agents: samples live answers, scores them in the background, emits the "
+        "scores through OpenTelemetry.",
+        epilog="Start with: agenteval-otel demo",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"agenteval-otel {scope_version()}")
+    added = parser.add_subparsers(dest="command", metavar="COMMAND")
+    commands = {name: added.add_parser(name, help=text, allow_abbrev=False) for name, text in COMMANDS.items()}
+    modules = [importlib.import_module(f"{__name__}.{name}") for name in names]
+    for name, module in zip(names, modules, strict=True):
+        commands[name].description = module.DESCRIPTION
+        module.add_arguments(commands[name])
+    return parser, commands, modules
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -50,31 +72,34 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(
-        prog="agenteval-otel",
-        description="Online evaluation of LLM agents: samples live answers, scores them in the background, emits the "
-        "scores through OpenTelemetry.",
-        epilog="Start with: agenteval-otel demo",
-    )
-    parser.add_argument("--version", action="version", version=f"agenteval-otel {scope_version()}")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
-    modules = {}
-    for name, summary in _COMMANDS.items():
-        command = commands.add_parser(name, help=summary)
-        if name in arguments:
-            modules[name] = module = importlib.import_module(f"{__name__}.{name}")
-            command.description = module.DESCRIPTION
-            module.add_arguments(command)
-    chosen = parser.parse_args(arguments)
-    if chosen.command is None:
+    chosen = next((item for item in arguments if not item.startswith("-")), None)
+    parser, commands, modules = parser_of(*([chosen] if chosen in COMMANDS else []))
+    if chosen is not None and not modules:
+        _refuse(parser, f"unknown command {chosen!r}", chosen, COMMANDS)
+    options, unknown = parser.parse_known_args(arguments)
+    if unknown:
+        command = commands[chosen] if chosen else parser
+        _refuse(command, f"unrecognized arguments: {' '.join(unknown)}", unknown[0], command._option_string_actions)
+    if not modules:
         parser.print_help()
         return 0
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())  # for plugins beside the settings
-    return _run(modules[chosen.command], chosen)
+    return _run(modules[0], options)
+
+
+def _refuse(parser: argparse.ArgumentParser, message: str, name: str, known: Iterable[str]) -> NoReturn:
+    from agenteval_otel.components.explained import suggestion  # loads pydantic
+
+    parser.error(f"{message}{suggestion(name.partition('=')[0], known)}")
 
 
 def _run(command: ModuleType, chosen: argparse.Namespace) -> int:
+    import traceback
+
+    from agenteval_otel.errors import AgentEvalError
+    from agenteval_otel.runtime.masking import printable
+
     try:
         if isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(errors="replace")  # an old encoding shows what it can

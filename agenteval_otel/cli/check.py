@@ -38,8 +38,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    if not Path(arguments.file).is_file():
-        raise ConfigurationError("there is no such file", path=arguments.file)
+    if not Path(arguments.file).exists():
+        raise ConfigurationError("there is no such file; `agenteval-otel init` writes one", path=arguments.file)
     loaded, problems = _checked(arguments.file, arguments.profile)
     if problems or loaded is None:
         print(f"{count_of(len(problems), 'problem')} in {printable(arguments.file)}\n")
@@ -84,7 +84,7 @@ def _report(loaded: Loaded) -> Iterator[str]:
         if functions := settings.functions_of(name or None):
             yield f"  functions of decorators: {', '.join(functions)}"
     yield from ("", f"Telemetry goes {_describe_telemetry(settings)}")
-    if stored := [_describe(part) for part in settings.storage if not _emits(part)]:
+    if stored := [_describe_storage(part) for part in settings.storage if not _emits(part)]:
         yield from ("Results are stored in:", *(f"  {words}" for words in stored))
     yield f"Redaction of what leaves the process: {', '.join(map(_describe, settings.redactors)) or 'none'}"
     yield f"Evaluations run in: {_describe(settings.dispatcher)}"
@@ -148,6 +148,11 @@ def _describe_telemetry(settings: Settings) -> str:
 def _emits(provider: Any) -> bool:
     """Whether a storage provider emits telemetry, in place of the process's own."""
     return hasattr(type(provider), "emitter")
+
+
+def _describe_storage(part: Any) -> str:
+    words, place = _describe(part), getattr(part, "place", "")
+    return words if not place or "(" in words else f"{words}: {place}"
 
 
 def _describe(part: Any) -> str:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from agenteval_otel.cli.check import checked_plan
 from agenteval_otel.cli.figures import count_of, number_between, setting
@@ -21,15 +23,19 @@ from agenteval_otel.runtime.masking import printable
 DESCRIPTION = (
     "Write Grafana dashboards, Prometheus rules and alerts, Alertmanager routes and Collector configurations for the "
     "criteria of a settings file, with their scales, thresholds and objectives. A criterion gets a quality alert if it "
-    "has an objective or a threshold. Existing files that were not generated are kept (see --force). Exit codes: 0 "
-    "written or up to date; 1 with --check, if a file differs or is obsolete; 2 could not run."
+    "has an objective or a threshold. Existing files that were not generated are kept (see --force). Without the extra "
+    "grafana, `all` writes everything but grafana/. Exit codes: 0 written or up to date; 1 with --check, if a file "
+    "differs or is obsolete; 2 could not run, or with --check not compare all."
 )
 _ALERTING = ("prometheus", ALL)
 _METAVARS = {"queries": "KIND", "idle": "HOURS", "scrape": "HOST:PORT", "alertmanager": "HOST:PORT"}
-_NO_RUNBOOKS = "Alerts do not link to their runbooks: publish docs/runbooks and pass --runbooks URL"
+_NO_RUNBOOKS = (
+    "Alerts do not link to their runbooks: publish the runbooks of the documentation, and pass --runbooks URL"
+)
 _OBSOLETE = "is obsolete: no setting needs it any more; remove it"
 _NEXT = {
-    "grafana": "mount {0}/grafana/provisioning and {0}/grafana/dashboards: docs/dashboards.md",
+    "grafana": "mount {0}/grafana/provisioning at /etc/grafana/provisioning, and {0}/grafana/dashboards at "
+    "/var/lib/grafana/dashboards",
     "prometheus": "promtool check rules {0}/prometheus/rules/*.yaml && promtool test rules {0}/prometheus/tests/*.yaml",
     "alertmanager": "amtool check-config {0}/alertmanager/alertmanager.yml",
     "collector": "otelcol-contrib validate --config={0}/otel-collector.yaml",
@@ -65,13 +71,14 @@ def run(arguments: argparse.Namespace) -> int:
             users = ", ".join(other for other in TARGETS if name in options_of(other))
             raise ConfigurationError(f"is an option of {users}, not of {target}", path=f"--{name.replace('_', '-')}")
     plan = plan_of(arguments.settings, arguments.profile, time_scale=arguments.time_scale)
-    files, folder = files_for(target, plan, options), Path(arguments.output)
+    (files, missing), folder = _files(target, plan, options), Path(arguments.output)
     obsolete = [f"{folder / name}: {_OBSOLETE}" for name in left_over(folder, files)]
     if arguments.check:
         differs = differing(folder, files)
         lines = [f"{folder / name}: {'differs' if (folder / name).exists() else 'is missing'}" for name in differs]
         _print([*lines, *obsolete, f"{len(files) - len(differs)} of {len(files)} files are up to date"])
-        return 1 if differs or obsolete else 0
+        _warn(missing, "not compared")
+        return 2 if missing else 1 if differs or obsolete else 0
     written = write(folder, files, force=arguments.force)
     unchanged = f"{len(files) - len(written)} of {len(files)} unchanged"
     _print([*(f"wrote {folder / name}" for name in written), *obsolete, unchanged])
@@ -81,7 +88,28 @@ def run(arguments: argparse.Namespace) -> int:
     warned = ["", "Warnings:", *warnings] if warnings else []
     unlinked = ["", _NO_RUNBOOKS] if target in _ALERTING and options["runbooks"] is None else []
     _print(["", *_summary(plan, target), *warned, *unlinked, "", f"Next: {after.format(folder)}"])
+    _warn(missing, "not written")
     return 0
+
+
+def _files(target: str, plan: MonitoringPlan, options: dict[str, Any]) -> tuple[dict[str, str], list[str]]:
+    """The files of the target, and of `all` what is missing because an extra is not installed."""
+    files: dict[str, str] = {}
+    missing = []
+    for name in TARGETS if target == ALL else (target,):
+        try:
+            files |= files_for(name, plan, options)
+        except ConfigurationError as error:
+            if target != ALL or not isinstance(error.__context__, ModuleNotFoundError):
+                raise
+            missing.append(f"{TARGETS[name].folder}: {error}")
+    return files, missing
+
+
+def _warn(missing: Sequence[str], what: str) -> None:
+    sys.stdout.flush()  # on a terminal the files come first
+    for line in missing:
+        print(f"\n{what}: {line}", file=sys.stderr)
 
 
 def plan_of(settings: str | None, profile: str | None, *, time_scale: float = 1.0) -> MonitoringPlan:

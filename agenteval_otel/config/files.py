@@ -135,6 +135,8 @@ def read_file(path: str | os.PathLike[str]) -> Tree:
     file = Path(path)
     loader = _LOADERS.get(file.suffix.lower())
     if loader is None:
+        if file.is_dir():
+            raise ConfigurationError("is a folder; expected a settings file", path=str(file))
         raise ConfigurationError(f"expected a file that ends in {', '.join(_LOADERS)}", path=str(file))
     text, name = _text_of(file), file.name
     try:

@@ -84,7 +84,7 @@ def load_settings(
     if source is None and chosen is not None and profile is None:
         warnings = [f"{_PROFILE} says {chosen!r}, but there is no settings file"]
         chosen = None
-    tree = Tree({}, {}) if source is None else _read(source)
+    tree = Tree({}, {}) if source is None else _read(source, by_variable=path is None)
     if ENTRIES in tree.values:
         tree, ignored = _in_our_form(tree)
         warnings += [f"{name} of an AgentDock document goes into the results of `evaluate` only" for name in ignored]
@@ -110,13 +110,14 @@ def profile_names(path: str | os.PathLike[str]) -> tuple[str, ...]:
     return tuple(_profiles_of(_read(path)))
 
 
-def _read(source: str | os.PathLike[str]) -> Tree:
+def _read(source: str | os.PathLike[str], *, by_variable: bool = False) -> Tree:
     from agenteval_otel.config.files import read_file  # loads PyYAML
 
     try:
         return read_file(source)
     except ConfigurationError as error:
-        raise SettingsError(Problem(origin, None, message) for origin, message in error.problems) from None
+        hint = f" (the file that {_SETTINGS} names)" if by_variable else ""
+        raise SettingsError(Problem(origin, None, message + hint) for origin, message in error.problems) from None
 
 
 def _in_our_form(document: Tree) -> tuple[Tree, list[str]]:

@@ -189,7 +189,7 @@ class _Explained(BaseModel, metaclass=FriendlyErrors):
 
 
 class ExportSettings(_Explained):
-    """What may wait for the receiver of our own exporters: docs/telemetry.md.
+    """What may wait for the receiver of our own exporters.
 
     Attributes:
         max_bytes: Memory that spans and events may take while their receiver is away, in bytes, of the whole process.
@@ -246,21 +246,21 @@ class Settings(_Explained):
             get alerts, and `check` knows them. A name that no evaluator declares is an error there.
         sample_rate: Share of the calls that are evaluated, 0 to 1, without a limit per second.
         sampler: A sampler instead of a rate. Without either: every call, up to ten evaluated responses a second.
-        sampling: Whether traces or calls are sampled, and how upstream sampling counts: docs/sampling.md.
-        escalation: Inexpensive evaluators run first, and their results decide which answers the expensive ones see:
-            docs/escalation.md. By default all see every sampled answer.
+        sampling: Whether traces or calls are sampled, and how upstream sampling counts.
+        escalation: Inexpensive evaluators run first, and their results decide which answers the expensive ones see.
+            By default all see every sampled answer.
         telemetry: Destination and content of the telemetry; on wherever a provider or an endpoint is known.
         storage: Storage providers that keep results in addition to telemetry; none by default. An ``otlp`` entry emits
             in place of `telemetry`, whose fields are its defaults.
-        ground_truth: The store of the reference answers that evaluators compare with: docs/ground-truth.md.
+        ground_truth: The store of the reference answers that evaluators compare with.
         redactors: Redactors, instances or ``{type: ...}`` mappings, for everything that leaves the process. By default
             every built-in one; an empty list for none.
         dispatcher: Where evaluations run.
-        load_shedding: When sampling is reduced under load: docs/load-shedding.md.
-        export: What may wait for the receiver of our own exporters: docs/telemetry.md.
+        load_shedding: When sampling is reduced under load.
+        export: What may wait for the receiver of our own exporters.
         max_waiting_bytes: Memory that everything that waits in this process may take together: captured calls, open
             agent spans, results to be saved, encoded batches.
-        breach: When a criterion of an agent counts as below its objective, and as recovered: docs/thresholds.md.
+        breach: When a criterion of an agent counts as below its objective, and as recovered.
         on_breach: The function to call then, with an `ObjectiveCrossing`; sync or async, or ``module:function``. It
             runs on its own thread; errors are counted.
         on_recovery: The function to call when the objective is met again.

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import sys
 import time
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sized
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sized
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any, TypeVar
 
@@ -60,13 +60,13 @@ def blocking(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
 class OfflineRun:
     """One configuration at work, for one input or for many. Belongs to one event loop; `close` ends its threads."""
 
-    def __init__(self, config: EvaluationRunConfig) -> None:
+    def __init__(self, config: EvaluationRunConfig, answer: Answer | None = None) -> None:
         if not isinstance(config, EvaluationRunConfig):
             raise ConfigurationError(
                 f"expected an EvaluationRunConfig, found {type(config).__name__}; "
                 "EvaluationRunConfig.model_validate(...) makes one of a mapping"
             )
-        self.config = config
+        self.config, self.answer = config, answer
         self.executor = Executor(live=False)
         self.redaction = Redaction(config.redactors, _redaction_failed)
         self.runner = EvaluationRunner(
@@ -81,6 +81,11 @@ class OfflineRun:
 
     async def evaluate(self, evaluation_input: EvaluationInput) -> AggregatedEvaluationResult:
         config = self.config
+        if self.answer is not None:
+            try:
+                evaluation_input = await self.answer(evaluation_input)
+            except (Exception, SystemExit) as error:  # of the application: a failed input, never a score
+                return _failed(evaluation_input, error, ANSWER)
         config.check_input(evaluation_input)
         snapshot = snapshot_of(evaluation_input)
         if not config.is_strict and snapshot.criteria:
@@ -152,10 +157,13 @@ def _redaction_failed(redactor: str, error: BaseException) -> None:
     log.warning("redaction_failed", part=redactor, error_type=type(error).__name__)
 
 
+ANSWER = "answer"
+"""The label of the run error where an answer could not be made."""
 CONCURRENCY = 8
 _MOST_AT_ONCE = 10_000
 _MOST_BEHIND = 64
 OnResult = Callable[[int, AggregatedEvaluationResult], None]
+Answer = Callable[[EvaluationInput], Awaitable[EvaluationInput]]
 
 
 async def run_evaluations(
@@ -166,6 +174,7 @@ async def run_evaluations(
     on_result: OnResult | None = None,
     keep_results: bool = True,
     progress: bool = False,
+    answer: Answer | None = None,
 ) -> list[AggregatedEvaluationResult]:
     """Evaluate all inputs, on the running event loop; gives one result an input, in the order of the inputs.
 
@@ -180,6 +189,8 @@ async def run_evaluations(
             exception from it ends the batch and is raised here.
         keep_results: False returns an empty list: for more inputs than memory holds, with `on_result`.
         progress: Show the count on stderr; if that is not a terminal, every ten seconds.
+        answer: Makes the answer of an input that has none yet: gets the input and gives it with its response. What it
+            raises is the input's error, under the label ``answer``, and never a score.
 
     Raises:
         ConfigurationError: `inputs` is not an iterable of inputs (one input alone), or a wrong `concurrency`.
@@ -193,9 +204,11 @@ async def run_evaluations(
     total = len(inputs) if isinstance(inputs, Sized) else None
     results: dict[int, AggregatedEvaluationResult] = {}
     running: dict[int, asyncio.Event] = {}
-    waiting = enumerate(inputs)
-    broken = 0
-    with contextlib.closing(OfflineRun(config)) as run, contextlib.closing(Progress(total, shown=progress)) as shown:
+    waiting, broken = enumerate(inputs), 0
+    with (
+        contextlib.closing(OfflineRun(config, answer)) as run,
+        contextlib.closing(Progress(total, shown=progress)) as shown,
+    ):
 
         def finished(position: int, aggregated: AggregatedEvaluationResult) -> None:
             nonlocal broken
@@ -250,9 +263,9 @@ async def _evaluate(
             await running[oldest].wait()  # results of its successors may have to be kept until it is over
 
 
-def _failed(evaluation_input: Any, error: Exception) -> AggregatedEvaluationResult:
+def _failed(evaluation_input: Any, error: BaseException, label: str = "EvaluationInput") -> AggregatedEvaluationResult:
     return AggregatedEvaluationResult(
-        run_errors=(RunError(evaluator_type="EvaluationInput", message=message_of(error)),),
+        run_errors=(_error_of(label, error),),
         timestamp=time.time_ns() // 1_000_000,
         input_snapshot=evaluation_input if isinstance(evaluation_input, EvaluationInput) else None,
     )

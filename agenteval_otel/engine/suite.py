@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from math import fsum
 from typing import TYPE_CHECKING, Any, Self
@@ -208,6 +209,12 @@ class Suite(RunModel):
         if not isinstance(data, Mapping):
             return data
         return {**data, "evaluators": load_evaluators(data.get("evaluators", ()), at_least=0)}
+
+    @model_validator(mode="after")
+    def _tests_something(self) -> Self:
+        if not self.evaluators:
+            warnings.warn(f"the suite {self.name!r} has no evaluators: it always passes", stacklevel=4)
+        return self
 
     @field_validator("evaluators")
     @classmethod

@@ -162,7 +162,7 @@ class Executor:
             if isinstance(outcome, NotPortable):
                 state.leave_process(str(outcome))
             elif isinstance(outcome, Unavailable):
-                reason = f"{outcome}: evaluations run in a thread of this process meanwhile; see docs/execution.md"
+                reason = f"{outcome}: evaluations run in a thread of this process meanwhile"
                 log.warning("worker_process_unavailable", reason=reason)
             self._submit(job, "thread")
             return

@@ -181,7 +181,7 @@ class EvaluatorState:
 
     def leave_process(self, reason: str) -> None:
         self.mode = "thread"
-        self.log("evaluator_not_portable", f"{reason}: it runs in a thread of this process; see docs/execution.md")
+        self.log("evaluator_not_portable", f"{reason}: it runs in a thread of this process")
 
     def measured(self, seconds: float) -> None:
         self.usual_s += (seconds - self.usual_s) * (0.1 if self.usual_s else 1.0)

@@ -160,6 +160,6 @@ class _Thread(EvaluationThread):
             job.state.log(
                 "evaluator_throttled",
                 f"{pool.jobs.qsize()} evaluations wait while threads of evaluators rest, which use {CPU_SHARE:.0%} of "
-                'a core at most; execution="process" uses another core; see docs/execution.md',
+                'a core at most; execution="process" uses another core',
             )
         pool.closing.wait(job.cpu_s * (1 / CPU_SHARE - 1))

@@ -57,7 +57,7 @@ def monitor(
             evaluated responses a second.
         sampler: A sampler instead of a rate.
         escalation: An `Escalation`, or a mapping: cheap evaluators first, and rules on their results decide which
-            answers the evaluators that call a model see (docs/escalation.md). False switches a configured one off.
+            answers the evaluators that call a model see. False switches a configured one off.
         capture: ``capture(arguments, answer)`` returns further facts (see `annotate`) as a mapping, on the
             background thread, with the arguments by name.
         storage: A storage provider or several; replaces the configured ones.

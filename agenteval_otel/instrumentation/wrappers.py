@@ -87,6 +87,13 @@ def wrap(function: Callable[..., Any], handler: Handler) -> Callable[..., Any]:
     return functools.wraps(function)(make(function, handler))
 
 
+def unmonitored(function: Any) -> Any:
+    """The handler below our own wrappers, or what was given."""
+    while getattr(function, "__globals__", None) is globals():
+        function = function.__wrapped__
+    return function
+
+
 def _function(function: Callable[..., Any], handler: Handler) -> Callable[..., Any]:
     enter, current, handler.scoped = handler.enter, CURRENT.get, True
 

@@ -169,7 +169,7 @@ class Objective(NamedTuple):
 
 
 class BreachSettings(BaseModel, metaclass=FriendlyErrors):
-    """When a criterion counts as below its objective, and as recovered: docs/thresholds.md.
+    """When a criterion counts as below its objective, and as recovered.
 
     Attributes:
         enabled: False watches no objective in the process: no event, no callback, no page.

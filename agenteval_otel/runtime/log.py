@@ -36,11 +36,16 @@ class _Cause:
         return None
 
 
+def _named(logger: Any, method: str, line: Any) -> str:
+    """The line, with our name where no handler is set up: the standard library then writes the line alone."""
+    return line if logging.getLogger(_NAME).hasHandlers() else f"agenteval-otel: {line}"
+
+
 class _Plain:
     @staticmethod
     def warning(event: str, **facts: Any) -> None:
         line = " ".join(f"{name}={value!r}" for name, value in {"event": event, **facts}.items())
-        logging.getLogger(_NAME).warning(line)
+        logging.getLogger(_NAME).warning(_named(None, "", line))
 
 
 class _Log:
@@ -85,7 +90,7 @@ class _Log:
                 random.setstate(state)
             self._logger = structlog.wrap_logger(
                 logging.getLogger(_NAME),
-                processors=(structlog.processors.KeyValueRenderer(key_order=["event"]),),
+                processors=(structlog.processors.KeyValueRenderer(key_order=["event"]), _named),
                 wrapper_class=structlog.stdlib.BoundLogger,
                 context_class=dict,
                 cache_logger_on_first_use=False,

@@ -91,7 +91,7 @@ class ConversationSampler(Sampler, type="conversation"):
     """Samples conversations instead of single responses: all turns or none; decided after the answer, by the id.
 
     The randomness is made from the conversation's id, so every process decides alike. The id is that of `annotate`,
-    else the argument of that name (`docs/capture.md`); a response without an id has its trace's randomness.
+    else the argument of that name; a response without an id has its trace's randomness.
 
     Attributes:
         ratio: Share in [0, 1] of the conversations.

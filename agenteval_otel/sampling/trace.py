@@ -29,7 +29,7 @@ _HEXADECIMAL: Final = re.compile(r"[0-9a-f]{1,14}")
 
 
 class SamplingSettings(BaseModel, metaclass=FriendlyErrors):
-    """What samplers choose between, and what was sampled before: docs/sampling.md.
+    """What samplers choose between, and what was sampled before.
 
     Attributes:
         unit: ``trace``: all calls of a handler in one trace are evaluated, or none. ``call``: each call on its own, for

@@ -96,3 +96,13 @@ class SqlStorageProvider(BatchedStorageProvider, type="sql"):
         from agenteval_otel.storage.sql_database import Database
 
         return Database(self._target, durable=self.fsync == "batch", keep_days=self.keep_days)
+
+
+class SqliteStorageProvider(SqlStorageProvider, type="sqlite"):
+    """`SqlStorageProvider` of an SQLite file that needs no settings: ``storage="sqlite"``.
+
+    Attributes:
+        path: The file, by default ``agenteval.db`` in the working directory.
+    """
+
+    path: Path | None = Path("agenteval.db")

@@ -23,7 +23,7 @@ from sqlalchemy.exc import DatabaseError, DataError, DBAPIError, IntegrityError,
 from sqlalchemy.pool import NullPool
 
 from agenteval_otel.errors import StorageError
-from agenteval_otel.models import AggregatedEvaluationResult
+from agenteval_otel.models import AggregatedEvaluationResult, EvaluationInput
 from agenteval_otel.runtime.fork import after_fork_in_parent, before_fork, reset_in_child
 from agenteval_otel.runtime.log import log
 from agenteval_otel.storage.files import identity, lock_of, open_locked
@@ -291,6 +291,14 @@ def read_evaluation(target: Target, evaluation_id: str) -> AggregatedEvaluationR
     with connect_reader(target) as connection:
         row = connection.execute(sa.select(EVALUATIONS).where(EVALUATIONS.c.id == key)).mappings().first()
         return None if row is None else evaluation_of(row, connection.execute(results).mappings().all())
+
+
+def read_inputs(target: Target) -> Iterator[EvaluationInput | None]:
+    """The inputs of all evaluations, oldest first; None for one that was stored without its input."""
+    statement = sa.select(EVALUATIONS).order_by(EVALUATIONS.c.evaluated_at, EVALUATIONS.c.id)
+    with connect_reader(target) as connection:
+        for row in connection.execution_options(yield_per=500).execute(statement).mappings():
+            yield evaluation_of(row, ()).input_snapshot
 
 
 @contextlib.contextmanager

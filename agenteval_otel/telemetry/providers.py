@@ -17,10 +17,11 @@ from opentelemetry import _logs, metrics, trace
 
 from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.runtime.log import log
+from agenteval_otel.runtime.version import scope_version
 from agenteval_otel.runtime.worker import Worker
 from agenteval_otel.semconv import SCHEMA_URL, SCOPE_NAME
 from agenteval_otel.telemetry.spans import EventLog
-from agenteval_otel.telemetry.target import SIGNALS, OtlpTarget, is_off, scope_version, sdk_disabled
+from agenteval_otel.telemetry.target import SIGNALS, OtlpTarget, is_off, sdk_disabled
 
 T = TypeVar("T")
 # By name: some of them are private to the interface.

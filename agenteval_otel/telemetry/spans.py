@@ -15,7 +15,7 @@ from opentelemetry.trace.span import TraceState
 from agenteval_otel import semconv as names
 from agenteval_otel.models import SpanReference
 from agenteval_otel.models.value import construct
-from agenteval_otel.telemetry.target import scope_version
+from agenteval_otel.runtime.version import scope_version
 
 Placement = Literal["child", "linked"]
 

@@ -8,11 +8,9 @@ line: it may quote our key. Encoders and clients are imported when a provider of
 from __future__ import annotations
 
 import gzip
-import importlib.metadata
 import os
 import time
 from collections.abc import Mapping
-from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
@@ -21,6 +19,7 @@ from urllib.parse import unquote, urlsplit
 from agenteval_otel.http_client.replies import retry_after_of
 from agenteval_otel.runtime.log import log
 from agenteval_otel.runtime.masking import split_address
+from agenteval_otel.runtime.version import scope_version
 
 SIGNALS = ("TRACES", "LOGS", "METRICS")
 MAX_REPLY_BYTES = 64 * 1024
@@ -32,15 +31,6 @@ _RETRYABLE_GRPC = frozenset({
 })  # fmt: skip
 # How long a connection is tried, and how long until the next try: by itself gRPC waits up to two minutes.
 _RECONNECTING = (("grpc.min_reconnect_backoff_ms", 10_000), ("grpc.max_reconnect_backoff_ms", 10_000))
-
-
-@cache
-def scope_version() -> str:
-    """The version of this distribution; empty where it runs from a bare folder. Reads a file, once."""
-    try:
-        return importlib.metadata.version("agenteval-otel")
-    except (ImportError, OSError):  # without the right to read it, not even the module that reads it is imported
-        return ""
 
 
 class OtlpTarget:

@@ -103,7 +103,8 @@ def test_what_cannot_be_passed_or_missed_is_refused(cli: CommandLine, fields: st
 def test_a_missing_file_or_profile_is_2(cli: CommandLine) -> None:
     """Standard error names it, with the known profiles."""
     assert cli("check", "missing.yaml", code=2) == ""
-    assert "missing.yaml: there is no such file" in cli.err
+    assert "missing.yaml: there is no such file; `agenteval-otel init` writes one" in cli.err
+    assert ".: is a folder; expected a settings file" in cli("check", ".", code=1)
     cli("check", cli.settings(VALID), "--profile", "prodction", code=2)
     assert "no profile 'prodction' (did you mean 'production'?); known: production, ci" in cli.err
 
@@ -115,6 +116,7 @@ def test_the_report_names_the_destination_of_telemetry(cli: CommandLine, monkeyp
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://variable:4317")
     assert "else to http://variable:4317 (OTEL_EXPORTER_OTLP_ENDPOINT)" in cli("check", file)
     assert "signals none" in cli("check", cli.settings("telemetry: {signals: []}"))
+    assert "  sqlite: agenteval.db" in cli("check", cli.settings("storage: sqlite"))
     stored = cli("check", cli.settings("storage: [{type: json_file, path: a.jsonl}]"))
     assert "Telemetry goes to the application's" in stored
     assert "Results are stored in:\n  json_file (path a.jsonl)" in stored

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import ast
+import json
 import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
-from agenteval_otel.cli import demo, main
+import agenteval_otel
+from agenteval_otel.cli import COMMANDS, demo, main
 from agenteval_otel.errors import ConfigurationError
+from agenteval_otel.telemetry.reference import ERROR_TYPES, FAILURES, OUTCOMES
 from tests.cli.conftest import CommandLine
 
 
@@ -23,7 +29,85 @@ def test_the_help_lists_the_commands(cli: CommandLine, monkeypatch: pytest.Monke
     monkeypatch.setattr(sys, "argv", ["agenteval-otel"])
     assert main() == 0
     assert "--calls" in cli("demo", "--help")
-    assert re.fullmatch(r"agenteval-otel \d+\.\d+\S*\n", cli("--version"))
+    assert cli("--version") == f"agenteval-otel {agenteval_otel.__version__}\n"
+    assert re.match(r"\d+\.\d+", agenteval_otel.__version__)
+
+
+def test_version_and_help_import_no_command() -> None:
+    """Nor anything else that is slow: a prompt that shows the version waits for none of it."""
+    code = (
+        "import json, sys\nfrom agenteval_otel.cli import main\n"
+        "try: main(['--version'])\nexcept SystemExit: print(json.dumps(list(sys.modules)))"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60).stdout
+    modules = json.loads(shown.splitlines()[1])
+    assert {name for name in modules if name.startswith(("agenteval_otel.", "pydantic", "opentelemetry", "rich"))} == {
+        "agenteval_otel.cli", "agenteval_otel.runtime", "agenteval_otel.runtime.version"
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("arguments", "meant"),
+    [("chek a.yaml", "'check'"), ("--versio", "'--version'"), ("check a.yaml --profil ci", "'--profile'"),
+     ("evaluate a.jsonl --fail-uder=1", "'--fail-under'")],
+)  # fmt: skip
+def test_nothing_is_abbreviated(arguments: str, meant: str, cli: CommandLine) -> None:
+    """An option that is new would change what an abbreviation means; the nearest name is suggested."""
+    assert cli(*arguments.split(), code=2) == ""
+    assert f"(did you mean {meant}?)" in cli.err
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "tcsh"])
+def test_completion_knows_commands_and_options(shell: str, cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of every command; without the extra its name is given."""
+    shown = cli("completion", shell)
+    assert all(word in shown for word in (*COMMANDS, "fail-under", "time-scale"))
+    monkeypatch.setitem(sys.modules, "shtab", None)
+    cli("completion", shell, code=2)
+    assert 'pip install "agenteval-otel[completion]"' in cli.err
+
+
+def test_no_text_refers_to_files_that_a_wheel_lacks(cli: CommandLine) -> None:
+    """Neither the help, explanations and the schema, nor a message or docstring."""
+    texts = [cli("schema"), str(OUTCOMES), str(FAILURES), str(ERROR_TYPES), *(cli(name, "--help") for name in COMMANDS)]
+    for file in Path(agenteval_otel.__file__).parent.rglob("*.py"):
+        if "provisioning" not in file.parts:  # the files that it writes name the runbooks' place: --runbooks
+            tree = ast.parse(file.read_text())
+            strings = (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant))
+            texts += [
+                value for value in strings if isinstance(value, str) and value != ast.get_docstring(tree, clean=False)
+            ]
+    assert [found for text in texts for found in re.findall(r"\S*docs/\S+", text)] == []
+
+
+def test_init_writes_valid_settings_that_raise_alerts(cli: CommandLine) -> None:
+    """So are its comments. The workflow has commands that exist; what is there is kept, both or none are written."""
+    shown = cli("init", "--ci")
+    for line in ("wrote agenteval.yaml", "wrote .github/workflows/evaluation.yaml"):
+        assert line in shown
+    assert "Warnings" not in cli("check", "agenteval.yaml")
+    planned = cli("provision", "prometheus", "--settings", "agenteval.yaml")
+    assert planned.count(": alerts on its objective of") == 4
+    assert "no alert" not in planned
+    answers = cli.file("answers.jsonl", '{"prompt": "Where is it?", "response": "On its way; reply here if not."}\n')
+    workflow = yaml.safe_load((cli.folder / ".github/workflows/evaluation.yaml").read_text())
+    for step in workflow["jobs"]["evaluate"]["steps"]:
+        if step.get("run", "").startswith("agenteval-otel"):
+            cli(*step["run"].replace("tests/answers.jsonl", answers).split()[1:])
+    whole = re.sub(
+        r"^( *)# ( *(?:- |\w+:).*)", r"\1\2", (cli.folder / "agenteval.yaml").read_text(), flags=re.MULTILINE
+    )
+    whole = whole.replace("  - myapp.quality:names_the_price\n", "").replace("storage: [console]\n", "")
+    shown = cli("check", cli.file("whole.yaml", whole))
+    for line in ("support: 100 %", "LLMJudge [async, at most 10 % of all]: helpful", "sqlite: agenteval.db"):
+        assert line in shown
+    cli.file("agenteval.yaml", "mine")
+    (cli.folder / ".github/workflows/evaluation.yaml").unlink()
+    cli("init", "--ci", code=2)
+    assert "agenteval.yaml: exists, and nothing was written; --force overwrites it" in cli.err
+    assert not (cli.folder / ".github/workflows/evaluation.yaml").exists()
+    cli("init", "--force")
+    cli("init", "settings.toml", code=2)
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from fcntl import ioctl
 from pathlib import Path
 from termios import TIOCSWINSZ
@@ -25,6 +26,7 @@ from rich.console import Console
 from agenteval_otel.cli.demo.agent import Agent, Turn, plan_turns, recorded_turns
 from agenteval_otel.cli.demo.scores import Scores, demo_criteria, demo_evaluators
 from agenteval_otel.cli.demo.screen import Delivery, Run, print_summary, render
+from agenteval_otel.objectives import ObjectiveCrossing
 from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.sampling import RatioSampler
 from tests.backends.collector import Collector
@@ -65,7 +67,7 @@ def test_a_short_run_accounts_for_every_call(cli: CommandLine) -> None:
     assert counts["evaluated"] + counts["not_sampled"] == 60
     for criterion in CRITERIA:
         assert re.search(rf"^  {criterion} +\d+ % \(\d+", shown, re.MULTILINE)
-    for text in ("rest: p = 0.50", "Nothing left this process", "agenteval-otel check agenteval.yaml"):
+    for text in ("rest: p = 0.50", "Nothing left this process", "agenteval-otel init"):
         assert text in shown
     for content in ("\x1b", "order #", "refund", "Thanks for waiting"):
         assert content not in shown
@@ -84,11 +86,52 @@ def test_a_recording_is_replayed_and_its_drop_detected(cli: CommandLine) -> None
     shown = cli("demo", "--traffic", cli.file("recorded.jsonl", GOOD * 60 + VAGUE * 60), "--calls", "110")
     assert outcomes(shown)["calls"] == 110
     assert "Quality dropped: 2 objectives breached" in shown
-    breach = re.search(r"names_the_topic +1?\d\d % .* → \d\d % \(.*\)  below 85 % after (\d+) scores", shown)
+    breach = re.search(r"names_the_topic +1?\d\d % .* → \d\d % \(.*\)  below 85 % after (\d+) of 110", shown)
     assert breach
     assert 60 < int(breach[1]) <= 90
     assert re.search(r"why: topic_missing \d+ of the last \d+", shown)
     assert "parcel" not in shown
+
+
+@pytest.mark.parametrize("by_variable", [True, False])
+def test_a_recording_is_scored_by_settings(
+    cli: CommandLine, by_variable: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the option or of AGENTEVAL_SETTINGS, by an agent's criteria and none of the demo's, with all facts."""
+    settings = cli.settings("""\
+        agents:
+          shop:
+            evaluators: [{type: ExactMatch, criterion_name: right}, ResponseHealth]
+            criteria: [{name: right, objective: 0.9}]
+        """)
+    line = '{"prompt": "1 + 1?", "response": "%s", "ground_truth": "2", "context": {"page": 7}}\n'
+    recorded = cli.file("recorded.jsonl", line % 2 * 300 + line % 3 * 300)
+    if by_variable:
+        monkeypatch.setenv("AGENTEVAL_SETTINGS", str(settings))
+    option = [] if by_variable else ["--settings", settings]
+    shown = cli("demo", "--traffic", recorded, "--agent", "shop", *option)
+    assert re.search(r"^  right +50 % \(46.54\) +600  90 % ✗", shown, re.MULTILINE)
+    assert re.search(r"^  response_health +100 %", shown, re.MULTILINE)
+    assert "short_enough" not in shown
+    place = re.search(r"1 objective breached in 600 answers\n.* below 90 % after (\d+) of 600", shown)
+    assert place
+    assert 300 < int(place[1]) <= 330
+    cli("demo", "--settings", settings, code=2)
+    assert "--settings: only applies to --traffic" in cli.err
+
+
+def test_a_rate_lies_in_its_printed_interval(finished: Run) -> None:
+    """All three are rounded alike, also next to 0 and 1."""
+    shown = []
+    for rate, low, high in ((0.002, 0.0004, 0.004), (0.998, 0.996, 0.9996)):
+        crossing = ObjectiveCrossing(kind="breached", criterion="courtesy", objective=0.999, rate=rate, low=low,
+                                     high=high, count=600, since_ns=1, at_ns=1)  # fmt: skip
+        run = replace(finished, scores=Scores(demo_criteria()))
+        run.scores.on_breach(crossing)
+        console = Console(file=io.StringIO(), width=100)
+        console.print(render(run, console))
+        shown += re.findall(r"courtesy +(\d+) % \((\d+).(\d+)\)  below", console.file.getvalue())
+    assert shown == [("1", "1", "1"), ("99", "99", "99")]
 
 
 def test_ids_in_a_recording_may_be_numbers(cli: CommandLine) -> None:
@@ -219,7 +262,7 @@ def _read(leader: int) -> Iterator[bytes]:
 @pytest.fixture(scope="module")
 def finished() -> Iterator[Run]:
     """A finished run: 600 calls in half a second, all evaluated."""
-    scores = Scores()
+    scores = Scores(demo_criteria())
     pipeline = Pipeline(
         sampler=RatioSampler(), evaluators=demo_evaluators(), criteria=demo_criteria(), storage=(scores,),
         objectives=scores.objectives,

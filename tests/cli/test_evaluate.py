@@ -355,7 +355,7 @@ def test_files_and_standard_input_are_read_in_order(evaluate: Evaluate, monkeypa
 
 
 def test_a_failing_storage_provider_is_named(evaluate: Evaluate) -> None:
-    """Standard error counts what the storage of a run configuration lost."""
+    """Standard error counts what the storage of a run configuration lost, with the first place and reason."""
     broken = evaluate.folder / "folder"
     broken.mkdir()
     config = {"evaluatorConfigs": [{"type": "EvaluateTestSays", "config": {}}],
@@ -363,7 +363,7 @@ def test_a_failing_storage_provider_is_named(evaluate: Evaluate) -> None:
     criteria = [{"name": "says", "scale": "numeric"}]
     answers = evaluate.lines("a.jsonl", [{"response": "1", "criteria": criteria}])
     evaluate(answers, "--settings", evaluate.file("run.json", json.dumps(config)))
-    assert evaluate.err == "StorageProvider failed for 1 input\n"
+    assert evaluate.err.startswith("StorageProvider failed for 1 input, first a.jsonl:1: ")
 
 
 def test_names_from_the_dataset_are_shown_without_control_characters(evaluate: Evaluate) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import io
 import json
 import os
+import sqlite3
 import sys
 import threading
 from pathlib import Path
@@ -12,9 +15,13 @@ from typing import Any
 
 import pytest
 
-from agenteval_otel.cli.evaluate.dataset import MAX_PROBLEMS, Dataset
+from agenteval_otel import EvaluationRunConfig, run_evaluation
+from agenteval_otel.cli.evaluate.dataset import MAX_PROBLEMS, Dataset, columns_of
 from agenteval_otel.config import SettingsError
-from agenteval_otel.models import EvaluationInput
+from agenteval_otel.errors import ConfigurationError
+from agenteval_otel.evaluators import ResponseHealth
+from agenteval_otel.models import AggregatedEvaluationResult, EvaluationInput
+from agenteval_otel.storage import JsonFileStorageProvider, SqliteStorageProvider
 
 
 def read(path: Path | str, **options: Any) -> list[EvaluationInput]:
@@ -86,6 +93,73 @@ def test_without_a_suffix_the_first_character_decides_the_form(tmp_path: Path) -
     assert read(written(tmp_path, "b", "response\na\n"))[0].response == "a"
 
 
+def test_a_list_of_objects_is_read(tmp_path: Path) -> None:
+    """Over any lines; a place is the line on which the object begins."""
+    path = written(
+        tmp_path, "a.json", '[{"response": "a"},\n\n  {"response":\n "b", "context": {"c": [1]}} , {"response": ""}]'
+    )
+    with Dataset([str(path)]) as dataset:
+        assert dataset.check() == 3
+        assert [row.place for row in dataset] == ["a.json:1", "a.json:3", "a.json:4"]
+    assert [row.response for row in read(path)] == ["a", "b", ""]
+    assert read(written(tmp_path, "b.jsonl", "[]")) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("a.csv", "question,answer,context,response\nWhy?,So,{},old\n"),
+     ("a.jsonl", '{"question": "Why?", "answer": "So", "context": {}, "response": "old"}\n')],
+)  # fmt: skip
+def test_columns_of_other_names_are_fields(name: str, content: str, tmp_path: Path) -> None:
+    """What already has the name of such a field goes into the metadata."""
+    columns = columns_of(["response=answer", "prompt = question", "metadata.docs=context"])
+    (row,) = read(written(tmp_path, name, content), columns=columns)
+    assert (row.prompt, row.response) == ("Why?", "So")
+    assert row.metadata == {"response": "old", "docs": "{}" if name == "a.csv" else {}}
+    assert problems(tmp_path / name, columns={"anwser": "response"}) == [
+        "--column: no column 'anwser' (did you mean 'answer'?); known: question, answer, context, response"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("answer=response", "unknown field 'answer'; the field comes first: response=answer"),
+     ("respnse=answer", "unknown field 'respnse' (did you mean 'response'?)"), ("response", "expected FIELD=COLUMN")],
+)  # fmt: skip
+def test_a_wrong_column_is_refused(text: str, message: str) -> None:
+    """With the nearest field."""
+    with pytest.raises(ConfigurationError) as caught:
+        columns_of([text])
+    assert message in str(caught.value)
+
+
+def test_stored_results_give_their_inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of JSON lines and of an SQLite file, whatever its name; one that was stored without its input is an error."""
+    stored = EvaluationInput(prompt="Why?", response="So", context={"a": 1}, ground_truth="So")
+    providers = (
+        JsonFileStorageProvider(path=tmp_path / "a.jsonl"), SqliteStorageProvider(path=tmp_path / "results")
+    )  # fmt: skip
+
+    async def save(provider: JsonFileStorageProvider | SqliteStorageProvider, *, without_input: bool) -> None:
+        if without_input:
+            await provider.save_result(AggregatedEvaluationResult(evaluation_config_snapshot={}))
+        else:
+            await run_evaluation(stored, EvaluationRunConfig(evaluators=[ResponseHealth()], storage=provider))
+        await provider.close()
+
+    for provider in providers:
+        asyncio.run(save(provider, without_input=False))
+        assert read(provider.place) == [stored]
+        asyncio.run(save(provider, without_input=True))
+        assert "without its input" in problems(provider.place)[0]
+    foreign = tmp_path / "foreign.db"
+    with contextlib.closing(sqlite3.connect(foreign)) as connection:
+        connection.execute("CREATE TABLE a (b)")
+    assert "no such table: agenteval_schema" in problems(foreign)[0]
+    monkeypatch.setattr("agenteval_otel.storage.sql_rows.importlib.util.find_spec", lambda name: None)
+    assert 'needs the extra sql: pip install "agenteval-otel[sql]"' in problems(foreign)[0]
+
+
 def test_unknown_names_are_kept_in_the_metadata(tmp_path: Path) -> None:
     """They are listed, so that the command can name them."""
     path = written(tmp_path, "a.jsonl", '{"response": "a", "id": 3, "metadata": {"own": 1}, "metadata.more": 2}\n')
@@ -106,11 +180,12 @@ def test_unknown_names_are_kept_in_the_metadata(tmp_path: Path) -> None:
         ("a.jsonl", '{"response": "a", "promt": "b"}\n', "a.jsonl:1: promt: unknown field (did you mean 'prompt'?)"),
         ("a.jsonl", '{"sessionId": 1, "session_id": 2, "response": ""}\n', "also as 'sessionId'"),
         ("a.jsonl", '{"response": "", "context": "x", "context.y": 1}\n', "context is not a mapping here"),
-        ("a.jsonl", b'{"response": "a"}\n{"response": "\xff"}\n', "a.jsonl:2: not UTF-8"),
+        ("a.jsonl", b'{"response": "a"}\n{"response": "\xff"}\n', "a.jsonl:2: not UTF-8; `iconv -f latin1"),
         ("a.jsonl", "[" * 100_000 + "\n", "not JSON: maximum recursion depth"),
         ("a.jsonl", '{"response": ' + "9" * 5000 + "}\n", "a.jsonl:1: not JSON: Exceeds the limit"),
         ("a.json", '{\n  "response": "a"\n}\n', "jq -c . FILE"),
-        ("a.json", '[{"response": "a"}]\n', "jq -c '.[]' FILE"),
+        ("a.json", '[{"response": "a"},\n {"response": "b"}', "a.json:2: not JSON: Expecting ',' delimiter"),
+        ("a.json", '[{"response": "a"},\n\n 3]', "a.json:3: expected a JSON object on each line, found 3"),
         ("a.csv", "prompt\na\n", "a.csv:1: no column 'response'"),
         ("a.csv", "response,grountruth\na,b\n", "a.csv:1: grountruth: unknown field (did you mean 'ground_truth'?)"),
         ("a.csv", "response,Response\na,b\n", "a.csv:1: Response: appears twice, also as 'response'"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import stat
+import sys
 
 import pytest
 
@@ -57,7 +58,7 @@ def test_files_alerts_and_the_next_command_are_listed(provision: Provision) -> N
         "  all_words: no alert: its mean cannot be compared with its threshold; give it an objective",
         "  unset: no alert: it has neither an objective nor a threshold",
         "  never: no alert: an objective of 0 cannot be missed",
-        "Alerts do not link to their runbooks: publish docs/runbooks and pass --runbooks URL",
+        "Alerts do not link to their runbooks: publish the runbooks of the documentation, and pass --runbooks URL",
         f"Next: promtool check rules {folder}/prometheus/rules/*.yaml && promtool test rules "
         f"{folder}/prometheus/tests/*.yaml",
     ):  # fmt: skip
@@ -148,6 +149,23 @@ def test_all_is_every_target(provision: Provision) -> None:
     ]
     assert texts[0] == texts[1]
     assert set(options_of(ALL)) == {name for target in TARGETS for name in options_of(target)}
+
+
+def test_all_without_the_extra_writes_the_rest(provision: Provision, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is missing, and how to get it, is on standard error; --check, which cannot compare it, gives 2."""
+    for name in list(sys.modules):
+        if name.startswith(("agenteval_otel.provisioning.grafana.", "grafana_foundation_sdk.")):
+            monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "grafana_foundation_sdk", None)
+    lines = provision(ALL)
+    assert f"wrote {provision.folder}/compose.yaml" in lines
+    assert not (provision.folder / "grafana").exists()
+    assert 'not written: grafana/: dashboards need the extra grafana: pip install "agenteval-otel[grafana]"' in (
+        provision.err
+    )
+    provision(ALL, "--check", code=2)
+    assert "not compared: grafana/" in provision.err
+    provision("grafana", code=2)
 
 
 FUNCTIONS = """\

@@ -35,7 +35,7 @@ def test_a_documented_command_is_understood(
     arguments = shlex.split(command)[1:]
     runs = arguments[:1] == ["explain"] and "--from" not in arguments
     parsed: list[object] = []
-    for name in () if runs else cli._COMMANDS:
+    for name in () if runs else cli.COMMANDS:
         module = importlib.import_module(f"agenteval_otel.cli.{name}")
         monkeypatch.setattr(module, "run", lambda value: parsed.append(value) or 0)
     with contextlib.suppress(SystemExit):  # of wrong use too, but then nothing is parsed or printed

@@ -47,6 +47,7 @@ ABSENT = stub("absent", error=EvaluationSkipped("nothing to say"))
     ],
     ids=["nothing", "all pass", "a failure goes on", "an error stops it", "skips", "nothing was scored"],
 )  # fmt: skip
+@pytest.mark.filterwarnings("ignore:the suite 'suite' has no evaluators")
 def test_a_suite_passes_where_nothing_failed_or_broke(
     evaluators: list[Any], passed: bool, value: float | None, reasoning: str
 ) -> None:
@@ -78,8 +79,11 @@ def test_two_of_one_name_are_refused() -> None:
 
 
 def test_what_is_no_input_is_refused() -> None:
-    """By an error that stands for itself: a test's report would show what is behind it, such as a missing loop."""
-    for suite in (Suite(evaluators=[stub("a")]), Suite()):
+    """By an error that stands for itself: a test's report would show what is behind it, such as a missing loop. A suite
+    without evaluators is only warned of: others build theirs from what they find."""
+    with pytest.warns(UserWarning, match="the suite 'suite' has no evaluators: it always passes"):
+        empty = Suite()
+    for suite in (Suite(evaluators=[stub("a")]), empty):
         with pytest.raises(ConfigurationError, match="expected an EvaluationInput, found str") as caught:
             suite.run_sync("just text")  # type: ignore[arg-type]
         assert caught.value.__context__ is None

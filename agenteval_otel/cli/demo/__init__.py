@@ -5,16 +5,19 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
+import math
 import os
 import re
 import time
 from collections.abc import Sequence
+from typing import Any
 
 from rich.console import Console
 
 from agenteval_otel.cli.demo.agent import Agent, Turn, plan_turns, recorded_turns
 from agenteval_otel.cli.demo.scores import Scores, demo_criteria, demo_evaluators
 from agenteval_otel.cli.demo.screen import Delivery, Run, print_progress, print_summary, show_live
+from agenteval_otel.cli.evaluate import fields_of_settings
 from agenteval_otel.cli.figures import number_between, whole_number
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.pipeline import Pipeline
@@ -27,8 +30,8 @@ DESCRIPTION = (
     "A support agent (tools, streams, slow answers, failures, conversations of several turns) takes live traffic "
     "through @monitor, and real evaluators score it in the background. Half-way a worse prompt is released: watch the "
     "scores drop and the objectives raise the alarm. No server, no key; nothing leaves this process unless "
-    "--otlp-endpoint or OTEL_EXPORTER_OTLP_* names a Collector. Exit codes: 0 every call is accounted for and all "
-    "telemetry was delivered; 1 not; 2 wrong use; 130 interrupted by Ctrl-C."
+    "--otlp-endpoint or OTEL_EXPORTER_OTLP_* names a Collector. Exit codes: 0 every call is accounted for and the "
+    "telemetry, or at least its spans, was delivered; 1 not; 2 wrong use; 130 interrupted by Ctrl-C."
 )
 _SECONDS, _CALLS_PER_S, _REALISTIC_FROM_S, _SLOW_S = 20.0, 30, 10.0, 1.0
 _MAX_RECORDED_CHARACTERS, _MAX_QUEUED = 1_200, 256
@@ -49,12 +52,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help='replay recorded conversations instead: lines of {"messages": [...]}, or the inputs that evaluate reads, '
         'such as {"prompt": ..., "response": ...}',
     )  # fmt: skip
+    parser.add_argument("--settings", metavar="FILE", help="score --traffic by the evaluators, criteria and objectives "
+        "of this file (default: AGENTEVAL_SETTINGS, else the demo's own); its storage, sampling and telemetry do not "
+        "apply")  # fmt: skip
+    parser.add_argument("--profile", metavar="NAME", help="a profile of the settings file")
+    parser.add_argument("--agent", metavar="NAME", help="use the evaluators and criteria of this agent")
 
 
 def run(arguments: argparse.Namespace) -> int:
     if arguments.otlp_endpoint is not None and not is_endpoint(arguments.otlp_endpoint):
         expected = f"found {arguments.otlp_endpoint!r}, expected http://HOST:PORT such as http://localhost:4317"
         raise ConfigurationError(expected, path="--otlp-endpoint")
+    for option in ("settings", "profile", "agent"):
+        if arguments.traffic is None and getattr(arguments, option) is not None:
+            raise ConfigurationError("only applies to --traffic: the demo's agent has its own", path=f"--{option}")
     if arguments.traffic is None:
         seconds = arguments.seconds or _SECONDS
         calls = arguments.calls or int(seconds * _CALLS_PER_S)
@@ -65,28 +76,40 @@ def run(arguments: argparse.Namespace) -> int:
         seconds, turns = None, list(recorded_turns(arguments.traffic))[: arguments.calls]
         if not turns:
             raise ConfigurationError(f"no conversation in {arguments.traffic!r}", path="--traffic")
+    parts = _parts(arguments)
     # The summary reports delivery; exporters' log lines would break the view.
     disabled = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
-        return _run(arguments, turns, seconds)
+        return _run(arguments, turns, seconds, parts)
     finally:
         logging.disable(disabled)
 
 
-def _run(arguments: argparse.Namespace, turns: Sequence[Turn], seconds: float | None) -> int:
-    console, scores, delivery = Console(highlight=False), Scores(), _delivery(arguments.otlp_endpoint)
+def _parts(arguments: argparse.Namespace) -> dict[str, Any]:
+    """What scores the answers: the evaluators of the settings for recorded ones, else the demo's own."""
+    if arguments.traffic is None:
+        return {"evaluators": demo_evaluators(), "criteria": demo_criteria()}
+    fields, loaded = fields_of_settings(arguments)
+    if loaded.file is None:
+        return {"evaluators": demo_evaluators(max_characters=_MAX_RECORDED_CHARACTERS), "criteria": demo_criteria()}
+    has_breach = "breach" in loaded.settings.model_fields_set
+    return {**fields, "breach": loaded.settings.breach} if has_breach else fields
+
+
+def _run(arguments: argparse.Namespace, turns: Sequence[Turn], seconds: float | None, parts: dict[str, Any]) -> int:
+    scores = Scores(parts["criteria"], parts.pop("breach", None))
+    console, delivery = Console(highlight=False), _delivery(arguments.otlp_endpoint)
     telemetry = OtlpStorageProvider(endpoint=arguments.otlp_endpoint) if delivery.address else None
     pace = 0.0 if seconds is None else min(1.0, seconds / _REALISTIC_FROM_S)
     slow = SlowSampler(above_s=_SLOW_S * (pace or 1.0))
     pipeline = Pipeline(
         sampler=FirstOfSampler(samplers=(ErrorSampler(), slow, RatioSampler(ratio=0.5 if seconds else 1.0))),
-        evaluators=demo_evaluators() if seconds else demo_evaluators(max_characters=_MAX_RECORDED_CHARACTERS),
-        criteria=demo_criteria(), storage=(scores,), telemetry=telemetry, objectives=scores.objectives,
+        **parts, storage=(scores,), telemetry=telemetry, objectives=scores.objectives,
         load_shedding=LoadSheddingSettings(enabled=False),  # nothing else runs in this process
     )  # fmt: skip
     show = Run(pipeline, scores, "errors, slow: all; rest: p = 0.50" if seconds else "everything", len(turns), seconds,
-               delivery.address and f"to {delivery.address}")  # fmt: skip
+               delivery.address and f"to {delivery.address}", has_settings="redactors" in parts)  # fmt: skip
     name, tracer = "support" if seconds else "recorded", telemetry.emitter.providers.tracer() if telemetry else None
     agent = Agent(name, pipeline, tracer, pace=pace)
     try:
@@ -94,7 +117,7 @@ def _run(arguments: argparse.Namespace, turns: Sequence[Turn], seconds: float | 
             asyncio.run(_serve_and_show(show, console, agent, turns))
         except KeyboardInterrupt:
             show.interrupted = True
-        evaluated = pipeline.dispatcher.flush(_EVALUATE_S)
+        evaluated = _flushed(pipeline)
         delivery.complete = pipeline.flush(_EXPORT_S)
         if telemetry is not None:
             lost = {signal for signal, _ in telemetry.emitter.providers.lost}
@@ -107,6 +130,16 @@ def _run(arguments: argparse.Namespace, turns: Sequence[Turn], seconds: float | 
     delivered = delivery.address is None or delivery.complete or delivery.spans  # Jaeger takes only spans
     failed = not adds_up or not (delivered or show.interrupted)
     return 1 if failed else 130 if show.interrupted else 0
+
+
+def _flushed(pipeline: Pipeline) -> bool:
+    """Whether all is evaluated; waits for as long as there are fewer left each time."""
+    left = math.inf
+    while not pipeline.dispatcher.flush(_EVALUATE_S):
+        before, left = left, pipeline.dispatcher.state()["size"]
+        if left >= before:
+            return False
+    return True
 
 
 def _delivery(endpoint: str | None) -> Delivery:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncGenerator, Iterator
-from typing import Any, NamedTuple
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from typing import Any, NamedTuple, cast
 
 from opentelemetry.trace import NoOpTracer, Span, SpanKind, StatusCode, Tracer
 from pydantic import TypeAdapter, ValidationError
 
 from agenteval_otel import annotate, monitor
 from agenteval_otel import semconv as names
+from agenteval_otel.capture.build import FACTS, Facts
 from agenteval_otel.cli.evaluate.dataset import input_of, lines_of, named_values
 from agenteval_otel.config import Problem, SettingsError
 from agenteval_otel.errors import ConfigurationError
@@ -23,6 +24,7 @@ _STREAMED, _SLOW, _TOOL_FAILS, _GOES_ON = 0.3, 0.05, 0.05, 0.5
 _MAX_MESSAGES = 8
 _SEED = 7
 _MODEL = "scripted-1"
+_OF_THE_TURN = frozenset({"prompt", "response", "tool_calls"})
 _MESSAGES = TypeAdapter(list[Message])
 
 
@@ -39,6 +41,7 @@ class Turn(NamedTuple):
     kind: str = "recorded"
     streamed: bool = False
     slow: bool = False
+    facts: Mapping[str, Any] = {}
 
 
 class Topic(NamedTuple):
@@ -148,7 +151,9 @@ def _turns_of(record: dict[str, Any], name: str) -> Iterator[Turn]:
     recorded = input_of(list(record.items()))
     question = [{"role": "user", "content": recorded.prompt}] if recorded.prompt is not None else []
     calls = [call.model_dump(by_alias=True, exclude_none=True) for call in recorded.tool_calls or ()]
-    yield Turn(conversation, question, recorded.response_text, calls)
+    named = {name: getattr(recorded, name) for name in FACTS - _OF_THE_TURN}
+    facts = {name: value for name, value in named.items() if value is not None}
+    yield Turn(conversation, question, recorded.response_text, calls, facts=facts)
 
 
 def _split(raw: list[dict[str, Any]], conversation: str) -> Iterator[Turn]:
@@ -228,7 +233,8 @@ class Agent:
             await self._wait(0.01, 0.03)
 
     async def _use_tools(self, turn: Turn) -> None:
-        annotate(model=_MODEL, conversation_id=turn.conversation, metadata={"prompt_version": turn.release})
+        facts = {"model": _MODEL, "conversation_id": turn.conversation, "metadata": {"prompt_version": turn.release}}
+        annotate(**cast(Facts, facts | dict(turn.facts)))
         for call in turn.tool_calls:
             tool = str(call.get("function", call).get("name"))
             attributes = {names.OPERATION_NAME: "execute_tool", "gen_ai.tool.name": tool}

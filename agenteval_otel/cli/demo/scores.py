@@ -77,8 +77,9 @@ def tools_worked(evaluation_input: EvaluationInput) -> Score:
 
 
 class Verdict(NamedTuple):
-    """A result that passed or failed."""
+    """A result that passed or failed, and which answer in order it is of."""
 
+    answer: int
     ended_ns: int
     passed: bool
     weight: float
@@ -91,9 +92,9 @@ class Scores:
     `save_result` and `on_breach` run on threads of the pipeline; the screen reads on its own.
     """
 
-    def __init__(self) -> None:
-        self.totals = Totals(demo_criteria())
-        self.objectives = ObjectiveSettings(breach=_BREACH, on_breach=self.on_breach)
+    def __init__(self, criteria: Sequence[EvaluationCriteria], breach: BreachSettings | None = None) -> None:
+        self.totals = Totals(criteria)
+        self.objectives = ObjectiveSettings(breach=breach or _BREACH, on_breach=self.on_breach)
         self.breaches: dict[str, ObjectiveCrossing] = {}
         self.failing_trace: str | None = None
         self._verdicts: dict[str, deque[Verdict]] = defaultdict(lambda: deque(maxlen=_MAX_VERDICTS))
@@ -108,14 +109,19 @@ class Scores:
             self._lags_ms.append(max(0.0, (aggregated.ended_ns - aggregated.response_ended_ns) / 1e6))
         for result in aggregated.results:
             if result.passed is not None and result.probability:
-                verdict = Verdict(result.ended_ns or 0, result.passed, 1 / result.probability, result.reason_code)
+                verdict = Verdict(
+                    self.totals.inputs, result.ended_ns or 0, result.passed, 1 / result.probability, result.reason_code
+                )
                 self._verdicts[result.criterion_name].append(verdict)
             if result.passed is False and aggregated.span:
                 self.failing_trace = aggregated.span.trace_id
 
     def targets(self) -> list[Target]:
         """The objectives, and whether they were never breached."""
-        return [Target(name, setting(share), name not in self.breaches) for name, share in OBJECTIVES.items()]
+        return [
+            Target(item.name, setting(item.objective), item.name not in self.breaches)
+            for item in self.totals.criteria if item.objective is not None
+        ]  # fmt: skip
 
     def trends(self, width: int) -> dict[str, str]:
         """The pass rate of each criterion over time, each sign a level from 0 to 1."""
@@ -129,9 +135,9 @@ class Scores:
         return trends
 
     def around(self, breach: ObjectiveCrossing) -> tuple[int, Estimate | None, Sequence[Verdict]]:
-        """Number of verdicts at the alarm, the pass rate before those that raised it, and these."""
+        """Number of answers at the alarm, the pass rate before the verdicts that raised it, and these."""
         verdicts = [item for item in list(self._verdicts[breach.criterion]) if item.ended_ns <= breach.at_ns]
-        return len(verdicts), _pass_rate(verdicts[: -breach.count]), verdicts[-breach.count :]
+        return verdicts[-1].answer if verdicts else 0, _pass_rate(verdicts[: -breach.count]), verdicts[-breach.count :]
 
     def lag_ms(self) -> tuple[float, float] | None:
         """From the end of an answer to its scores: median and 95th percentile, in milliseconds."""

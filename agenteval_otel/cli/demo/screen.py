@@ -18,8 +18,9 @@ from rich.text import Text
 
 from agenteval_otel.cli.demo.scores import Scores
 from agenteval_otel.cli.evaluate.reports import criteria_table, grid_of
-from agenteval_otel.cli.figures import BAD, DASH, DOWN, GOOD, count_of, frequencies, percent, setting, with_interval
+from agenteval_otel.cli.figures import BAD, DOWN, GOOD, count_of, frequencies, percent, setting, with_interval
 from agenteval_otel.pipeline import Pipeline
+from agenteval_otel.scoring.intervals import Estimate
 from agenteval_otel.semconv import NOT_SAMPLED
 
 _DRAWN_PER_S, _PROGRESS_S = 4, 4.0
@@ -27,7 +28,8 @@ _DRAWN_PER_S, _PROGRESS_S = 4, 4.0
 
 @dataclass
 class Run:
-    """The state of a run; `seconds` is None for a replay, `destination` None where telemetry goes nowhere."""
+    """The state of a run; `seconds` is None for a replay, `destination` None where telemetry goes nowhere, and
+    `has_settings` says that the criteria are the user's."""
 
     pipeline: Pipeline
     scores: Scores
@@ -35,6 +37,7 @@ class Run:
     total: int
     seconds: float | None = None
     destination: str | None = None
+    has_settings: bool = False
     calls: int = 0
     release: int = 1
     interrupted: bool = False
@@ -126,11 +129,11 @@ def _table(run: Run, width: int) -> Table:
 def _breaches(run: Run) -> Iterator[str]:
     for name, breach in list(run.scores.breaches.items()):
         count, before, _ = run.scores.around(breach)
-        place = f"after {count:,} scores"
+        place = f"after {count:,} of {run.total:,}"
         if run.seconds is not None:
             place = f"at {breach.at_ns / 1e9 - (time.time() - (time.monotonic() - run.started)):.1f} s"
         start = f"{with_interval(before, rate=True)} → " if before else ""
-        rate = f"{percent(breach.rate)} ({100 * breach.low:.0f}{DASH}{100 * breach.high:.0f})"
+        rate = with_interval(Estimate(breach.rate, breach.low, breach.high, breach.count, breach.count), rate=True)
         yield f"{name:<16} {start}{rate}  below {setting(breach.objective)} {place}"
 
 
@@ -144,12 +147,14 @@ def print_summary(run: Run, console: Console, delivery: Delivery, *, evaluated: 
         page.line("Some answers were not evaluated in time.", "red")
     page.heading("Scores · weighted by 1 / probability, with 95 % intervals")
     page.show(_table(run, console.width - 2))
+    if run.seconds is None and not run.has_settings:
+        page.line("These criteria are the demo's own; --settings FILE scores by yours (see Next).", "dim")
     _print_breaches(page, run, planted=planted)
     _print_delivery(page, delivery, run.scores)
     page.heading("Next")
     for name, command in (
         ("your handler", "from agenteval_otel import monitor    # then @monitor above it"),
-        ("your settings", "agenteval-otel check agenteval.yaml"),
+        ("your settings", "agenteval-otel init"),
         ("your stack", f"export OTEL_EXPORTER_OTLP_ENDPOINT={delivery.address}" if delivery.address else
          "agenteval-otel demo --otlp-endpoint http://localhost:4317"),
         ("your alerts", "agenteval-otel provision all --settings agenteval.yaml"),
@@ -162,11 +167,12 @@ def _print_breaches(page: _Page, run: Run, *, planted: bool) -> None:
     breaches = run.scores.breaches
     if not breaches:
         page.heading(f"{GOOD} No quality drop found", "bold green")
-        page.line("No objective was breached.")
+        watched = run.scores.targets()
+        page.line("No objective was breached." if watched else "No criterion has an objective, which a drop breaches.")
         if planted:
             page.line("A worse prompt was released half-way; more traffic (--seconds) would show it.")
         return
-    news = f" ({run.news})" if run.seconds else ""
+    news = f" ({run.news})" if run.seconds else f" in {run.total:,} answers"
     page.heading(f"{DOWN} Quality dropped: {count_of(len(breaches), 'objective')} breached{news}", "bold red")
     for breach, text in zip(list(breaches.values()), _breaches(run), strict=False):
         page.line(text)

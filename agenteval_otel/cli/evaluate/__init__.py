@@ -9,20 +9,21 @@ import sys
 import textwrap
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import redirect_stdout
+from contextlib import nullcontext, redirect_stdout
 from typing import Any, get_args
 
-from agenteval_otel.cli.evaluate.dataset import Dataset, Row
+from agenteval_otel.cli.evaluate.answering import Answering
+from agenteval_otel.cli.evaluate.dataset import Dataset, Row, columns_of
 from agenteval_otel.cli.evaluate.reports import RESULTS, Report, opened, places_of
 from agenteval_otel.cli.evaluate.totals import FailUnder, Summary, Target, Totals, check_names, targets_of
 from agenteval_otel.cli.figures import count_of, whole_number
 from agenteval_otel.components.explained import known_choices, suggestion
 from agenteval_otel.config.files import read_file
-from agenteval_otel.config.load import load_settings, located
+from agenteval_otel.config.load import Loaded, load_settings, located
 from agenteval_otel.config.process import build_loaded
 from agenteval_otel.config.tree import Tree
 from agenteval_otel.engine.config import EvaluationRunConfig
-from agenteval_otel.engine.offline import run_evaluations
+from agenteval_otel.engine.offline import ANSWER, run_evaluations
 from agenteval_otel.errors import ConfigurationError, EvaluationError
 from agenteval_otel.evaluators.base import Execution
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationCriteria, EvaluationInput
@@ -31,13 +32,16 @@ from agenteval_otel.runtime.masking import printable
 
 _RUN_CONFIGURATION = ("evaluatorConfigs", "evaluator_configs")
 DESCRIPTION = (
-    "Evaluate recorded answers with the evaluators of a settings file, the same that score live answers: a regression "
-    "test for CI. Each line of a JSONL file, or each row of a CSV file, is an evaluation input: response, and whatever "
-    "else the evaluators need (prompt, ground_truth, tool_calls, ...), in snake_case or camelCase."
+    "Evaluate recorded answers, or those that --run makes, with the evaluators of a settings file, the same that score "
+    "live answers: a regression test for CI. Each line of a JSONL file, each object of a JSON list and each row of a "
+    "CSV file is an evaluation input: response, and whatever else the evaluators need (prompt, ground_truth, "
+    "tool_calls, ...), in snake_case or camelCase. Stored results (JSON lines, or the agenteval.db of the storage "
+    "sqlite) give the inputs that were stored with them."
 )
 _EXIT_CODES = (
-    "exit codes: 0 success; 1 a criterion's objective or a --fail-under was missed (named on standard error); 2 it "
-    "could not run: wrong settings or dataset (with the line), or nothing was scored; 130 interrupted."
+    "exit codes: 0 success; 1 a criterion's objective or a --fail-under was missed, or --run failed for an input "
+    "(named on standard error); 2 it could not run: wrong settings or dataset (with the line), or nothing was scored; "
+    "130 interrupted."
 )
 _EXAMPLES = """
 examples:
@@ -45,6 +49,8 @@ examples:
       exit code 1 when the mean overall score is below 0.8
   agenteval-otel evaluate *.jsonl --execution inline,thread --report junit=results.xml --report markdown=comment.md
       without the evaluators that call a model; a report for the CI server, one for the pull request, and a table here
+  agenteval-otel evaluate questions.csv --run myapp:answer --column prompt=question --column ground_truth=expected
+      the answers of the function answer in myapp.py; the file's columns are question and expected
   jq -c '.rows[]' export.json | agenteval-otel evaluate - --fail-under tone=0.9 --report json
       from standard input; the mean of the criterion tone must reach 0.9
 """
@@ -69,9 +75,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = textwrap.fill(DESCRIPTION, 78)
     parser.epilog = f"{textwrap.fill(_EXIT_CODES, 78)}\n{_EXAMPLES}"
     add = parser.add_argument
-    add("datasets", nargs="+", metavar="FILE", help="inputs, .jsonl or .csv, read in this order; - for standard input")
+    add("datasets", nargs="+", metavar="FILE", help="inputs, .jsonl, .json or .csv, or stored results, read in this "
+        "order; - for standard input")  # fmt: skip
+    add("--column", action="append", default=[], metavar="FIELD=COLUMN",
+        help="the column, or name in JSON, of a field: response=answer; repeatable")  # fmt: skip
     add("--limit", type=whole_number, metavar="N", help="evaluate only the first N inputs")
     add = parser.add_argument_group("what runs").add_argument
+    add("--run", metavar="MODULE:FUNCTION", help="make the answers by this function, sync or async, instead of reading "
+        "them: it gets the prompt, or the EvaluationInput if its argument is so annotated")  # fmt: skip
     add("--settings", metavar="FILE", help="a settings file (see `agenteval-otel check`), or a JSON or YAML file with "
         "evaluatorConfigs (default: the file that AGENTEVAL_SETTINGS names)")  # fmt: skip
     add("--profile", metavar="NAME", help="a profile of the settings file")
@@ -81,7 +92,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--execution", action="extend", type=_executions, default=[], metavar="MODE,...",
         help="only evaluators with this execution: inline, thread, process, async (calls a model)")  # fmt: skip
     add("--concurrency", type=whole_number, default=8, metavar="N",
-        help="inputs evaluated at the same time (default: %(default)s)")  # fmt: skip
+        help="inputs answered and evaluated at the same time (default: %(default)s)")  # fmt: skip
     add = parser.add_argument_group("what comes out").add_argument
     add("--report", action="append", default=[], metavar="KIND[=FILE]",
         help="table (default), json, junit or markdown; repeatable, each but one with a file")  # fmt: skip
@@ -101,7 +112,13 @@ def run(arguments: argparse.Namespace) -> int:
     config, unscored = _configuration(arguments)
     criteria = _scored_criteria(config)
     check_names(limits, [criterion.name for criterion in criteria])
-    with Dataset(arguments.datasets, limit=arguments.limit, check=config.check_input) as dataset:
+    with redirect_stdout(sys.stderr):  # the module may print when it is imported
+        answering = Answering(arguments.run, arguments.concurrency) if arguments.run is not None else None
+    dataset = Dataset(
+        arguments.datasets, limit=arguments.limit, columns=columns_of(arguments.column), needs_response=not answering,
+        check=answering.check if answering else config.check_input,
+    )  # fmt: skip
+    with dataset, answering or nullcontext():
         if dataset.check() == 0:
             raise ConfigurationError(f"no inputs in {', '.join(dataset.names)}: there is nothing to evaluate")
         if config.selection.left_out:
@@ -113,7 +130,7 @@ def run(arguments: argparse.Namespace) -> int:
         with opened(places) as reports:
             # The reports already have standard output; what evaluators print goes to standard error.
             with redirect_stdout(sys.stderr), observed_by(totals.judges):
-                asyncio.run(_evaluate(_InOrder(dataset, totals, reports), config, arguments))
+                asyncio.run(_evaluate(_InOrder(dataset, totals, reports), config, arguments, answering))
             targets = list(targets_of(totals, limits))
             summary = Summary(totals, dataset.names, limits, targets, time.monotonic() - began)
             for report in reports:
@@ -150,11 +167,13 @@ class _InOrder:
                 report.add(row, ready)
 
 
-async def _evaluate(flow: _InOrder, config: EvaluationRunConfig, arguments: argparse.Namespace) -> None:
+async def _evaluate(
+    flow: _InOrder, config: EvaluationRunConfig, arguments: argparse.Namespace, answering: Answering | None
+) -> None:
     try:
         await run_evaluations(
             flow, config, concurrency=arguments.concurrency, on_result=flow.add, keep_results=False,
-            progress=not arguments.quiet,
+            progress=not arguments.quiet, answer=answering,
         )  # fmt: skip
     finally:
         if hasattr(config.storage, "close"):
@@ -166,13 +185,13 @@ def _exit_code(totals: Totals, missed: Sequence[Target]) -> int:
     if totals.judges:
         _print(str(totals.judges))
     for label, count in totals.run_errors.items():
-        _print(f"{label} failed for {count_of(count, 'input')}")
+        _print(f"{label} failed for {count_of(count, 'input')}, first {totals.first_errors[label]}")
     for line in missed:
         _print(f"missed: {line}")
     if not missed and not any(criterion.scored for criterion in totals.criteria):
         details = "; ".join(f"{criterion.name}: {criterion}" for criterion in totals.criteria)
         raise EvaluationError(f"nothing was scored ({details})")
-    return 1 if missed else 0
+    return 1 if missed or totals.run_errors[ANSWER] else 0
 
 
 def _print(text: str) -> None:
@@ -185,7 +204,8 @@ def _configuration(arguments: argparse.Namespace) -> tuple[EvaluationRunConfig, 
     chosen: dict[str, Any] = {"tags": tuple(arguments.tags), "execution": tuple(arguments.execution)}
     tree = _run_configuration(arguments.settings)
     if tree is None:
-        fields, named = _from_settings(arguments)
+        fields, loaded = fields_of_settings(arguments)
+        named: Sequence[EvaluationCriteria] = loaded.settings.criteria_of(arguments.agent)
         config = EvaluationRunConfig(**fields, **chosen)
     else:
         for option in ("profile", "agent"):
@@ -217,8 +237,8 @@ def _run_configuration(path: str | None) -> Tree | None:
     return tree if any(name in tree.values for name in _RUN_CONFIGURATION) else None
 
 
-def _from_settings(arguments: argparse.Namespace) -> tuple[dict[str, Any], Sequence[EvaluationCriteria]]:
-    """The fields of the run configuration, and the criteria set of the file."""
+def fields_of_settings(arguments: argparse.Namespace) -> tuple[dict[str, Any], Loaded]:
+    """The parts that score, by --settings, --profile and --agent, and what was loaded."""
     loaded = load_settings(arguments.settings, profile=arguments.profile)
     settings, agent = loaded.settings, arguments.agent
     if agent is not None and agent not in settings.agents:
@@ -228,7 +248,7 @@ def _from_settings(arguments: argparse.Namespace) -> tuple[dict[str, Any], Seque
         "evaluators": runner.evaluators, "criteria": runner.criteria, "redactors": settings.redactors,
         "aggregation": settings.aggregation, "ground_truth": settings.ground_truth,
     }  # fmt: skip
-    return fields, settings.criteria_of(agent)
+    return fields, loaded
 
 
 def _scored_criteria(config: EvaluationRunConfig) -> list[EvaluationCriteria]:

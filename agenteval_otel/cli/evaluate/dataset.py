@@ -1,4 +1,5 @@
-"""The dataset: evaluation inputs from JSONL (one object a line) and CSV (a header, then rows), each with its place.
+"""The dataset: evaluation inputs from JSONL (one object a line), a JSON list, CSV (a header, then rows) or our stored
+results, each with its place.
 
 Everything is read twice and lazily: first to find what is wrong before anything is evaluated, then to evaluate.
 """
@@ -9,10 +10,11 @@ import codecs
 import csv
 import json
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager, nullcontext
+from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
 from difflib import get_close_matches
 from functools import lru_cache, partial
 from itertools import chain
@@ -23,8 +25,9 @@ from pydantic import ValidationError
 
 from agenteval_otel.components.explained import explain_validation, known_choices
 from agenteval_otel.config import Problem, SettingsError
-from agenteval_otel.errors import ConfigurationError
+from agenteval_otel.errors import ConfigurationError, StorageError
 from agenteval_otel.models import EvaluationInput
+from agenteval_otel.storage.sql_rows import target_of
 
 MAX_PROBLEMS = 20
 _MAX_CELL = 2**31 - 1
@@ -40,6 +43,16 @@ _JSON_CELLS = {
     "criteria", "context", "agent_config", "message_history", "metadata", "tool_calls", "usage", "memory_stats",
 }  # fmt: skip
 """Fields that are lists or mappings: their cells are JSON."""
+_SNAPSHOT = ("inputSnapshot", "input_snapshot")  # where a stored result has its input
+_SQLITE = b"SQLite format 3\0"
+_WITHOUT_INPUT = (
+    "a result that was stored without its input, as live answers are by default; with "
+    "`telemetry: {content: span_and_event}` it is stored"
+)
+_MAPPED = "; if it has another name: --column response=NAME"
+_DECODER = json.JSONDecoder()
+_BETWEEN = re.compile(r"[\s,]*(?=[^\s,\]])")  # the items of a list
+_MAX_NAMES = 64
 _TYPOS = 0.85  # an unknown name of at least this likeness to a field counts as misspelled
 
 Named = list[tuple[str, Any]]
@@ -100,22 +113,51 @@ def _decoded(line: bytes, name: str, number: int) -> str:
         return line.decode("utf-8-sig" if number == 1 else "utf-8")
     except UnicodeDecodeError:
         utf16 = line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-        hint = "UTF-16; it must be UTF-8 (spreadsheets: 'CSV UTF-8')" if utf16 else "not UTF-8"
+        hint = "UTF-16; it must be UTF-8" if utf16 else "not UTF-8; `iconv -f latin1 -t utf-8` converts Latin-1"
+        hint += " (spreadsheets: 'CSV UTF-8')"
         raise ConfigurationError(hint, path=f"{name}:{number}") from None
+
+
+def _is_sqlite(path: str) -> bool:
+    with suppress(OSError, ValueError):
+        if Path(path).is_file():  # what is read of a pipe is gone
+            with open(path, "rb") as file:
+                return file.read(len(_SQLITE)) == _SQLITE
+    return False
+
+
+def columns_of(texts: Sequence[str]) -> dict[str, str]:
+    """Fields by the names that stand for them in the dataset, from texts such as ``response=answer``."""
+    columns: dict[str, str] = {}
+    for text in texts:
+        field, _, name = map(str.strip, text.partition("="))
+        if not (field and name):
+            raise ConfigurationError(f"expected FIELD=COLUMN such as response=answer, found {text!r}", path="--column")
+        if _plain(field.partition(".")[0]) not in _FIELDS:
+            swapped = f"; the field comes first: {name}={field}" if _plain(name) in _FIELDS else ""
+            known = known_choices(field, sorted(EvaluationInput.model_fields))
+            raise ConfigurationError(f"unknown field {field!r}{swapped or known}", path="--column")
+        columns[name] = field
+    return columns
 
 
 class Dataset:
     """The inputs of several sources, one after another; at most `limit`.
 
-    The suffix of a source decides whether it is JSONL or CSV, else its first character. `check` raises
-    `ConfigurationError` for an input that cannot be evaluated.
+    The suffix of a source decides whether it is JSON or CSV, else its first character. `columns` are fields by the
+    names that stand for them. `check` raises `ConfigurationError` for an input that cannot be evaluated. Without
+    `needs_response` the answers are made later.
     """
 
     def __init__(
-        self, paths: Sequence[str], *, limit: int | None = None, check: Callable[[EvaluationInput], None] | None = None
-    ) -> None:
+        self, paths: Sequence[str], *, limit: int | None = None, check: Callable[[EvaluationInput], None] | None = None,
+        columns: Mapping[str, str] | None = None, needs_response: bool = True,
+    ) -> None:  # fmt: skip
         self._paths, self._limit, self._check = paths, limit, check
         self._sources: list[Open] = []
+        self._columns, self.needs_response = columns or {}, needs_response
+        self._mapped = {_field_of(field) for field in self._columns.values()}
+        self._names: dict[str, None] = {}
         self._open = ExitStack()
         self.unknown_names: dict[str, None] = {}
         names = ["stdin" if path == _STDIN else os.path.basename(path) or path for path in paths]
@@ -140,6 +182,10 @@ class Dataset:
                 problems += row
             if inputs == self._limit or len(problems) > MAX_PROBLEMS:
                 break
+        if self._names and (missing := [name for name in self._columns if name not in self._names]):
+            problems = [
+                Problem(None, "--column", f"no column {name!r}{known_choices(name, self._names)}") for name in missing
+            ]
         if len(problems) > MAX_PROBLEMS:
             problems[MAX_PROBLEMS:] = [Problem(None, None, f"and more; these are the first {MAX_PROBLEMS}")]
         if problems:
@@ -163,14 +209,34 @@ class Dataset:
         """Each input, or what is wrong with it or with the rest of its source."""
         for name, path, source in zip(self.names, self._paths, self._sources, strict=True):
             try:
-                lines = lines_of(source, path, name)
-                first = next(lines, "")
-                by_suffix = _IS_CSV.get(os.path.splitext(name)[1].lower())
-                is_csv = not first.lstrip().startswith(("{", "[")) if by_suffix is None else by_suffix
-                for line, values in (_parse_csv if is_csv else _parse_jsonl)(name, first, lines):
+                for line, values in self._parsed(name, path, source):
                     yield self._row(name, line, values)
             except ConfigurationError as error:
                 yield [Problem(path, None, message) for path, message in error.problems]
+
+    def _parsed(self, name: str, path: str, source: Open) -> Iterator[Parsed]:
+        if _is_sqlite(path):
+            return _parse_sqlite(path)
+        lines = lines_of(source, path, name)
+        first = next(lines, "")
+        by_suffix = _IS_CSV.get(os.path.splitext(name)[1].lower())
+        if not first.lstrip().startswith(("{", "[")) if by_suffix is None else by_suffix:
+            return _parse_csv(name, first, lines, self)
+        parsed = (_parse_list if first.lstrip().startswith("[") else _parse_jsonl)(name, first, lines)
+        return ((line, partial(self._renamed, values)) for line, values in parsed)
+
+    def _renamed(self, values: Callable[[], Named]) -> Named:
+        return [(self.field_of(name), value) for name, value in values()]
+
+    def field_of(self, name: str) -> str:
+        """The field that a column stands for. A column with the name of a mapped field goes into the metadata."""
+        if not self._columns:
+            return name
+        if len(self._names) < _MAX_NAMES or name in self._columns:
+            self._names[name] = None
+        if name in self._columns:
+            return self._columns[name]
+        return f"metadata.{name}" if _field_of(name) in self._mapped else name
 
     def _row(self, source: str, line: int, parse: Callable[[], Named]) -> Row | list[Problem]:
         try:
@@ -178,7 +244,7 @@ class Dataset:
             for name, _ in named:
                 if _field_of(name) == ("metadata", name.strip()):
                     self.unknown_names[name] = None
-            evaluation_input = input_of(named)
+            evaluation_input = input_of(named, needs_response=self.needs_response)
             if self._check is not None:
                 self._check(evaluation_input)
         except ConfigurationError as error:
@@ -187,10 +253,10 @@ class Dataset:
 
 
 def _parse_jsonl(source: str, first: str, lines: Iterator[str]) -> Iterator[Parsed]:
-    if first.strip() in ("{", "["):
+    if first.strip() == "{":
         raise ConfigurationError(
-            "expected one JSON object on each line, found one that spans several; `jq -c . FILE` makes lines of "
-            "objects, `jq -c '.[]' FILE` of a list", path=f"{source}:1",
+            "expected one JSON object on each line, or a list, found an object that spans several lines; "
+            "`jq -c . FILE` makes lines of objects", path=f"{source}:1",
         )  # fmt: skip
     for number, line in enumerate(chain([first], lines), 1):
         if line.strip():
@@ -201,12 +267,50 @@ def named_values(line: str) -> Named:
     """The names and values of the JSON object on a line, or `ConfigurationError`."""
     value = _json(line.rstrip())
     if not isinstance(value, dict):
-        what = "a list (`jq -c '.[]' FILE` makes lines of it)" if isinstance(value, list) else repr(value)[:40]
-        raise ConfigurationError(f"expected a JSON object on each line, found {what}")
-    return list(value.items())
+        raise ConfigurationError(f"expected a JSON object on each line, found {repr(value)[:40]}")
+    snapshot = next((value[name] for name in _SNAPSHOT if isinstance(value.get(name), dict)), None)
+    if snapshot is None and "evaluationConfigSnapshot" in value:
+        raise ConfigurationError(_WITHOUT_INPUT)
+    return list((value if snapshot is None else snapshot).items())
 
 
-def _parse_csv(source: str, first: str, lines: Iterator[str]) -> Iterator[Parsed]:
+def _parse_list(source: str, first: str, lines: Iterator[str]) -> Iterator[Parsed]:
+    """An input for each object of a JSON list, which is read whole."""
+    text = "".join(chain([first], lines))
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError) as error:
+        place = f"{source}:{getattr(error, 'lineno', 1)}"
+        raise ConfigurationError(f"not JSON: {getattr(error, 'msg', str(error)[:80])}", path=place) from None
+    end, line = text.index("[") + 1, 1
+    while (between := _BETWEEN.match(text, end)) is not None:
+        line += text.count("\n", end, between.end())
+        _, end = _DECODER.raw_decode(text, between.end())
+        yield line, partial(named_values, text[between.end() : end])
+        line += text.count("\n", between.end(), end)
+
+
+def _parse_sqlite(path: str) -> Iterator[Parsed]:
+    try:
+        target = target_of(Path(path), None)
+    except ValueError as error:  # the extra is missing
+        raise ConfigurationError(str(error), path=path) from None
+    from agenteval_otel.storage.sql_database import read_inputs  # loads SQLAlchemy
+
+    try:
+        for number, stored in enumerate(read_inputs(target), 1):
+            yield number, partial(_named_fields, stored)
+    except StorageError as error:
+        raise ConfigurationError(str(error)) from None
+
+
+def _named_fields(stored: EvaluationInput | None) -> Named:
+    if stored is None:
+        raise ConfigurationError(_WITHOUT_INPUT)
+    return list(stored.model_dump(exclude_defaults=True).items())
+
+
+def _parse_csv(source: str, first: str, lines: Iterator[str], dataset: Dataset) -> Iterator[Parsed]:
     """An input for each row below the header; the separator is the most frequent of comma, semicolon and tab there."""
     csv.field_size_limit(_MAX_CELL)  # of the process; by default 128 KiB a cell
     header: list[str] = []
@@ -217,14 +321,14 @@ def _parse_csv(source: str, first: str, lines: Iterator[str]) -> Iterator[Parsed
             if header and any(cells):
                 yield begins, partial(_named_cells, header, cells)
             elif any(cells):
-                header = cells
-                _check_header(header, f"{source}:{begins}")
+                header = list(map(dataset.field_of, cells))
+                _check_header(header, f"{source}:{begins}", needs_response=dataset.needs_response)
             begins = reader.line_num + 1
     except csv.Error as error:
         raise ConfigurationError(f"not CSV: {error}", path=f"{source}:{begins}") from None
 
 
-def _check_header(cells: list[str], place: str) -> None:
+def _check_header(cells: list[str], place: str, *, needs_response: bool) -> None:
     """Refuse names that are misspelled, missing or there twice, and a header without a column for the answer."""
     if not all(name.strip() for name in cells):
         raise ConfigurationError("a column without a name", path=place)
@@ -232,9 +336,9 @@ def _check_header(cells: list[str], place: str) -> None:
         fields = _fields_of([(name, {}) for name in cells])
     except ConfigurationError as error:
         raise ConfigurationError(str(error), path=place) from None
-    if not fields.keys() & {"response", "error_type"}:
+    if needs_response and not fields.keys() & {"response", "error_type"}:
         known = known_choices("", sorted(EvaluationInput.model_fields))
-        raise ConfigurationError(f"no column 'response' with the answers to evaluate{known}", path=place)
+        raise ConfigurationError(f"no column 'response' with the answers to evaluate{_MAPPED}{known}", path=place)
 
 
 def _named_cells(header: list[str], cells: list[str]) -> Named:
@@ -251,11 +355,15 @@ def _named_cells(header: list[str], cells: list[str]) -> Named:
     return named
 
 
+def _plain(name: str) -> str:
+    return name.lower().replace("_", "").replace("-", "").replace(" ", "")
+
+
 @lru_cache(maxsize=1024)
 def _field_of(name: str) -> tuple[str, ...]:
     """The path of a named value: its field, and the keys within. An unknown name is a key of ``metadata``."""
     root, *keys = name.strip().split(".")
-    plain = root.lower().replace("_", "").replace("-", "").replace(" ", "")
+    plain = _plain(root)
     if plain in _FIELDS:
         return _FIELDS[plain], *keys
     if not keys and plain in _OTHER_NAMES:
@@ -289,12 +397,12 @@ def _fields_of(named: Named) -> dict[str, Any]:
     return fields
 
 
-def input_of(named: Named) -> EvaluationInput:
+def input_of(named: Named, *, needs_response: bool = True) -> EvaluationInput:
     """The input with these values, or `ConfigurationError`. Without an `error_type` a response is required."""
     fields = _fields_of(named)
-    if "response" not in fields and fields.get("error_type") is None:
+    if needs_response and "response" not in fields and fields.get("error_type") is None:
         raise ConfigurationError(
-            "is missing: the answer to evaluate (or error_type, where the agent raised)", path="response"
+            f"is missing: the answer to evaluate (or error_type, where the agent raised){_MAPPED}", path="response"
         )
     try:
         return EvaluationInput.model_validate(fields)

@@ -119,12 +119,13 @@ class Totals:
     """The totals of a run, of the scored criteria in the order of the reports.
 
     `broken` inputs have a failed result or a run error; `run_errors` are counted by the part that failed, if it is no
-    evaluator; `lowest` are the inputs with the lowest overall scores below 1.
+    evaluator, and `first_errors` has the first of each; `lowest` are the inputs with the lowest overall scores below 1.
     """
 
     def __init__(self, criteria: Iterable[EvaluationCriteria] = ()) -> None:
         self.inputs = self.broken = 0
         self.run_errors: Counter[str] = Counter()
+        self.first_errors: dict[str, str] = {}
         self.judges = JudgeTotals()
         self._by_name = {criterion.name: CriterionTotals(criterion.name, criterion.objective) for criterion in criteria}
         self._overall = WeightedSums()
@@ -162,7 +163,8 @@ class Totals:
         evaluators = (aggregated.evaluation_config_snapshot or {}).get("evaluatorTypes", ())
         others = [error for error in aggregated.run_errors or () if error.evaluator_type not in evaluators]
         for error in others:
-            _count(self.run_errors, error.evaluator_type or "a part")
+            _count(self.run_errors, label := error.evaluator_type or "a part")
+            self.first_errors.setdefault(label, f"{place}: {error.message}" if place else error.message)
         self.broken += bool(others) or any(result.status == "failed" for result in aggregated.results)
         if (overall := aggregated.overall_score) is not None:
             self._overall.add(min(1.0, max(0.0, overall)))  # negative weights lead outside

@@ -1,0 +1,33 @@
+"""``agenteval-otel completion``: the shell's completion script, made by shtab from the parsers of all commands."""
+
+from __future__ import annotations
+
+import argparse
+
+from agenteval_otel.cli import COMMANDS, parser_of
+from agenteval_otel.errors import ConfigurationError
+
+DESCRIPTION = (
+    "Print the completion script of commands, options and files for your shell; needs the extra completion. "
+    'bash: eval "$(agenteval-otel completion bash)" in ~/.bashrc; zsh: agenteval-otel completion zsh > '
+    "FOLDER/_agenteval-otel, with a folder of $fpath."
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("shell", choices=("bash", "zsh", "tcsh"))
+
+
+def run(arguments: argparse.Namespace) -> int:
+    try:
+        import shtab
+    except ModuleNotFoundError:
+        raise ConfigurationError('needs the extra completion: pip install "agenteval-otel[completion]"') from None
+    parser, commands, _ = parser_of(*COMMANDS)
+    for command in commands.values():
+        for action in command._actions:
+            kind = {"FILE": shtab.FILE, "DIR": shtab.DIRECTORY}.get(str(action.metavar or "")[:4].rstrip("."))
+            if kind is not None:
+                action.complete = kind  # type: ignore[attr-defined]
+    print(shtab.complete(parser, arguments.shell))
+    return 0

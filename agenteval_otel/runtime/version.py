@@ -1,0 +1,15 @@
+"""The version of this distribution."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from functools import cache
+
+
+@cache
+def scope_version() -> str:
+    """The version of this distribution; empty where it runs from a bare folder. Reads a file, once."""
+    try:
+        return importlib.metadata.version("agenteval-otel")
+    except (ImportError, OSError):  # without the right to read it, not even the module that reads it is imported
+        return ""
