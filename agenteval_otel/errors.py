@@ -102,9 +102,11 @@ class JudgeError(ModelError):
 
     Attributes:
         probability: With what probability the budget let the call be made; 1 where nothing limits it.
+        cost_usd: The price of what it used all the same; None where that is unknown.
     """
 
     probability: float = 1.0
+    cost_usd: float | None = None
 
 
 class StorageError(AgentEvalError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
@@ -214,14 +215,24 @@ def problems_of(part: Any, path: str) -> list[str]:
     return [f"{where}: {problem}" for where, model in models if (problem := model.config_problem()) is not None]
 
 
-def log_problems(agent: str, evaluators: Iterable[Any]) -> None:
-    """Log at start what keeps judges and embedders from being asked; never raises."""
-    try:
-        problems = problems_of(tuple(evaluators), "evaluators")
-        if problems:
-            log.warning("model_cannot_be_asked", part=agent, detail="; ".join(problems)[:1_000])
-    except Exception:
-        return
+def prepare_models(name: str, part: Any, path: str = "") -> None:
+    """Import the clients of a part's judges and embedders, at start; log what keeps them from being asked.
+
+    Never raises. On this thread: an import takes the interpreter from an event loop whatever thread runs it, and so
+    must be over before the host serves.
+    """
+    problems: list[str] = []
+    with suppress(Exception):
+        for where, model in _parts(part, path, ("judge", "embedder")):
+            problem = model.config_problem()
+            if problem is None and getattr(model, "is_async", True):  # other embedders load in a worker process
+                try:
+                    model.prepare()
+                except Exception as error:
+                    problem = f"it cannot be loaded ({type(error).__name__}: {error})"
+            problems += () if problem is None else [f"{where}: {problem}"]
+    if problems:
+        log.warning("model_cannot_be_asked", part=name, detail="; ".join(problems)[:1_000])
 
 
 def _parts(value: Any, path: str, contracts: tuple[str, ...], depth: int = 8) -> Iterator[tuple[str, Any]]:

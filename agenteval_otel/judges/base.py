@@ -60,6 +60,12 @@ class Judge(Component, contract="judge"):
         """Why it cannot answer now, as far as that is known without a call; None where nothing is wrong."""
         return None
 
+    def prepare(self) -> None:
+        """Import what is heavy: called at start, on the thread that configures or decorates, and never while serving.
+
+        Not called while `config_problem` names a problem. What it raises is logged, and keeps nothing from starting.
+        """
+
     async def close(self) -> None:
         """Close the connections of the running event loop; `judge` opens new ones."""
 
@@ -150,7 +156,9 @@ class Guarded:
                     usage, outcome, error.probability = error.usage, error.error_type, reservation.probability
                 elif isinstance(error, asyncio.CancelledError):
                     outcome = "cancelled"
-                self._ended(request, reservation, started, outcome, usage)
+                cost_usd = self._ended(request, reservation, started, outcome, usage)
+                if isinstance(error, JudgeError):
+                    error.cost_usd = cost_usd
                 raise
             cost_usd = self._ended(request, reservation, started, ANSWERED, verdict.usage, verdict.cost_usd)
             return copy_with(verdict, {"cost_usd": cost_usd, "probability": reservation.probability})

@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from agenteval_otel.errors import EvaluationError, EvaluationSkipped
+from agenteval_otel.errors import EvaluationError, EvaluationSkipped, JudgeError
 from agenteval_otel.evaluators.llm_judge.prompt import NAMES, CriterionTask, ReplyForm
 from agenteval_otel.evaluators.llm_judge.rubric import Claims
 from agenteval_otel.judges import JudgeUsage, Verdict
 from agenteval_otel.judges.prompt import CaseText
-from agenteval_otel.models import ScoreValue
+from agenteval_otel.models import EvaluationResult, ScoreValue
 from agenteval_otel.models.judge_calls import Judgement
 
 _OMISSION = re.compile(r"\.\.\.|\u2026")
@@ -152,12 +152,58 @@ def _letters(text: str) -> str:
     return letters.casefold()
 
 
-def judgement_of(verdict: Verdict | None, usage: JudgeUsage | None, requested_model: str) -> Judgement:
-    """Who judged and, of the results of one call for the first, what it used; for the telemetry."""
-    used: dict[str, Any] = {} if usage is None else {
-        **{name: count or None for name, count in usage.model_dump(exclude={"calls"}).items()},
-        "cost_usd": verdict.cost_usd if verdict else None,
-    }  # fmt: skip
+class JudgeAnswer(NamedTuple):
+    """What one call of the judge gave: a result for each criterion, or, by a guard's refusal, a skip."""
+
+    tasks: Sequence[CriterionTask]
+    results: Sequence[EvaluationResult]
+    case: Mapping[str, CaseText]
+    verdict: Verdict | None = None
+    error: JudgeError | None = None
+
+    @property
+    def was_asked(self) -> bool:
+        return self.verdict is not None or self.error is not None
+
+    @property
+    def usage(self) -> JudgeUsage | None:
+        return (self.verdict or self.error).usage if self.was_asked else None  # type: ignore[union-attr]
+
+    @property
+    def cost_usd(self) -> float | None:
+        return (self.verdict or self.error).cost_usd if self.was_asked else None  # type: ignore[union-attr]
+
+    @property
+    def probability(self) -> float:
+        return (self.verdict or self.error).probability if self.was_asked else 1.0  # type: ignore[union-attr]
+
+
+def worst_of(answers: Sequence[JudgeAnswer], task: CriterionTask) -> JudgeAnswer:
+    """The call with the criterion's lowest score; one without a score, if the others pass: it may hold what fails."""
+    results = [answer.results[answer.tasks.index(task)] for answer in answers]
+    scored = [index for index, result in enumerate(results) if result.status == "scored"]
+    unknown = [
+        index for index, (result, answer) in enumerate(zip(results, answers, strict=True))
+        if result.status == "failed" or answer.verdict is None
+    ]  # fmt: skip
+    worst = min(scored, key=lambda index: _badness(results[index]), default=0)
+    return answers[unknown[0] if unknown and results[worst].passed is not False else worst]
+
+
+def _badness(result: EvaluationResult) -> float:
+    return 1.0 if result.normalized is None else result.normalized
+
+
+def judgement_of(answer: JudgeAnswer, paid: Sequence[JudgeAnswer], requested_model: str) -> Judgement:
+    """Who judged, and what the calls in `paid` used together; for the telemetry."""
+    used: dict[str, Any] = {}
+    if usages := [usage for call in paid if (usage := call.usage) is not None]:
+        names = [name for name in JudgeUsage.model_fields if name != "calls"]
+        used = {name: sum(getattr(usage, name) for usage in usages) or None for name in names}
+    if costs := [cost for call in paid if (cost := call.cost_usd) is not None]:
+        used["cost_usd"] = sum(costs)
+    used["left_out_chars"] = sum(text.left_out for text in answer.case.values()) or None
+    verdict = answer.verdict
     if verdict is None:
         return Judgement(model=requested_model, **used)
     return Judgement(
@@ -165,10 +211,11 @@ def judgement_of(verdict: Verdict | None, usage: JudgeUsage | None, requested_mo
     )
 
 
-def judge_facts(judgement: Judgement, verdict: Verdict | None, usage: JudgeUsage | None) -> dict[str, Any]:
-    """Who judged and what it used, for the metadata of the first of the results that one call gave."""
+def judge_facts(judgement: Judgement, paid: Sequence[JudgeAnswer]) -> dict[str, Any]:
+    """Who judged and what it used, for the metadata of the first of the results that one question gave."""
     facts = {
-        **judgement.model_dump(by_alias=True), "calls": usage.calls if usage else None,
-        "durationS": verdict.duration_s if verdict else None,
+        **judgement.model_dump(by_alias=True, exclude={"left_out_chars"}),
+        "calls": sum(call.usage.calls for call in paid if call.usage),
+        "durationS": max((call.verdict.duration_s for call in paid if call.verdict), default=None),
     }  # fmt: skip
     return {name: value for name, value in facts.items() if value}
