@@ -40,6 +40,7 @@ class Judge(Component, contract="judge"):
         cache: Which of its verdicts are kept; None keeps none.
     """
 
+    text_pattern: ClassVar[str] = r"^\w+:.+$"
     # No answer depends on these: neither an evaluator's fingerprint nor the key of a cached verdict has them.
     fingerprint_exclude: ClassVar[frozenset[str]] = frozenset({"spend", "breaker", "cache"})
 

@@ -59,7 +59,7 @@ _NO_WORDS = (
 class LLMJudge(CriterionEvaluator, type="LLMJudge"):
     """A model judges the answer, by one criterion or by several in one call; higher is better on every scale.
 
-        LLMJudge("Is the answer polite?", judge="anthropic:claude-haiku-4-5")
+    ``LLMJudge("Is the answer polite?", judge="anthropic:claude-haiku-4-5")`` is all that it needs.
 
     The texts of the case are data to the judge: JSON behind a random mark, with the instruction before and after it.
     The judge answers with evidence, a reason and a score for each criterion; a score from 1 to 5 has its word as the
@@ -99,7 +99,6 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
     scale: str = "pass/fail"
     judge: JudgeField = Field(
         validation_alias=AliasChoices("judge", "llm", "provider"), serialization_alias="judge",
-        json_schema_extra={"type": "object"},
     )  # fmt: skip
     description: str = Field(default="", kw_only=False)
     levels: Levels = Field(default_factory=dict)
