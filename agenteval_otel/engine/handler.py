@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
@@ -19,6 +18,7 @@ from agenteval_otel.ground_truth import GroundTruthStore
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationCriteria
 from agenteval_otel.redaction.outgoing import Redaction
 from agenteval_otel.runtime.log import log
+from agenteval_otel.runtime.reentrancy import PROCESS
 from agenteval_otel.sampling import Escalation, Sampler, SamplingContext, SamplingDecision
 from agenteval_otel.sampling.escalation import ResultSampler
 from agenteval_otel.scoring import Aggregation
@@ -218,19 +218,18 @@ def problems_of(part: Any, path: str) -> list[str]:
 def prepare_models(name: str, part: Any, path: str = "") -> None:
     """Import the clients of a part's judges and embedders, at start; log what keeps them from being asked.
 
-    Never raises. On this thread: an import takes the interpreter from an event loop whatever thread runs it, and so
-    must be over before the host serves.
+    On this thread: an import takes the interpreter from an event loop whatever thread runs it, and so must be over
+    before the host serves. What a model raises is logged too. Does nothing in a worker process.
     """
     problems: list[str] = []
-    with suppress(Exception):
-        for where, model in _parts(part, path, ("judge", "embedder")):
+    for where, model in () if PROCESS.is_ours else _parts(part, path, ("judge", "embedder")):
+        try:
             problem = model.config_problem()
             if problem is None and getattr(model, "is_async", True):  # other embedders load in a worker process
-                try:
-                    model.prepare()
-                except Exception as error:
-                    problem = f"it cannot be loaded ({type(error).__name__}: {error})"
-            problems += () if problem is None else [f"{where}: {problem}"]
+                model.prepare()
+        except Exception as error:
+            problem = f"it cannot be loaded ({type(error).__name__}: {error})"
+        problems += () if problem is None else [f"{where}: {problem}"]
     if problems:
         log.warning("model_cannot_be_asked", part=name, detail="; ".join(problems)[:1_000])
 

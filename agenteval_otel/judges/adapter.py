@@ -13,7 +13,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeAlias
 
 from pydantic import Field, SerializeAsAny, model_validator
-from pydantic.fields import FieldInfo
 
 from agenteval_otel.components.explained import suggestion
 from agenteval_otel.components.loading import resolve_or_wrap
@@ -169,16 +168,15 @@ def _named(words: str, path: str | None) -> dict[str, str]:
         wrong = f"unknown judge {name[:64]!r}{suggestion(name, Judge.registry)}"
     else:
         fields = Judge.registry[name].model_fields
-        words_of = {"model": "model", "base_url": "address"}
-        missing = [word for field, word in words_of.items() if not settings[field] and _is_required(fields, field)]
+        needed = {"model": "model", "base_url": "address"}.items()
+        missing = [
+            word for field, word in needed
+            if not settings[field] and field in fields and fields[field].is_required()
+        ]  # fmt: skip
         if not missing:
             return {field: value for field, value in settings.items() if value}
         wrong = f"the judge {name!r} lacks its {' and its '.join(missing)}"
     raise ConfigurationError(f"{wrong}: {_FORMS}; known types: {', '.join(sorted(Judge.registry))}", path=path)
-
-
-def _is_required(fields: Mapping[str, FieldInfo], name: str) -> bool:
-    return name in fields and fields[name].is_required()
 
 
 def _method_of(target: Any) -> Callable[..., Any] | None:

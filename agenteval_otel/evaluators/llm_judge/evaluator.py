@@ -125,11 +125,12 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
     def _named_by_its_words(cls, data: Any) -> Any:
         if not isinstance(data, Mapping) or "criterion_name" in data or "criterionName" in data:
             return data
-        words = str(data.get("description") or data.get("rubric") or "")
-        slug = slug_of(words)
-        if words.strip() and not slug:
+        words = data.get("description") or data.get("rubric")
+        if not isinstance(words, str) or not words.strip():
+            return data
+        if not (slug := slug_of(words)):
             raise ValueError("no criterion name can be made of these words: give criterion_name, in Latin letters")
-        return {**data, "criterion_name": slug} if slug else data
+        return {**data, "criterion_name": slug}
 
     @model_validator(mode="after")
     def _makes_sense(self) -> Self:
@@ -235,7 +236,7 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
             if not isinstance(error, JudgeError):  # of a judge from outside
                 error = JudgeError(f"the judge raised {kind}: {error}", error_type=kind)
             results = [self._failure(task, str(error), error.error_type) for task in tasks]
-            return JudgeAnswer(tasks, results, case, None, error)
+            return JudgeAnswer(tasks, results, case, error)
         results = [self._result(verdict, task, case, alone=len(tasks) == 1) for task in tasks]
         if any(result.error_type is not None for result in results):
             guarded.forget(request)  # the cache keeps no answer that cannot be used
@@ -246,7 +247,7 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
     ) -> EvaluationResult:
         """The criterion's result with the facts of its calls; `paid` are those whose usage it shows."""
         result = answer.results[answer.tasks.index(task)]
-        if not any(call.was_asked for call in of_task):
+        if not any(call.outcome for call in (*of_task, *paid)):
             return result
         texts = [text.text for call in of_task for text in call.case.values()]
         signs = injection_signs(text if isinstance(text, str) else str(text) for text in texts)
@@ -264,7 +265,7 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
             metadata["injectionSigns"] = list(signs)
         return copy_with(result, {
             "metadata": metadata or None, "suspected_injection": bool(signs), "judgement": judgement,
-            "probability_given_sampled": math.prod(call.probability for call in of_task),
+            "probability_given_sampled": math.prod(call.outcome.probability for call in of_task if call.outcome),
         })  # fmt: skip
 
     def question_for(

@@ -153,54 +153,37 @@ def _letters(text: str) -> str:
 
 
 class JudgeAnswer(NamedTuple):
-    """What one call of the judge gave: a result for each criterion, or, by a guard's refusal, a skip."""
+    """What one call of the judge gave: a result for each criterion. Without an outcome a guard refused it: skips."""
 
     tasks: Sequence[CriterionTask]
     results: Sequence[EvaluationResult]
     case: Mapping[str, CaseText]
-    verdict: Verdict | None = None
-    error: JudgeError | None = None
+    outcome: Verdict | JudgeError | None = None
 
     @property
-    def was_asked(self) -> bool:
-        return self.verdict is not None or self.error is not None
-
-    @property
-    def usage(self) -> JudgeUsage | None:
-        return (self.verdict or self.error).usage if self.was_asked else None  # type: ignore[union-attr]
-
-    @property
-    def cost_usd(self) -> float | None:
-        return (self.verdict or self.error).cost_usd if self.was_asked else None  # type: ignore[union-attr]
-
-    @property
-    def probability(self) -> float:
-        return (self.verdict or self.error).probability if self.was_asked else 1.0  # type: ignore[union-attr]
+    def verdict(self) -> Verdict | None:
+        return self.outcome if isinstance(self.outcome, Verdict) else None
 
 
 def worst_of(answers: Sequence[JudgeAnswer], task: CriterionTask) -> JudgeAnswer:
     """The call with the criterion's lowest score; one without a score, if the others pass: it may hold what fails."""
-    results = [answer.results[answer.tasks.index(task)] for answer in answers]
-    scored = [index for index, result in enumerate(results) if result.status == "scored"]
-    unknown = [
-        index for index, (result, answer) in enumerate(zip(results, answers, strict=True))
-        if result.status == "failed" or answer.verdict is None
-    ]  # fmt: skip
-    worst = min(scored, key=lambda index: _badness(results[index]), default=0)
-    return answers[unknown[0] if unknown and results[worst].passed is not False else worst]
-
-
-def _badness(result: EvaluationResult) -> float:
-    return 1.0 if result.normalized is None else result.normalized
+    results = [(answer.results[answer.tasks.index(task)], answer) for answer in answers]
+    unknown = [answer for result, answer in results if result.status == "failed" or answer.verdict is None]
+    scored = [(result, answer) for result, answer in results if result.status == "scored"]
+    if not scored:
+        return (unknown or answers)[0]
+    worst, answer = min(scored, key=lambda item: 1.0 if item[0].normalized is None else item[0].normalized)
+    return unknown[0] if unknown and worst.passed is not False else answer
 
 
 def judgement_of(answer: JudgeAnswer, paid: Sequence[JudgeAnswer], requested_model: str) -> Judgement:
     """Who judged, and what the calls in `paid` used together; for the telemetry."""
+    outcomes = [call.outcome for call in paid if call.outcome]
     used: dict[str, Any] = {}
-    if usages := [usage for call in paid if (usage := call.usage) is not None]:
+    if usages := [outcome.usage for outcome in outcomes if outcome.usage is not None]:
         names = [name for name in JudgeUsage.model_fields if name != "calls"]
         used = {name: sum(getattr(usage, name) for usage in usages) or None for name in names}
-    if costs := [cost for call in paid if (cost := call.cost_usd) is not None]:
+    if costs := [outcome.cost_usd for outcome in outcomes if outcome.cost_usd is not None]:
         used["cost_usd"] = sum(costs)
     used["left_out_chars"] = sum(text.left_out for text in answer.case.values()) or None
     verdict = answer.verdict
@@ -215,7 +198,7 @@ def judge_facts(judgement: Judgement, paid: Sequence[JudgeAnswer]) -> dict[str, 
     """Who judged and what it used, for the metadata of the first of the results that one question gave."""
     facts = {
         **judgement.model_dump(by_alias=True, exclude={"left_out_chars"}),
-        "calls": sum(call.usage.calls for call in paid if call.usage),
+        "calls": sum(call.outcome.usage.calls for call in paid if call.outcome and call.outcome.usage),
         "durationS": max((call.verdict.duration_s for call in paid if call.verdict), default=None),
     }  # fmt: skip
     return {name: value for name, value in facts.items() if value}
