@@ -103,10 +103,12 @@ class JudgeError(ModelError):
     Attributes:
         probability: With what probability the budget let the call be made; 1 where nothing limits it.
         may_be_charged: The provider may have charged it, whatever the error's type.
+        cost_usd: The price of what it used all the same; None where that is unknown.
     """
 
     probability: float = 1.0
     may_be_charged: bool = False
+    cost_usd: float | None = None
 
 
 class StorageError(AgentEvalError):

@@ -77,6 +77,7 @@ JUDGE_COST: Final = "agenteval.judge.cost"
 JUDGE_INPUT_TOKENS: Final = "agenteval.judge.usage.input_tokens"
 JUDGE_OUTPUT_TOKENS: Final = "agenteval.judge.usage.output_tokens"
 JUDGE_CACHE_READ_TOKENS: Final = "agenteval.judge.usage.cache_read_tokens"
+JUDGE_LEFT_OUT: Final = "agenteval.judge.left_out_chars"
 JUDGE_CACHE_WRITE_TOKENS: Final = "agenteval.judge.usage.cache_write_tokens"
 
 # What a criterion may be called: its name becomes a part of the names of attributes.

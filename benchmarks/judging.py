@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections.abc import Callable
 from typing import Any
 
 from benchmarks import subjects
@@ -83,21 +84,59 @@ def _raw(size: Size) -> Numbers:
         return asyncio.run(run())
 
 
+def _first_answer(judged: bool) -> Callable[[Size], Numbers]:
+    """How late a loop that ticks each millisecond is around its first answers; `judged` or checked by rules."""
+
+    def run(size: Size) -> Numbers:
+        from agenteval_otel.evaluators import ResponseHealth
+
+        with provider(0.01) as address:
+            began = time.perf_counter()
+            subject = subjects.Ours(evaluators=[_judged(address) if judged else ResponseHealth()])
+            handler, late = subject.wrap(subjects.answer_async), []
+            started_s = time.perf_counter() - began
+
+            async def serve() -> None:
+                for tick in range(size.of(300, 3_000)):
+                    due = time.perf_counter() + 0.001
+                    await asyncio.sleep(0.001)
+                    late.append((time.perf_counter() - due) * 1e3)
+                    if tick in (100, 150, 200):
+                        await handler(subjects.QUESTION)
+
+            asyncio.run(serve())
+            subject.drain()
+            assert subject.evaluated() == 3
+            return {"late ms": max(late), "ticks": sum(value > 5.0 for value in late), "start s": started_s}
+
+    return run
+
+
 def _figures(found: dict[str, Numbers]) -> list[Figure]:
     ours, raw = found["judging:ours"], found["judging:raw"]
+    judged, checked = found["first answer:ours"], found["first answer:raw"]
     return [
         Figure("judgements under @monitor, 200 ms each", "/s", {"ours": ours["per s"], "raw": raw["per s"]},
                at_least(ours["per s"], 200.0, and_also=ours["done"] == 1.0)),
         Figure("CPU of a judgement, the SDK's with it", "ms", {"ours": ours["cpu ms"], "raw": raw["cpu ms"]},
                holds("<= 2 x the SDK by itself", ours["cpu ms"] <= 2 * raw["cpu ms"])),
+        Figure("loop around the first judged answer: longest delay", "ms",
+               {"ours": judged["late ms"], "raw": checked["late ms"]}),
+        Figure("loop around the first judged answer: ticks over 5 ms late", "of 3,000",
+               {"ours": judged["ticks"], "raw": checked["ticks"]}),
+        Figure("start-up with the judge's client", "s", {"ours": judged["start s"], "raw": checked["start s"]}),
     ]  # fmt: skip
 
 
 BENCH = Bench(
-    "judging", "Judgements by a model", (Phase("judging", "ours", _ours), Phase("judging", "raw", _raw)), _figures,
+    "judging", "Judgements by a model", (
+        Phase("judging", "ours", _ours), Phase("judging", "raw", _raw),
+        Phase("first answer", "ours", _first_answer(True)), Phase("first answer", "raw", _first_answer(False)),
+    ), _figures,
     rounds=3,
     notes=("A provider on loopback, in a process of its own, answers after 200 ms; 64 are in flight. `raw` is the bare "
-           "`anthropic` SDK, which parses answers into its own models where ours reads them itself.",),
+           "`anthropic` SDK, which parses answers into its own models where ours reads them itself.",
+           "Around the first judged answer `raw` is ours with ResponseHealth in the judge's place."),
 )  # fmt: skip
 
 if __name__ == "__main__":

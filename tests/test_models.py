@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import threading
 from collections import defaultdict
 from typing import Any
@@ -13,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from agenteval_otel.evaluators import Coherence, KeywordCoverage
 from agenteval_otel.models import (
     AggregatedEvaluationResult,
     EvaluationCriteria,
@@ -20,6 +22,7 @@ from agenteval_otel.models import (
     EvaluationResult,
     MemoryStats,
     Message,
+    Score,
 )  # fmt: skip
 from agenteval_otel.models.value import snapshot_of
 
@@ -29,6 +32,20 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner),
     max_leaves=8,
 )
+
+
+@pytest.mark.parametrize(
+    ("model", "arguments", "wanted"),
+    [
+        (EvaluationInput, ("a",), "EvaluationInput(response=...)"), (Score, (1, "good"), "Score(value, label=...)"),
+        (KeywordCoverage, (["a"],), "KeywordCoverage(criterion_name=...)"), (Coherence, ("a",), "Coherence(judge=...)"),
+    ],
+)  # fmt: skip
+def test_a_positional_argument_is_answered_with_the_keyword(model: Any, arguments: Any, wanted: str) -> None:
+    """What has one obvious argument takes it by position; of other models the message shows the call."""
+    assert Score(0.5) == Score(value=0.5)
+    with pytest.raises(TypeError, match=re.escape(f"{model.__name__} takes its fields by keyword: {wanted}")):
+        model(*arguments)
 
 
 def test_both_spellings_are_read_and_camel_case_is_written() -> None:

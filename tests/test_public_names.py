@@ -37,7 +37,7 @@ NAMES: dict[str, list[str]] = {
     "agenteval_otel.instrumentation": ["annotate", "monitor"],
     "agenteval_otel.judges": [
         "AnthropicJudge", "BreakerSettings", "CacheSettings", "Judge", "JudgeRequest", "JudgeUsage",
-        "OpenAICompatibleJudge", "SpendLimits", "Verdict", "parse_answer",
+        "OpenAICompatibleJudge", "OpenAIJudge", "SpendLimits", "Verdict", "parse_answer",
     ],
     "agenteval_otel.redaction": ["PatternRedactor", "Redactor", "default_redactors"],
     "agenteval_otel.sampling": [

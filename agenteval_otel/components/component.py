@@ -78,6 +78,7 @@ class Component(FreshCopies):
 
     contract: ClassVar[str] = "component"
     component_type: ClassVar[str] = ""
+    text_pattern: ClassVar[str] = ""  # of a contract: other texts that name a part, beside its type
     registry: ClassVar[Registry] = Registry()
     fingerprint_exclude: ClassVar[frozenset[str]] = frozenset()
 

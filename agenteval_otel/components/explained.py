@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, dataclass_transform, get_args
 from pydantic import BaseModel, Field, PrivateAttr, ValidationError
 
 from agenteval_otel.errors import ConfigurationError
+from agenteval_otel.models.value import by_name
 from agenteval_otel.runtime.masking import MASK, is_secret, mask, mask_text
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ class FriendlyErrors(ModelMetaclass):
     if not TYPE_CHECKING:  # type checkers take the signature from the fields
 
         def __call__(cls, *args: Any, **fields: Any) -> Any:
+            if args and cls.__init__ is BaseModel.__init__:  # not a constructor of the user's own
+                args, fields = (), by_name(cls, args, fields)
             try:
                 return super().__call__(*args, **fields)
             except ValidationError as error:

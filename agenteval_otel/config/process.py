@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from agenteval_otel.config.load import Loaded, load_settings, located
 from agenteval_otel.config.settings import AgentSettings, Settings, load_sampler
-from agenteval_otel.engine.handler import HandlerOptions
+from agenteval_otel.engine.handler import HandlerOptions, prepare_models
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.objectives import ObjectiveSettings
 from agenteval_otel.pipeline import Pipeline, handle_sigterm
@@ -194,7 +194,8 @@ def configure(
     """Set up the process's pipeline; handlers that are decorated already use it from now on.
 
     Running calls finish in the pipeline in which they began, and `accounting` keeps its outcomes. Call it at start; it
-    blocks for reading files. In a worker process it reads the settings and changes nothing.
+    blocks for reading files, and for importing the clients of judges. In a worker process it reads the settings and
+    changes nothing.
 
     Args:
         settings: A file (YAML, TOML, JSON), or `Settings`. By default the file that ``AGENTEVAL_SETTINGS`` names, if
@@ -277,7 +278,9 @@ def _apply(loaded: Loaded) -> None:
     before = current_pipeline()
     try:
         pipeline = build(loaded.settings, accounting=None if before is None else before.accounting)
-        replaced = _swap(pipeline)
+        replaced = _swap(pipeline)  # each handler prepares the models that it asks
+        if not _FOLLOWING:
+            prepare_models("settings", loaded.settings)
     except ConfigurationError as error:
         raise located(error, loaded.tree, secrets=loaded.secrets) from None
     handle_sigterm(loaded.settings.handle_sigterm)

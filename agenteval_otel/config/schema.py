@@ -132,6 +132,8 @@ class _Schema:
         choices: list[dict[str, Any]] = [{"oneOf": references}] if references else []
         if bare:
             choices.append({"enum": bare, "description": "A type with its defaults."})
+        if contract.text_pattern:
+            choices.append({"type": "string", "pattern": contract.text_pattern})
         return {"anyOf": choices} if choices else {"not": {}}
 
     def _with_choices(self, schema: Any) -> Any:

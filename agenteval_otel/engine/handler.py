@@ -19,6 +19,7 @@ from agenteval_otel.models import AggregatedEvaluationResult, EvaluationCriteria
 from agenteval_otel.objectives import Objective
 from agenteval_otel.redaction.outgoing import Redaction
 from agenteval_otel.runtime.log import log
+from agenteval_otel.runtime.reentrancy import PROCESS
 from agenteval_otel.sampling import Escalation, Sampler, SamplingContext, SamplingDecision
 from agenteval_otel.sampling.escalation import ResultSampler
 from agenteval_otel.scoring import Aggregation
@@ -229,14 +230,23 @@ def problems_of(part: Any, path: str) -> list[str]:
     return [f"{where}: {problem}" for where, model in models if (problem := model.config_problem()) is not None]
 
 
-def log_problems(agent: str, evaluators: Iterable[Any]) -> None:
-    """Log at start what keeps judges and embedders from being asked; never raises."""
-    try:
-        problems = problems_of(tuple(evaluators), "evaluators")
-        if problems:
-            log.warning("model_cannot_be_asked", part=agent, detail="; ".join(problems)[:1_000])
-    except Exception:
-        return
+def prepare_models(name: str, part: Any, path: str = "") -> None:
+    """Import the clients of a part's judges and embedders, at start; log what keeps them from being asked.
+
+    On this thread: an import takes the interpreter from an event loop whatever thread runs it, and so must be over
+    before the host serves. What a model raises is logged too. Does nothing in a worker process.
+    """
+    problems: list[str] = []
+    for where, model in () if PROCESS.is_ours else _parts(part, path, ("judge", "embedder")):
+        try:
+            problem = model.config_problem()
+            if problem is None and getattr(model, "is_async", True):  # other embedders load in a worker process
+                model.prepare()
+        except Exception as error:
+            problem = f"it cannot be loaded ({type(error).__name__}: {error})"
+        problems += () if problem is None else [f"{where}: {problem}"]
+    if problems:
+        log.warning("model_cannot_be_asked", part=name, detail="; ".join(problems)[:1_000])
 
 
 def _parts(value: Any, path: str, contracts: tuple[str, ...], depth: int = 8) -> Iterator[tuple[str, Any]]:

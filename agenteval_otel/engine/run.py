@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from agenteval_otel.capture.text import clean
 from agenteval_otel.engine.answers import corrections, criteria_of, facts_of
-from agenteval_otel.errors import EvaluationError, EvaluationSkipped
+from agenteval_otel.errors import ConfigurationError, EvaluationError, EvaluationSkipped
 from agenteval_otel.evaluators.base import CriterionEvaluator, Evaluator, find_criterion, result_of
 from agenteval_otel.execution import Executor
 from agenteval_otel.execution.jobs import CHEAP_S, INLINE_SAMPLE
@@ -88,6 +88,7 @@ class EvaluationRunner:
     ) -> None:
         self.redaction, self.escalation = redaction, escalation
         self.evaluators = tuple(evaluators)
+        _check_derived_names(self.evaluators)
         self.criteria = tuple(criteria) or _own_criteria(self.evaluators)
         self.executor = executor or Executor(live=False)
         self.steps = tuple(_step(evaluator, escalation, self.criteria) for evaluator in self.evaluators)
@@ -404,6 +405,18 @@ def _own_criteria(evaluators: Sequence[Evaluator]) -> tuple[EvaluationCriteria, 
         for criterion in evaluator.criteria():
             by_name.setdefault(criterion.name, criterion)
     return tuple(by_name.values())
+
+
+def _check_derived_names(evaluators: Sequence[Evaluator]) -> None:
+    """Refuse a criterion's name that was made of words and that an evaluator with other words has too."""
+    words: dict[str, set[str | None]] = {}
+    for evaluator in evaluators:
+        for criterion in evaluator.criteria():
+            words.setdefault(criterion.name, set()).add(evaluator.derived_from)
+    for name, derived_from in words.items():
+        if len(derived_from) > 1:
+            wrong = f"the criterion name {name!r} was made of an evaluator's words, and another one has it too"
+            raise ConfigurationError(f"{wrong}: give one of them criterion_name", path="evaluators")
 
 
 def _for_each(step: Step, criteria: Sequence[EvaluationCriteria], **facts: Any) -> list[EvaluationResult]:

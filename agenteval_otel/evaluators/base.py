@@ -74,6 +74,11 @@ class Evaluator(Component, contract="evaluator"):
         """Its name in reports: the type, with the criterion for one-criterion evaluators."""
         return self.type
 
+    @property
+    def derived_from(self) -> str | None:
+        """The words that its criterion's name was made of; None where it was given."""
+        return None
+
     @cached_property
     def signature(self) -> Mapping[str, Any]:
         """The fields that all of its results have in common."""

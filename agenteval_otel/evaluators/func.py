@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Self, TypeAlias
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from agenteval_otel.components.loading import resolve_or_wrap
 from agenteval_otel.evaluators.base import (
@@ -53,6 +53,23 @@ class Func(CriterionEvaluator, type="Func"):
         name = data.get("name") or criterion or qualified_name(data.get("function")).rpartition(".")[2]
         filled = {"name": name} if criterion is not None else {"name": name, "criterion_name": name}
         return {**data, **filled}
+
+    @field_validator("function")
+    @classmethod
+    def _takes_the_input(cls, value: Callable[..., Any]) -> Callable[..., Any]:
+        try:
+            signature = inspect.signature(value)
+        except (TypeError, ValueError):  # that of some built-in functions is unknown
+            return value
+        try:
+            signature.bind(None)
+        except TypeError:
+            name = qualified_name(value).rpartition(".")[2]
+            raise ValueError(
+                f"expected a function of one argument: def {name}(evaluation_input: EvaluationInput), with its .prompt "
+                f"and .response_text; this one takes {signature}"
+            ) from None
+        return value
 
     def preferred_execution(self) -> Execution | None:
         return "async" if is_async(self.function) else None

@@ -1,7 +1,7 @@
 """HTTP requests to models: their address, key, deadline and retries, and a client per event loop.
 
 No redirect is followed, since it would carry the key along. Compression is not asked for: a small body may grow huge.
-httpx2 is imported here only, with the first request.
+httpx2 is imported here only, by `HostedModel.prepare` or with the first request.
 """
 
 from __future__ import annotations
@@ -139,16 +139,22 @@ class HostedModel(Component):
             return str(error)
         return None
 
+    def prepare(self) -> None:
+        """Import the client's modules and read the certificates; blocks, with `AnthropicJudge` for seconds."""
+        if not _LOADED.issuperset(self.client_modules):
+            _load(self.client_modules)
+
     async def close(self) -> None:
         """Close the connections of the running event loop; it closes them itself when it ends."""
         await self._clients.close()
 
     async def _ask(self, send: Callable[[Attempts], Awaitable[T]]) -> T:
         """The result of `send`, retried where that may help; ends at the deadline at the latest."""
-        if not _LOADED.issuperset(self.client_modules):  # takes seconds: not on the loop, and not of the deadline
-            await asyncio.to_thread(_load, self.client_modules)
         attempts = Attempts()
         try:
+            self._key()  # without one nothing is imported
+            if not _LOADED.issuperset(self.client_modules):  # in a monitored process only where the key came later
+                await asyncio.to_thread(self.prepare)  # not on the loop, and not of the deadline
             async with asyncio.timeout(self.deadline_s):
                 with quietly():
                     return await self._with_retries(attempts, send)

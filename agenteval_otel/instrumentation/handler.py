@@ -21,7 +21,7 @@ from opentelemetry.trace import SpanContext
 
 from agenteval_otel.capture.calls import CURRENT, EVALUATING, Arguments, CapturedCall, fresh_call
 from agenteval_otel.config.process import follow
-from agenteval_otel.engine.handler import HandlerSettings, log_problems
+from agenteval_otel.engine.handler import HandlerSettings, prepare_models
 from agenteval_otel.instrumentation.scope import PLAIN, SCOPE, SPAN_KEY, Scope, current_context
 from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.pipeline.pipeline import OPEN_SPAN_BYTES
@@ -91,7 +91,7 @@ class Handler:
     def bind(self, pipeline: Pipeline) -> None:
         """Use a pipeline from now on; raises `ConfigurationError` where the handler's own settings do not fit."""
         self.config = HandlerConfig(self.agent, self._settings_for(pipeline), pipeline)
-        log_problems(self.agent, self.config.settings.runner.evaluators)
+        prepare_models(self.agent, tuple(self.config.settings.runner.evaluators), "evaluators")
 
     def enter(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CapturedCall | None:
         """Decide, count, and for a sampled call begin it; None when the call is not monitored."""

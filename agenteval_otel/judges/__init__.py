@@ -1,7 +1,7 @@
 """Judges: models that judge an answer.
 
 A judge returns one JSON object or raises a `JudgeError`; it never guesses a score, never outlives its deadline, and
-never shows its key. Importing this package loads no vendor; the first call does.
+never shows its key. Importing this package loads no vendor; `Judge.prepare` does.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from agenteval_otel.judges.base import Judge
 from agenteval_otel.judges.breaker import BreakerSettings
 from agenteval_otel.judges.budget import SpendLimits
 from agenteval_otel.judges.cache import CacheSettings
-from agenteval_otel.judges.hosted import OpenAICompatibleJudge
+from agenteval_otel.judges.hosted import OpenAICompatibleJudge, OpenAIJudge
 from agenteval_otel.models.judge_calls import JudgeUsage
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "JudgeRequest",
     "JudgeUsage",
     "OpenAICompatibleJudge",
+    "OpenAIJudge",
     "SpendLimits",
     "Verdict",
     "parse_answer",

@@ -10,10 +10,11 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from functools import cached_property
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeAlias
 
-from pydantic import Field, model_validator
+from pydantic import Field, SerializeAsAny, model_validator
 
+from agenteval_otel.components.explained import suggestion
 from agenteval_otel.components.loading import resolve_or_wrap
 from agenteval_otel.errors import ConfigurationError, JudgeError
 from agenteval_otel.judges.answers import JudgeRequest, Verdict, parse_answer
@@ -23,7 +24,32 @@ _METHODS: Final = ("generate", "generate_text", "complete", "ainvoke", "invoke",
 _MAX_CHARS: Final = 262_144
 _MAX_HUNG: Final = 16
 _MALFORMED: Final = "malformed_answer"
+_FORMS: Final = "write 'anthropic:<model>', 'openai:<model>' or 'openai_compatible:<model>@http://<host>/v1'"
 _TEXT_NAMES: Final = ("text", "content", "output", "message")
+
+
+class _Generates(Protocol):
+    @property
+    def generate(self) -> Callable[..., Any]: ...
+
+
+class _Invokes(Protocol):
+    @property
+    def invoke(self) -> Callable[..., Any]: ...
+
+
+JudgeLike: TypeAlias = Judge | str | Mapping[str, Any] | Callable[..., Any] | _Generates | _Invokes
+"""A judge, ``type:model``, ``{"type": ...}`` with its settings, or what generates text (of other objects a method)."""
+
+if TYPE_CHECKING:
+
+    class JudgeField:
+        """A field that takes what `as_judge` does, and is a `Judge`."""
+
+        def __get__(self, instance: object, owner: Any = None) -> Judge: ...
+        def __set__(self, instance: object, value: JudgeLike) -> None: ...
+else:
+    JudgeField = SerializeAsAny[Judge]
 
 
 class CallableJudge(Judge):
@@ -118,8 +144,9 @@ class CallableJudge(Judge):
 def as_judge(value: Any, *, path: str | None = None) -> Judge:
     """A judge from what a caller or a configuration may write.
 
-    A `Judge` stays as it is; a mapping is resolved by its ``type``; a type's name or a judge's class becomes one with
-    default settings; an object or a function that generates text becomes a `CallableJudge`.
+    A `Judge` stays as it is; a mapping is resolved by its ``type``; ``type:model`` and ``type:model@address`` name a
+    model; a type's name or a judge's class becomes one with default settings; an object or a function that generates
+    text becomes a `CallableJudge`.
 
     Raises:
         ConfigurationError: None of these, an unknown type, or wrong settings.
@@ -132,6 +159,8 @@ def as_judge(value: Any, *, path: str | None = None) -> Judge:
         _expect_parameters(method, path)
         return CallableJudge.of(target)
 
+    if isinstance(value, str):
+        value = _named(value, path)
     expected = "a judge, an object or a function that generates text"
     return resolve_or_wrap(Judge, value, wrap=wrapped, path=path, expected=expected)
 
@@ -148,6 +177,26 @@ def _expect_parameters(method: Callable[..., Any], path: str | None) -> None:
         wanted = "(prompt), (prompt, system), (messages), (request) or (**kwargs)"
         wrong = f"expected the parameters {wanted}, others with defaults, found {signature}"
         raise ConfigurationError(wrong[:300], path=path) from None
+
+
+def _named(words: str, path: str | None) -> dict[str, str]:
+    """The settings that a text names: ``type``, ``type:model`` or ``type:model@address``."""
+    name, _, rest = words.strip().partition(":")
+    model, at, address = rest.partition("@http")  # a model's name may hold colons, and an @ before a version
+    settings = {"type": name, "model": model, "base_url": f"http{address}" if at else ""}
+    if name not in Judge.registry:
+        wrong = f"unknown judge {name[:64]!r}{suggestion(name, Judge.registry)}"
+    else:
+        fields = Judge.registry[name].model_fields
+        needed = {"model": "model", "base_url": "address"}.items()
+        missing = [
+            word for field, word in needed
+            if not settings[field] and field in fields and fields[field].is_required()
+        ]  # fmt: skip
+        if not missing:
+            return {field: value for field, value in settings.items() if value}
+        wrong = f"the judge {name!r} lacks its {' and its '.join(missing)}"
+    raise ConfigurationError(f"{wrong}: {_FORMS}; known types: {', '.join(sorted(Judge.registry))}", path=path)
 
 
 def _method_of(target: Any) -> Callable[..., Any] | None:

@@ -1,4 +1,4 @@
-"""The judge behind Anthropic's SDK, which is met here only and imported with the first request."""
+"""The judge behind Anthropic's SDK, which is met here only and imported by `prepare`."""
 
 from __future__ import annotations
 

@@ -40,6 +40,7 @@ class Judge(Component, contract="judge"):
         cache: Which of its verdicts are kept; None keeps none.
     """
 
+    text_pattern: ClassVar[str] = r"^\w+:.+$"
     # No answer depends on these: neither an evaluator's fingerprint nor the key of a cached verdict has them.
     fingerprint_exclude: ClassVar[frozenset[str]] = frozenset({"spend", "breaker", "cache"})
 
@@ -59,6 +60,12 @@ class Judge(Component, contract="judge"):
     def config_problem(self) -> str | None:
         """Why it cannot answer now, as far as that is known without a call; None where nothing is wrong."""
         return None
+
+    def prepare(self) -> None:
+        """Import what is heavy: called at start, on the thread that configures or decorates, and never while serving.
+
+        Not called while `config_problem` names a problem. What it raises is logged, and keeps nothing from starting.
+        """
 
     async def close(self) -> None:
         """Close the connections of the running event loop; `judge` opens new ones."""
@@ -151,7 +158,9 @@ class Guarded:
                 elif isinstance(error, asyncio.CancelledError):
                     outcome = "cancelled"
                 may_be_charged = isinstance(error, JudgeError) and error.may_be_charged
-                self._ended(request, reservation, started, outcome, usage, may_be_charged=may_be_charged)
+                cost_usd = self._ended(request, reservation, started, outcome, usage, may_be_charged=may_be_charged)
+                if isinstance(error, JudgeError):
+                    error.cost_usd = cost_usd
                 raise
             cost_usd = self._ended(request, reservation, started, ANSWERED, verdict.usage, verdict.cost_usd)
             return copy_with(verdict, {"cost_usd": cost_usd, "probability": reservation.probability})

@@ -5,6 +5,8 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import Any, ClassVar, Final, Literal
 
+from pydantic import Field
+
 from agenteval_otel.errors import JudgeError, ModelError
 from agenteval_otel.http_client.client import Attempts, HostedModel
 from agenteval_otel.http_client.replies import Reply, count_of, encodable, joined
@@ -135,6 +137,13 @@ class OpenAICompatibleJudge(HostedJudge, type="openai_compatible"):
         if not isinstance(text, str):
             raise unfinished()
         return text
+
+
+class OpenAIJudge(OpenAICompatibleJudge, type="openai"):
+    """Asks a model of OpenAI's: `OpenAICompatibleJudge` with OpenAI's address and the key of ``OPENAI_API_KEY``."""
+
+    base_url: str = Field(default="https://api.openai.com/v1", max_length=2_048)
+    api_key_env: str | None = "OPENAI_API_KEY"
 
 
 def check_finished(reason: Any, expected: str) -> None:

@@ -73,6 +73,11 @@ def visible(text: str) -> str:
     return _HIDDEN_IN_TEXT.sub(_escaped, text)
 
 
+def without_hidden(text: str) -> str:
+    """The text without its invisible characters; for comparisons."""
+    return _HIDDEN_IN_TEXT.sub("", text)
+
+
 def render(before: str, case: Mapping[str, CaseText], after: str) -> JudgePrompt:
     """The question: the instruction, which providers can cache, the case as JSON data, the instruction restated.
 

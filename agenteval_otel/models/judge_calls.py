@@ -58,7 +58,8 @@ class JudgeCall(NamedTuple):
 
 class Judgement(Value):
     """Which model judged a result (as the provider names it, else the one that was asked), and what that took; tokens
-    and cost stand on the first of the call's criteria only, and are None where they are not known."""
+    and cost stand on the first of the call's criteria only, and are None where they are not known. `left_out_chars` are
+    the characters of the case that the judge was not shown."""
 
     model: str = ""
     response_id: str | None = None
@@ -68,6 +69,7 @@ class Judgement(Value):
     cache_write_tokens: int | None = None
     cost_usd: float | None = None
     from_cache: bool = False
+    left_out_chars: int | None = None
 
 
 class CallObserver(Protocol):

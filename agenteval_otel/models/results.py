@@ -26,7 +26,7 @@ class Score(Value):
         metadata: Evaluator-specific facts, kept with the stored result.
     """
 
-    value: ScoreValue
+    value: ScoreValue = Field(kw_only=False)
     label: str | None = None
     passed: bool | None = None
     reasoning: str | None = None

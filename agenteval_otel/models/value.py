@@ -3,12 +3,28 @@
 from __future__ import annotations
 
 from functools import cache, cached_property
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
 
 V = TypeVar("V", bound="Value")
+
+
+def by_name(model: type[BaseModel], args: tuple[Any, ...], fields: dict[str, Any]) -> dict[str, Any]:
+    """The fields with the positional arguments by their names, which are those of fields with ``kw_only=False``.
+
+    Raises:
+        TypeError: There are more arguments than such fields, or a field is given twice.
+    """
+    names = [name for name, field in model.model_fields.items() if field.kw_only is False]
+    positional = dict(zip(names, args, strict=False))
+    if len(args) > len(names) or positional.keys() & fields.keys():
+        needed = [name for name, field in model.model_fields.items() if field.is_required() and name not in names]
+        keywords = needed or [next(name for name in model.model_fields if name not in names)]
+        example = ", ".join([*names, *(f"{name}=..." for name in keywords)])
+        raise TypeError(f"{model.__name__} takes its fields by keyword: {model.__name__}({example})")
+    return positional | fields
 
 
 class Value(BaseModel):
@@ -18,6 +34,13 @@ class Value(BaseModel):
         frozen=True, extra="ignore", alias_generator=to_camel, validate_by_name=True, validate_by_alias=True,
         ignored_types=(cached_property,), ser_json_inf_nan="null",
     )  # fmt: skip
+
+    if not TYPE_CHECKING:  # type checkers take the signature from the fields
+
+        def __init__(self, *args, **fields):
+            super().__init__(**(by_name(type(self), args, fields) if args else fields))
+
+        __init__.__pydantic_base_init__ = True  # validation need not call it
 
 
 def construct(model: type[V], fields: dict[str, Any]) -> V:

@@ -267,6 +267,7 @@ def _of_judgement(judgement: Judgement | None) -> dict[str, Any]:
         names.JUDGE_CACHE_READ_TOKENS: judgement.cache_read_tokens,
         names.JUDGE_CACHE_WRITE_TOKENS: judgement.cache_write_tokens,
         names.JUDGE_COST: judgement.cost_usd, names.JUDGE_CACHED: judgement.from_cache or None,
+        names.JUDGE_LEFT_OUT: judgement.left_out_chars,
     })  # fmt: skip
 
 

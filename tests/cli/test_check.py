@@ -128,11 +128,11 @@ def test_a_missing_key_of_a_judge_is_a_warning(cli: CommandLine, monkeypatch: py
     out = cli("check", cli.settings("""\
         evaluators:
           - ResponseHealth
-          - {type: LLMJudge, judge: {type: anthropic, model: m, api_key_env: KEY_THAT_IS_MISSING}}
+          - {type: LLMJudge, criterion_name: a, judge: {type: anthropic, model: m, api_key_env: KEY_THAT_IS_MISSING}}
         agents:
           support:
             evaluators:
-              - {type: LLMJudge, judge: {type: anthropic, model: m, api_key_env: KEY_THAT_IS_THERE}}
+              - {type: LLMJudge, criterion_name: c, judge: {type: anthropic, model: m, api_key_env: KEY_THAT_IS_THERE}}
               - {type: LLMJudge, criterion_name: b,
                  judge: {type: openai_compatible, model: m, base_url: "http://127.0.0.1:1/v1", api_key_env: "NO KEY"}}
         """))  # fmt: skip

@@ -18,11 +18,24 @@ README = "\n".join(re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_
 MYPY = "[mypy]\nstrict = true\nno_incremental = true\ncache_dir = {cache}\n"
 MISSPELLED = """
 from agenteval_otel import EvaluationRunConfig, Suite
-from agenteval_otel.evaluators import KeywordCoverage, Length, RuleBased
+from agenteval_otel.evaluators import KeywordCoverage, Length, LLMJudge, RuleBased
 KeywordCoverage(criterion_name='a', keyword=['b'])
 RuleBased(rules=[Length(criterion='short', maximum=80)])
+LLMJudge("polite?", jugde="openai:m")
+LLMJudge("polite?", judge=3)
 EvaluationRunConfig(evaluator=[])
 Suite(evaluators=[], title='x')
+"""
+SHORT = """
+from agenteval_otel import Score
+from agenteval_otel.evaluators import Coherence, LLMJudge
+from agenteval_otel.judges import Judge
+async def ask(prompt: str, system: str) -> str:
+    return prompt
+polite = LLMJudge('Is the answer polite?', judge='anthropic:claude-haiku-4-5', threshold=1)
+judge: Judge = polite.judge
+judges = [Coherence(judge=judge), Coherence(judge=ask), Coherence(judge={'type': 'openai', 'model': 'm'})]
+score = Score(0.5, reasoning='half of it')
 """
 
 
@@ -52,10 +65,18 @@ def test_the_readme_passes(checker: Callable[[Path], list[str]], tmp_path: Path)
 
 
 @pytest.mark.parametrize("checker", [mypy, pyright])
+def test_short_forms_are_typed(checker: Callable[[Path], list[str]], tmp_path: Path) -> None:
+    """The one positional argument of a judge and of a score, and whatever may stand for a judge."""
+    script = tmp_path / "short.py"
+    script.write_text(SHORT)
+    assert checker(script) == []
+
+
+@pytest.mark.parametrize("checker", [mypy, pyright])
 def test_a_misspelled_argument_is_refused(checker: Callable[[Path], list[str]], tmp_path: Path) -> None:
     """Constructors know their fields: an evaluator's, a rule's, a run configuration's and a suite's."""
     script = tmp_path / "misspelled.py"
     script.write_text(MISSPELLED)
     errors = checker(script)
-    for name in ("keyword", "maximum", "evaluator", "title"):
+    for name in ("keyword", "maximum", "jugde", "judge", "evaluator", "title"):
         assert any(f'"{name}"' in error for error in errors), (name, errors)

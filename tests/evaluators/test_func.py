@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from agenteval_otel import monitor
 from agenteval_otel.errors import ConfigurationError, EvaluationError
 from agenteval_otel.evaluators import Func, KeywordCoverage, ResponseHealth
 from agenteval_otel.evaluators.func import as_evaluator
@@ -25,6 +26,17 @@ async def politeness(evaluation_input: EvaluationInput) -> Score:
 class Judge:
     async def __call__(self, evaluation_input: EvaluationInput) -> int:
         return 1
+
+
+def two(prompt: str, response: str) -> bool:
+    return prompt == response
+
+
+@pytest.mark.parametrize("function", [two, lambda: True, functools.partial(two, prompt="a", response="b")])
+def test_a_function_that_cannot_take_the_input_is_refused(function: Any) -> None:
+    """When the handler is decorated, with the signature that is wanted."""
+    with pytest.raises(ConfigurationError, match=r"one argument: def \S+\(evaluation_input: EvaluationInput\)"):
+        monitor(evaluators=[function])
 
 
 def test_a_function_names_its_criterion() -> None:

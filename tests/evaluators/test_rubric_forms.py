@@ -109,7 +109,7 @@ def test_a_bare_number_is_for_models_that_give_text() -> None:
     """Other judges give an object by contract; and a scale without whole numbers is refused at load."""
     (scripted,) = judged(ScriptedJudge(fallback=answer(4)), rubrics=["Coherence"], reply_form="number")
     assert scripted.score == 4
-    for fields in ({"scale": "numeric"}, {"rubrics": ["Bias"]}, {"rubrics": ["Truth"]}):
+    for fields in ({"description": "x", "scale": "numeric"}, {"rubrics": ["Bias"]}, {"rubrics": ["Truth"]}):
         with pytest.raises(ConfigurationError, match="reply_form number is for a scale of whole numbers"):
             LLMJudge(judge=ScriptedJudge(), reply_form="number", **fields)
 

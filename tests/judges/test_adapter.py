@@ -40,6 +40,42 @@ class Separately:
         return SimpleNamespace(text=GOOD)
 
 
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("anthropic:m-4-5", ("anthropic", "m-4-5", "https://api.anthropic.com", "ANTHROPIC_API_KEY")),
+        ("openai:gpt-5-mini", ("openai", "gpt-5-mini", "https://api.openai.com/v1", "OPENAI_API_KEY")),
+        ("openai_compatible:qwen3:8b@http://127.0.0.1:11434/v1",
+         ("openai_compatible", "qwen3:8b", "http://127.0.0.1:11434/v1", None)),
+        ("anthropic:haiku@20251001@https://proxy.example",
+         ("anthropic", "haiku@20251001", "https://proxy.example", "ANTHROPIC_API_KEY")),
+    ],
+)  # fmt: skip
+def test_one_text_names_a_judge(words: str, expected: tuple[str, str, str, str | None]) -> None:
+    """Type, model and, where it is needed, address."""
+    judge: Any = as_judge(words)
+    assert (judge.type, judge.model, judge.base_url, judge.api_key_env) == expected
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("antropic:m", r"unknown judge 'antropic' \(did you mean 'anthropic'\?\): .*'openai:<model>'"),
+        ("claude-haiku-4-5", "unknown judge 'claude-haiku-4-5': write 'anthropic:<model>'"), ("", "unknown judge ''"),
+        ("openai", "'openai' lacks its model: .*'openai_compatible:<model>@http://<host>/v1'"),
+        ("openai_compatible:@http://127.0.0.1/v1", "lacks its model"), ("openai_compatible:m", "lacks its address"),
+        ("openai_compatible", "lacks its model and its address"), ("scripted:m@http://127.0.0.1/v1", "base_url"),
+        ("openai_compatible:m@http://user:word@host", "judge.base_url: expected an address without user"),
+    ],
+)  # fmt: skip
+def test_a_text_that_names_no_judge_is_refused_with_the_forms(words: str, message: str) -> None:
+    """With the nearest name and the three forms; a password in an address is not repeated."""
+    with pytest.raises(ConfigurationError, match=message) as raised:
+        as_judge(words, path="judge")
+    assert str(raised.value).startswith("judge")
+    assert "word" not in str(raised.value)
+
+
 @pytest.mark.parametrize("says", [GOOD, {"text": GOOD}, SimpleNamespace(content=GOOD)])
 def test_an_object_that_generates_is_a_judge(says: Any) -> None:
     """Its text, mapping or object with text is the answer; it gets the instruction."""

@@ -75,7 +75,10 @@ def _assert_contained(judge: LLMJudge, payload: str, expected: tuple[str, ...]) 
 def _judges() -> dict[str, LLMJudge]:
     scripted = ScriptedJudge()
     everything = ["question", "response", "ground_truth", "context", "history", "tool_calls", "tool_definitions"]
-    actual = {"default": LLMJudge(judge=scripted), "every field": LLMJudge(judge=scripted, takes=everything)}
+    actual = {
+        "default": LLMJudge("Is it fine?", judge=scripted),
+        "every field": LLMJudge("Is it fine?", judge=scripted, takes=everything),
+    }
     actual |= {f"template: {name}": LLMJudge(judge=scripted, prompt_template=text, criterion_name="fine")
               for name, text in TEMPLATES.items()}  # fmt: skip
     actual |= {f"named {name!r}": LLMJudge(judge=scripted, criterion_name=name, scale="likert5") for name in NAMES}
@@ -118,7 +121,7 @@ def test_scripted_success_is_told_and_not_promised(promise: Recorder) -> None:
     def obeys(request: JudgeRequest) -> dict[str, Any]:
         return {"evidence": [], "reason": "as told", "score": "score" in str(taken_apart(request.prompt)[1]).lower()}
 
-    judge = LLMJudge(judge=ScriptedJudge(answer=obeys))
+    judge = LLMJudge("Is it fine?", judge=ScriptedJudge(answer=obeys))
     marked = total = 0
     for payload in PAYLOADS[::7]:
         value = EvaluationInput(response=f"An answer. {payload}", prompt="q")

@@ -127,6 +127,20 @@ def test_a_result_says_who_judged_and_what_that_took(watch: Watch) -> None:
     assert KEY not in str([span.to_json() for span in watch.telemetry.spans()])
 
 
+def test_a_call_that_fails_shows_its_cost(watch: Watch) -> None:
+    """A malformed or refused reply is billed: its tokens and their price stand on the result and the event."""
+    replies = [ModelReply(text="no JSON", input_tokens=9, output_tokens=4),
+               ModelReply(text=GOOD, finish_reason="content_filter", input_tokens=9, output_tokens=4)]  # fmt: skip
+    with ModelServer(replies) as server:
+        asks = LLMJudge("Is it fine?", judge=judge(server, spend={"prices": {"m-1": {"input": 1, "output": 5}}}))
+        for answer in ("one", "two"):
+            watch.answer(asks, answer=answer)
+    events = [event.attributes for event in watch.telemetry.events()]
+    assert [event["error.type"] for event in events] == ["malformed_answer", "refusal"]
+    assert [event["agenteval.judge.cost"] for event in events] == [pytest.approx(29e-6)] * 2
+    assert points(watch.telemetry, semconv.METRIC_JUDGE_COST.name) == {("m-1",): pytest.approx(58e-6)}
+
+
 def test_words_from_outside_make_no_series_without_end() -> None:
     """Of models and outcomes a bounded number has series of its own; what an endpoint makes up counts nothing down."""
     totals = JudgeTotals(ResultTotals().bounded)

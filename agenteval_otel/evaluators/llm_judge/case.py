@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,8 +12,9 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import AfterValidator, BaseModel, WithJsonSchema
 
 from agenteval_otel.capture.text import plain
-from agenteval_otel.judges.prompt import CaseText, shortened
+from agenteval_otel.judges.prompt import CaseText, shortened, without_hidden
 from agenteval_otel.models import EvaluationInput
+from agenteval_otel.runtime.text import composed
 
 CaseField = Literal[
     "question", "response", "ground_truth", "context", "history", "tool_calls", "tool_results", "tool_definitions",
@@ -40,6 +42,7 @@ CaseFields = Annotated[
 _DEFINITIONS = ("tools", "tool_definitions", "toolDefinitions")
 _DEEPEST = 8
 _LEAST_OF_AN_ENTRY = 100
+_OVERLAP = 500
 
 
 def value_of(evaluation_input: EvaluationInput, field: str) -> Any:
@@ -108,6 +111,14 @@ def _has_content(value: Any, depth: int = 0) -> bool:
     return value is not None
 
 
+def windows_of(text: str, limit: int, *, most: int) -> list[str]:
+    """The whole text in overlapping windows, evenly spread; a text longer than `most` of them is shown with gaps."""
+    overlap = min(_OVERLAP, limit // 4)
+    number = min(most, math.ceil((len(text) - overlap) / (limit - overlap)))
+    starts = [round(index * (len(text) - limit) / max(1, number - 1)) for index in range(number)]
+    return [text[start : start + limit] for start in starts]
+
+
 def _limited(value: Any, limit: int, *, by_entry: bool) -> CaseText:
     if isinstance(value, str):
         return shortened(value, limit)
@@ -133,6 +144,7 @@ def _within(data: Any, limit: int) -> CaseText:
     return CaseText(data) if len(text) <= limit else shortened(text, limit)
 
 
+_HIDDEN_TEXT = "hidden_text"
 # Signs (they prove nothing) that a text speaks to the judge, in English: what a text has to hold, in lower case, for a
 # search to be worth it, and the pattern.
 _SIGNS: tuple[tuple[str, tuple[str, ...], re.Pattern[str]], ...] = (
@@ -141,7 +153,7 @@ _SIGNS: tuple[tuple[str, tuple[str, ...], re.Pattern[str]], ...] = (
         r"\b(?:previous|prior|above|earlier|preceding|all|any|your|the|these|system|rubric|criteria)\b.{0,30}"
         r"\b(?:instruction|prompt|rule|rubric|criteri|guideline|direction|context|message)"
         r"|\bnew instructions?\s*:|\bend of (?:the )?(?:data|prompt|instructions|case|answer)\b",
-        re.IGNORECASE,
+        re.IGNORECASE | re.DOTALL,
     )),
     ("addresses_judge", ("judge", "grader", "evaluator", "rater", "assessor", "reviewer", "scorer"), re.compile(
         r"\b(?:dear|attention|hey|note to|message (?:to|for)|instructions? (?:to|for)|as|you are) "
@@ -169,7 +181,7 @@ _SIGNS: tuple[tuple[str, tuple[str, ...], re.Pattern[str]], ...] = (
         re.IGNORECASE | re.MULTILINE,
     )),
     # Orders of direction, tags, and what is invisible in a row; one joiner or mark of direction is ordinary writing.
-    ("hidden_text", ("",), re.compile(
+    (_HIDDEN_TEXT, ("",), re.compile(
         "[\u202d\u202e\U000e0001-\U000e007f\U000e0100-\U000e01ef]|[\u200b-\u200f\u2060-\u2064\ufeff]{3}|[\ufe00-\ufe0f]{3}"
     )),
 )  # fmt: skip
@@ -187,11 +199,18 @@ _SPEAKING_SYMBOLS = frozenset({"So", "Sc", "Sm"})
 
 
 def injection_signs(texts: Iterable[str]) -> tuple[str, ...]:
-    """The signs that any of the texts shows, such as ``order`` or ``names_score``, in a fixed order."""
-    pairs = [(text, text.lower()) for text in texts]
+    """The signs that any of the texts shows, such as ``order`` or ``names_score``, in a fixed order.
+
+    Phrases are looked for in the text in compatibility form (full-width letters are letters) without what is invisible.
+    """
+    folded = [(text, text if text.isascii() else without_hidden(composed(text, "NFKC"))) for text in texts]
+    triples = [(text, shown, shown.lower()) for text, shown in folded]
     return tuple(
         sign for sign, phrases, pattern in _SIGNS
-        if any(any(map(lower.__contains__, phrases)) and pattern.search(text) for text, lower in pairs)
+        if any(
+            any(map(lower.__contains__, phrases)) and pattern.search(text if sign == _HIDDEN_TEXT else shown)
+            for text, shown, lower in triples
+        )
     )  # fmt: skip
 
 

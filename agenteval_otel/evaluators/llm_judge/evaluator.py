@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar, Literal, Self
 
-from pydantic import AliasChoices, Field, SerializeAsAny, field_validator, model_validator
+from pydantic import AliasChoices, Field, field_validator, model_validator
 
 from agenteval_otel.components import ListOf
 from agenteval_otel.components.explained import ComponentError
@@ -28,6 +29,7 @@ from agenteval_otel.evaluators.llm_judge.case import (
     injection_signs,
     missing_of,
     no_answer,
+    windows_of,
 )
 from agenteval_otel.evaluators.llm_judge.prompt import (
     NAMES,
@@ -38,10 +40,10 @@ from agenteval_otel.evaluators.llm_judge.prompt import (
     tasks_of,
     unknown_placeholder,
 )
-from agenteval_otel.evaluators.llm_judge.replies import judge_facts, judgement_of, reply_of
-from agenteval_otel.evaluators.llm_judge.rubric import Levels, Rubric
-from agenteval_otel.judges import Judge, JudgeRequest, JudgeUsage, Verdict
-from agenteval_otel.judges.adapter import CallableJudge, as_judge
+from agenteval_otel.evaluators.llm_judge.replies import JudgeAnswer, judge_facts, judgement_of, reply_of, worst_of
+from agenteval_otel.evaluators.llm_judge.rubric import Levels, Rubric, slug_of
+from agenteval_otel.judges import JudgeRequest, Verdict
+from agenteval_otel.judges.adapter import CallableJudge, JudgeField, as_judge
 from agenteval_otel.judges.prompt import CaseText
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, Score
 from agenteval_otel.models.value import copy_with
@@ -49,10 +51,17 @@ from agenteval_otel.scoring.scales import rating_of
 
 _RUBRIC_PASSES = 0.7
 _OWN_CRITERION = {"description", "scale", "levels", "rubric"}
+_WORDS = ("description", "levels", "rubric", "prompt_template", "system_prompt", "criterion_name")
+_NO_WORDS = (
+    "nothing says what is to be judged: say it in words, as in LLMJudge('Is the answer polite?', judge=...), which is "
+    "description: in settings, or by levels, rubric, rubrics or prompt_template"
+)
 
 
 class LLMJudge(CriterionEvaluator, type="LLMJudge"):
     """A model judges the answer, by one criterion or by several in one call; higher is better on every scale.
+
+    ``LLMJudge("Is the answer polite?", judge="anthropic:claude-haiku-4-5")`` is all that it needs.
 
     The texts of the case are data to the judge: JSON behind a random mark, with the instruction before and after it.
     The judge answers with evidence, a reason and a score for each criterion; a score from 1 to 5 has its word as the
@@ -61,8 +70,11 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
     unusable answers, are skipped without a call.
 
     Attributes:
-        judge: The `Judge` that is asked, its settings, or an object that generates text; also ``llm``, ``provider``.
-        description: What is to be judged, in words for the judge.
+        judge: The `Judge` that is asked, ``type:model`` (``type:model@address``), its settings, or an object or a
+            function that generates text; also ``llm``, ``provider``.
+        description: What is to be judged, in words for the judge; the one positional argument.
+        criterion_name: The criterion that it scores. When left out, the first words of `description` or `rubric`, in
+            lower case and joined by ``_``: ``is_the_answer_polite``.
         levels: What each level of the scale means, by the level.
         rubric: All that is to be judged as one text, as GoGrid has it: from 0 to 10, divided by ten, passed from 0.7.
         rubrics: Several criteria for one call, in the place of the evaluator's own; the catalogue's by their names.
@@ -76,7 +88,10 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
         placement: Texts of the case as ``data``, or ``inline`` in the template: any text can then say anything.
         reply_form: ``evidence``; or ``score`` (JSON, as AgentDock), ``lines`` (as GoGrid), or a bare ``number``.
         refuse_degenerate: Whether answers without any content are skipped; judges take them for right ones.
-        max_field_chars: The middle of a longer text is left out, with a remark for the judge.
+        max_field_chars: The middle of a longer text is left out, with a remark for the judge; the metadata say so
+            (``leftOut``).
+        max_windows: A longer answer is judged in at most so many windows instead, one call each, and the worst score
+            counts; by default as the rubric says, which is 20 for the catalogue's harm criteria and 1 for all others.
         max_tokens: Most tokens of the judge's answer, its thinking included.
     """
 
@@ -84,11 +99,10 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
 
     criterion_name: str = "llm_judge"
     scale: str = "pass/fail"
-    judge: SerializeAsAny[Judge] = Field(
+    judge: JudgeField = Field(
         validation_alias=AliasChoices("judge", "llm", "provider"), serialization_alias="judge",
-        json_schema_extra={"type": "object"},
     )  # fmt: skip
-    description: str = ""
+    description: str = Field(default="", kw_only=False)
     levels: Levels = Field(default_factory=dict)
     rubric: NotBlank | None = None
     rubrics: ListOf[Rubric] = ()
@@ -100,6 +114,7 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
     reply_form: ReplyForm = "evidence"
     refuse_degenerate: bool = True
     max_field_chars: int = Field(default=16_000, ge=200, le=1_000_000)
+    max_windows: int | None = Field(default=None, ge=1, le=100)
     max_tokens: int = Field(default=4_096, ge=16)  # twenty claims, or four criteria in one call
 
     @field_validator("judge", mode="before")
@@ -110,8 +125,22 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
         except ConfigurationError as failure:
             raise ComponentError(failure) from None
 
+    @model_validator(mode="before")
+    @classmethod
+    def _named_by_its_words(cls, data: Any) -> Any:
+        if not isinstance(data, Mapping) or "criterion_name" in data or "criterionName" in data:
+            return data
+        words = data.get("description") or data.get("rubric")
+        if not isinstance(words, str) or not words.strip():
+            return data
+        if not (slug := slug_of(words)):
+            raise ValueError("no criterion name can be made of these words: give criterion_name, in Latin letters")
+        return {**data, "criterion_name": slug}
+
     @model_validator(mode="after")
     def _makes_sense(self) -> Self:
+        if not self.rubrics and not any(map(self._is_changed, _WORDS)):
+            raise ValueError(_NO_WORDS)
         # By their values: a dump sets all fields.
         own_fields = {name for name in _OWN_CRITERION if self._is_changed(name)}
         if self.rubrics and (own_fields or self._is_changed("criterion_name")):
@@ -162,6 +191,11 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
         is_text = self.reply_form in ("lines", "number")
         return "evidence" if is_text and not isinstance(self.judge, CallableJudge) else self.reply_form
 
+    @property
+    def derived_from(self) -> str | None:
+        words = self.description or self.rubric or ""
+        return words if words and slug_of(words) == self.criterion_name else None
+
     def criteria(self) -> tuple[EvaluationCriteria, ...]:
         return tuple(task.criterion for task in self.all_rubrics)
 
@@ -180,47 +214,67 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
     async def _judged(
         self, evaluation_input: EvaluationInput, tasks: Sequence[CriterionTask]
     ) -> list[EvaluationResult]:
-        if not tasks:
-            return []
+        parts: list[tuple[Sequence[CriterionTask], EvaluationInput]] = [(tasks, evaluation_input)] if tasks else []
+        text = evaluation_input.text_at("response") or ""
+        in_windows = {task.key: self.max_windows or task.rubric.max_windows for task in tasks}
+        if len(text) > self.max_field_chars and max(in_windows.values(), default=1) > 1:
+            whole = [task for task in tasks if in_windows[task.key] == 1]
+            split = [task for task in tasks if in_windows[task.key] > 1]
+            shown = windows_of(text, self.max_field_chars, most=max(in_windows.values()))
+            parts = [(split, copy_with(evaluation_input, {"response": window})) for window in shown]
+            parts += [(whole, evaluation_input)] if whole else []
+        calls = await asyncio.gather(*(self._ask(part, input_part) for part, input_part in parts))
+        results: list[EvaluationResult] = []
+        for task in tasks:
+            of_task = [call for call in calls if task in call.tasks]
+            results.append(self._signed(task, worst_of(of_task, task), of_task, calls if not results else ()))
+        return results
+
+    async def _ask(self, tasks: Sequence[CriterionTask], evaluation_input: EvaluationInput) -> JudgeAnswer:
+        """One call, and what it says of each criterion."""
         request, case = self.question_for(evaluation_input, tasks)
         guarded = self.judge.guarded()
         await asyncio.sleep(0)  # the question is written and sent in two turns of the loop, each a short one
         try:
             verdict = await guarded.judge(request)
         except EvaluationSkipped as skipped:
-            return [self._skipped(task, str(skipped)) for task in tasks]
+            return JudgeAnswer(tasks, [self._skipped(task, str(skipped)) for task in tasks], case)
         except Exception as error:
             kind = type(error).__name__
             if not isinstance(error, JudgeError):  # of a judge from outside
                 error = JudgeError(f"the judge raised {kind}: {error}", error_type=kind)
             results = [self._failure(task, str(error), error.error_type) for task in tasks]
-            return self._signed(results, tasks, case, None, error.usage, error.probability)
+            return JudgeAnswer(tasks, results, case, error)
         results = [self._result(verdict, task, case, alone=len(tasks) == 1) for task in tasks]
         if any(result.error_type is not None for result in results):
             guarded.forget(request)  # the cache keeps no answer that cannot be used
-        return self._signed(results, tasks, case, verdict, verdict.usage, verdict.probability)
+        return JudgeAnswer(tasks, results, case, verdict)
 
     def _signed(
-        self, results: Sequence[EvaluationResult], tasks: Sequence[CriterionTask], case: Mapping[str, CaseText],
-        verdict: Verdict | None, usage: JudgeUsage | None, probability: float,
-    ) -> list[EvaluationResult]:  # fmt: skip
-        """The results with the call's facts; what it has used is on the first one, or it would add up."""
-        signs = injection_signs(text.text if isinstance(text.text, str) else str(text.text) for text in case.values())
-        signed = []
-        for index, result in enumerate(results):
-            judgement = judgement_of(verdict, None if index else usage, self.judge.model)
-            metadata = dict(result.metadata or {})
-            # In the originals' forms only where the provider counts tokens: their metadata has nothing else.
-            if index == 0 and (self.reply_form == "evidence" or judgement.input_tokens or judgement.output_tokens):
-                names = {"criteria": [task.criterion.name for task in tasks]} if len(tasks) > 1 else {}
-                metadata["judge"] = names | judge_facts(judgement, verdict, usage)
-            if signs:
-                metadata["injectionSigns"] = list(signs)
-            signed.append(copy_with(result, {
-                "metadata": metadata or None, "suspected_injection": bool(signs), "judgement": judgement,
-                "probability_given_sampled": probability,
-            }))  # fmt: skip
-        return signed
+        self, task: CriterionTask, answer: JudgeAnswer, of_task: Sequence[JudgeAnswer], paid: Sequence[JudgeAnswer]
+    ) -> EvaluationResult:
+        """The criterion's result with the facts of its calls; `paid` are those whose usage it shows."""
+        result = answer.results[answer.tasks.index(task)]
+        if not any(call.outcome for call in (*of_task, *paid)):
+            return result
+        texts = [text.text for call in of_task for text in call.case.values()]
+        signs = injection_signs(text if isinstance(text, str) else str(text) for text in texts)
+        judgement = judgement_of(answer, paid, self.judge.model)
+        metadata = dict(result.metadata or {})
+        # In the originals' forms only where the provider counts tokens: their metadata has nothing else.
+        if paid and (self.reply_form == "evidence" or judgement.input_tokens or judgement.output_tokens):
+            names = list(dict.fromkeys(other.criterion.name for call in paid for other in call.tasks))
+            metadata["judge"] = ({"criteria": names} if len(names) > 1 else {}) | judge_facts(judgement, paid)
+        if len(of_task) > 1:
+            metadata["windows"] = len(of_task)
+        if left_out := {name: text.left_out for name, text in answer.case.items() if text.left_out}:
+            metadata["leftOut"] = left_out
+        if signs:
+            metadata["injectionSigns"] = list(signs)
+        return copy_with(result, {
+            "metadata": metadata or None, "suspected_injection": bool(signs), "judgement": judgement,
+            "probability_given_sampled": math.prod(call.outcome.probability for call in of_task if call.outcome),
+        })  # fmt: skip
 
     def question_for(
         self, evaluation_input: EvaluationInput, tasks: Sequence[CriterionTask] | None = None

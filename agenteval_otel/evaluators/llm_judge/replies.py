@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from agenteval_otel.errors import EvaluationError, EvaluationSkipped
+from agenteval_otel.errors import EvaluationError, EvaluationSkipped, JudgeError
 from agenteval_otel.evaluators.llm_judge.prompt import NAMES, CriterionTask, ReplyForm
 from agenteval_otel.evaluators.llm_judge.rubric import Claims
 from agenteval_otel.judges import JudgeUsage, Verdict
 from agenteval_otel.judges.prompt import CaseText
-from agenteval_otel.models import ScoreValue
+from agenteval_otel.models import EvaluationResult, ScoreValue
 from agenteval_otel.models.judge_calls import Judgement
 
 _OMISSION = re.compile(r"\.\.\.|\u2026")
@@ -152,12 +152,41 @@ def _letters(text: str) -> str:
     return letters.casefold()
 
 
-def judgement_of(verdict: Verdict | None, usage: JudgeUsage | None, requested_model: str) -> Judgement:
-    """Who judged and, of the results of one call for the first, what it used; for the telemetry."""
-    used: dict[str, Any] = {} if usage is None else {
-        **{name: count or None for name, count in usage.model_dump(exclude={"calls"}).items()},
-        "cost_usd": verdict.cost_usd if verdict else None,
-    }  # fmt: skip
+class JudgeAnswer(NamedTuple):
+    """What one call of the judge gave: a result for each criterion. Without an outcome a guard refused it: skips."""
+
+    tasks: Sequence[CriterionTask]
+    results: Sequence[EvaluationResult]
+    case: Mapping[str, CaseText]
+    outcome: Verdict | JudgeError | None = None
+
+    @property
+    def verdict(self) -> Verdict | None:
+        return self.outcome if isinstance(self.outcome, Verdict) else None
+
+
+def worst_of(answers: Sequence[JudgeAnswer], task: CriterionTask) -> JudgeAnswer:
+    """The call with the criterion's lowest score; one without a score, if the others pass: it may hold what fails."""
+    results = [(answer.results[answer.tasks.index(task)], answer) for answer in answers]
+    unknown = [answer for result, answer in results if result.status == "failed" or answer.verdict is None]
+    scored = [(result, answer) for result, answer in results if result.status == "scored"]
+    if not scored:
+        return (unknown or answers)[0]
+    worst, answer = min(scored, key=lambda item: 1.0 if item[0].normalized is None else item[0].normalized)
+    return unknown[0] if unknown and worst.passed is not False else answer
+
+
+def judgement_of(answer: JudgeAnswer, paid: Sequence[JudgeAnswer], requested_model: str) -> Judgement:
+    """Who judged, and what the calls in `paid` used together; for the telemetry."""
+    outcomes = [call.outcome for call in paid if call.outcome]
+    used: dict[str, Any] = {}
+    if usages := [outcome.usage for outcome in outcomes if outcome.usage is not None]:
+        names = [name for name in JudgeUsage.model_fields if name != "calls"]
+        used = {name: sum(getattr(usage, name) for usage in usages) or None for name in names}
+    if costs := [outcome.cost_usd for outcome in outcomes if outcome.cost_usd is not None]:
+        used["cost_usd"] = sum(costs)
+    used["left_out_chars"] = sum(text.left_out for text in answer.case.values()) or None
+    verdict = answer.verdict
     if verdict is None:
         return Judgement(model=requested_model, **used)
     return Judgement(
@@ -165,10 +194,11 @@ def judgement_of(verdict: Verdict | None, usage: JudgeUsage | None, requested_mo
     )
 
 
-def judge_facts(judgement: Judgement, verdict: Verdict | None, usage: JudgeUsage | None) -> dict[str, Any]:
-    """Who judged and what it used, for the metadata of the first of the results that one call gave."""
+def judge_facts(judgement: Judgement, paid: Sequence[JudgeAnswer]) -> dict[str, Any]:
+    """Who judged and what it used, for the metadata of the first of the results that one question gave."""
     facts = {
-        **judgement.model_dump(by_alias=True), "calls": usage.calls if usage else None,
-        "durationS": verdict.duration_s if verdict else None,
+        **judgement.model_dump(by_alias=True, exclude={"left_out_chars"}),
+        "calls": sum(call.outcome.usage.calls for call in paid if call.outcome and call.outcome.usage),
+        "durationS": max((call.verdict.duration_s for call in paid if call.verdict), default=None),
     }  # fmt: skip
     return {name: value for name, value in facts.items() if value}

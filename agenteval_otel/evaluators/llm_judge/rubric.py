@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import sys
+import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property, lru_cache, partial
@@ -32,6 +33,7 @@ _NAMED_SCALES = (*BOOLEAN_SCALES, "likert5", "numeric")
 _WHOLE_NUMBER = re.compile(r"-?\d{1,9}")
 _LISTED_LEVELS = 21
 _LONGEST_WORD = 64
+_LONGEST_SLUG, _LONGEST_WORDS = 48, 200
 
 
 def _with_names(value: Any) -> Any:
@@ -84,6 +86,7 @@ class Rubric(FreshCopies):
         claims: In the place of levels: claims that are listed and judged one by one; the score is the share that holds.
         needs: What an input has to have for this criterion; the evaluator's when left out.
         takes: What is shown too, if the input has it; the evaluator's when left out.
+        max_windows: An answer longer than `max_field_chars` is judged in so many windows at most, and the worst counts.
         threshold: Raw score from which on (inclusive) the label is ``pass``.
         weight: Share in the overall score; 1 when left out, 0 leaves the criterion out of it.
         objective: Share of passing results that the criterion should hold, 0-1; alerts come from it.
@@ -100,6 +103,7 @@ class Rubric(FreshCopies):
     claims: Claims | None = None
     needs: ListOf[CaseFields] | None = None
     takes: ListOf[CaseFields] | None = None
+    max_windows: int = Field(default=1, ge=1, le=100)
     threshold: float | None = None
     weight: float | None = Field(default=None, ge=0)
     objective: float | None = Field(default=None, ge=0, le=1)
@@ -128,6 +132,13 @@ class Rubric(FreshCopies):
         """The criterion, where the input does not bring it."""
         fields = {name: getattr(self, name) for name in ("description", "scale", "threshold", "weight", "objective")}
         return with_bounds(EvaluationCriteria(name=self.criterion_name, **fields), self.levels)
+
+
+def slug_of(words: str) -> str:
+    """The first words in lower case, joined by ``_``: at most 48 letters (without accents) and digits; maybe none."""
+    plain = unicodedata.normalize("NFKD", words[:_LONGEST_WORDS]).encode("ascii", "ignore").decode().lower()
+    slug = re.sub(r"[^a-z0-9]+", "_", plain).strip("_").lstrip("0123456789_")
+    return slug if len(slug) <= _LONGEST_SLUG else slug[: _LONGEST_SLUG + 1].rpartition("_")[0] or slug[:_LONGEST_SLUG]
 
 
 def names() -> tuple[str, ...]:
