@@ -21,18 +21,38 @@ def name_of(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-@pytest.mark.parametrize("document", [path for path in DOCUMENTS if "```python" in path.read_text()], ids=name_of)
-def test_code_blocks_run_one_after_another(document: Path, tmp_path: Path) -> None:
-    """A reader who pastes a document's Python blocks into an empty folder sees them run, without a warning."""
-    blocks = re.findall(r"^```python\n(.*?)^```", document.read_text(), re.DOTALL | re.MULTILINE)
-    script = tmp_path / "blocks.py"
-    script.write_text("\n".join(blocks))
-    environment = {"PATH": "", "HOME": str(tmp_path), "PYTHONWARNINGS": "error"}
+def blocks_of(document: Path) -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```", document.read_text(), re.DOTALL | re.MULTILINE)
+
+
+def run_block(text: str, folder: Path) -> str:
+    """What the program prints, run without a warning in a folder where nothing is set."""
+    (folder / "blocks.py").write_text(text)
+    environment = {"PATH": "", "HOME": str(folder), "PYTHONWARNINGS": "error"}
     finished = subprocess.run(
-        [sys.executable, script], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=False
-    )
+        [sys.executable, "blocks.py"], cwd=folder, env=environment, capture_output=True, text=True, timeout=60,
+        check=False,
+    )  # fmt: skip
     assert finished.returncode == 0, finished.stderr
     assert "Traceback" not in finished.stderr
+    return finished.stdout + finished.stderr
+
+
+@pytest.mark.parametrize("document", [path for path in DOCUMENTS if blocks_of(path)], ids=name_of)
+def test_code_blocks_run_one_after_another(document: Path, tmp_path: Path) -> None:
+    """A reader who pastes a document's Python blocks into an empty folder sees them run, without a warning."""
+    run_block("\n".join(blocks_of(document)), tmp_path)
+
+
+README = ROOT / "README.md"
+
+
+@pytest.mark.parametrize("block", blocks_of(README), ids=range(len(blocks_of(README))))
+def test_each_block_of_readme_runs_alone(block: str, tmp_path: Path) -> None:
+    """A reader may paste any of them first; the first prints what stands below it."""
+    printed = run_block(block, tmp_path)
+    if block == blocks_of(README)[0]:
+        assert f"```text\n{printed}```" in README.read_text()
 
 
 def test_the_outcomes_are_explained() -> None:
