@@ -1,6 +1,6 @@
 """Write the picture of README, docs/images/demo.svg: what a real run of ``agenteval-otel demo`` prints at its end.
 
-    uv run python docs/demo_picture.py
+uv run python docs/demo_picture.py
 """
 
 from __future__ import annotations
