@@ -20,7 +20,7 @@ from agenteval_otel.pipeline.background_thread import MAX_LIST, BackgroundThread
 from agenteval_otel.pipeline.dispatcher import Dispatcher, Process, Settle, Stall
 from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.runtime.memory import MEMORY
-from agenteval_otel.runtime.reentrancy import in_sub_interpreter
+from agenteval_otel.runtime.reentrancy import EvaluationThread, in_sub_interpreter
 from agenteval_otel.semconv import DROPPED_QUEUE_FULL, DROPPED_SHUTDOWN, PIPELINE_FAILED
 
 _MAX_HELD: Final = 5
@@ -290,9 +290,8 @@ class _Watchdog:
     def watch(self) -> None:
         if self.thread is not None or self.stop.is_set():
             return
-        thread = threading.Thread(
-            target=contextvars.Context().run, args=(self._run,), name="agenteval-watchdog", daemon=True
-        )
+        # Ours, like the thread that it watches: the host's destructors may run on it too.
+        thread = EvaluationThread(target=contextvars.Context().run, args=(self._run,), name="agenteval-watchdog")
         self.thread = thread
         try:
             thread.start()
