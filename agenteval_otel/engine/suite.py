@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, Self
 from pydantic import AliasChoices, Field, SerializeAsAny, field_validator, model_validator
 
 from agenteval_otel.compat import load_evaluators
-from agenteval_otel.engine.config import EvaluationRunConfig, RunModel, expect_input
+from agenteval_otel.engine.config import EvaluationRunConfig, InputLike, RunModel, as_input
 from agenteval_otel.engine.offline import blocking, run_evaluation
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Evaluator
 from agenteval_otel.evaluators.func import EvaluatorLike
-from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult
+from agenteval_otel.models import EvaluationCriteria, EvaluationResult
 from agenteval_otel.models.value import Value, copy_with
 from agenteval_otel.redaction import Redactor, default_redactors
 
@@ -230,16 +230,16 @@ class Suite(RunModel):
     def _names(self) -> tuple[str, ...]:
         return tuple(criterion.name for evaluator in self.evaluators for criterion in evaluator.criteria())
 
-    async def run(self, evaluation_input: EvaluationInput) -> SuiteResult:
+    async def run(self, evaluation_input: InputLike) -> SuiteResult:
         """Run the evaluators on the running event loop, one after the other; raises nothing that one of them raised.
 
         A criterion of the input that has an evaluator's name is used instead of the evaluator's own, other criteria of
         the input are ignored.
 
         Raises:
-            ConfigurationError: The argument is not an `EvaluationInput`.
+            ConfigurationError: The argument is neither an `EvaluationInput` nor a mapping of its fields.
         """
-        expect_input(evaluation_input)
+        evaluation_input = as_input(evaluation_input)
         results: list[EvaluationResult] = []
         criteria_of_input = {criterion.name: criterion for criterion in reversed(evaluation_input.criteria)}
         for evaluator in self.evaluators:
@@ -253,6 +253,6 @@ class Suite(RunModel):
                 break
         return result_of_suite(self.name, results, self._names)
 
-    def run_sync(self, evaluation_input: EvaluationInput) -> SuiteResult:
+    def run_sync(self, evaluation_input: InputLike) -> SuiteResult:
         """`run` for code without an event loop; blocks, inside of a running loop on a thread of its own."""
         return blocking(lambda: self.run(evaluation_input))

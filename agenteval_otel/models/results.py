@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, field_validator, model_validator
 
-from agenteval_otel.models.inputs import EvaluationInput, StreamEnd
+from agenteval_otel.models.inputs import EvaluationInput, StreamEnd, names_of
 from agenteval_otel.models.judge_calls import Judgement
 from agenteval_otel.models.value import Value
 
@@ -163,6 +163,13 @@ class AggregatedEvaluationResult(Value):
     response_id: str | None = None
     conversation_id: str | None = None
     model: str | None = None
+
+    @field_validator("input_snapshot", mode="before")
+    @classmethod
+    def _of_another_version(cls, value: Any) -> Any:
+        # Results that were stored have to load, whatever fields their inputs had.
+        known = names_of(EvaluationInput)
+        return {name: item for name, item in value.items() if name in known} if isinstance(value, Mapping) else value
 
     def original_json(self) -> dict[str, Any]:
         """AgentDock's JSON form; results of evaluators that raised are in ``runErrors`` only."""
