@@ -15,7 +15,7 @@ LAYERS = {
     "models": 1,
     "components": 2,
     "redaction": 3, "scoring": 3, "http_client": 3,
-    "sampling": 4, "capture": 4, "ground_truth": 4, "judges": 4, "embedders": 4,
+    "sampling": 4, "capture": 4, "ground_truth": 4, "judges": 4, "embedders": 4, "reports": 4,
     "telemetry": 5, "evaluators": 5,
     "storage": 6, "execution": 6, "compat": 6, "objectives": 6,
     "engine": 7,
@@ -52,7 +52,8 @@ VENDORS = {
     "opentelemetry": ("telemetry", "capture", "sampling.trace", "engine", "pipeline",
                       "instrumentation", "storage.otlp", "testing", "cli.demo.agent", "http_client.client"),
     "sqlalchemy": ("storage.sql_database",),
-    "rich": ("cli",),
+    "pandas": ("reports",),
+    "rich": ("cli", "reports.table"),
     "yaml": ("config", "provisioning", "evaluators.llm_judge"),
 }  # fmt: skip
 FREE = {"pydantic", "pydantic_core", "structlog", "agenteval_otel"}

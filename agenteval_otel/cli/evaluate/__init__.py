@@ -14,8 +14,8 @@ from typing import Any, get_args
 
 from agenteval_otel.cli.evaluate.dataset import Dataset, Row
 from agenteval_otel.cli.evaluate.reports import RESULTS, Report, opened, places_of
-from agenteval_otel.cli.evaluate.totals import FailUnder, Summary, Target, Totals, check_names, targets_of
-from agenteval_otel.cli.figures import count_of, whole_number
+from agenteval_otel.cli.evaluate.totals import FailUnder, Summary, check_names, targets_of
+from agenteval_otel.cli.figures import whole_number
 from agenteval_otel.components.explained import known_choices, suggestion
 from agenteval_otel.config.files import read_file
 from agenteval_otel.config.load import load_settings, located
@@ -27,6 +27,8 @@ from agenteval_otel.errors import ConfigurationError, EvaluationError
 from agenteval_otel.evaluators.base import Execution
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationCriteria, EvaluationInput
 from agenteval_otel.models.judge_calls import observed_by
+from agenteval_otel.reports.figures import count_of
+from agenteval_otel.reports.totals import Target, Totals
 from agenteval_otel.runtime.masking import printable
 
 _RUN_CONFIGURATION = ("evaluatorConfigs", "evaluator_configs")
