@@ -29,11 +29,12 @@ if TYPE_CHECKING:
         EvaluationResult,
         Score,
     )
+    from agenteval_otel.reports.report import report
 
 __all__ = [
     "AggregatedEvaluationResult", "EvaluationCriteria", "EvaluationInput", "EvaluationResult", "EvaluationRunConfig",
     "EvaluationRunner", "Score", "Settings", "Suite", "SuiteResult", "accounting", "annotate", "configure", "disable",
-    "enable", "flush", "monitor", "reload", "run_evaluation", "run_evaluation_sync", "run_evaluations",
+    "enable", "flush", "monitor", "reload", "report", "run_evaluation", "run_evaluation_sync", "run_evaluations",
     "run_evaluations_sync", "shutdown",
 ]  # fmt: skip
 
@@ -45,6 +46,7 @@ _PACKAGES = {
     "engine.offline": ("run_evaluation", "run_evaluation_sync", "run_evaluations", "run_evaluations_sync"),
     "engine.run": ("EvaluationRunner",),
     "engine.suite": ("Suite", "SuiteResult"),
+    "reports.report": ("report",),
 }
 _PACKAGE_OF = {name: package for package, names in _PACKAGES.items() for name in names}
 

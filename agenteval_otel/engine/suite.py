@@ -17,6 +17,7 @@ from agenteval_otel.evaluators.func import EvaluatorLike
 from agenteval_otel.models import EvaluationCriteria, EvaluationResult
 from agenteval_otel.models.value import Value, copy_with
 from agenteval_otel.redaction import Redactor, default_redactors
+from agenteval_otel.runtime.text import brief
 
 _LINE = 100
 _SHORT = 180  # pytest cuts the middle out of a longer one
@@ -72,9 +73,9 @@ class SuiteResult(Value):
         failed = {name: score for name, score in self.scores.items() if not score.passed}
         wrong += [(f"{name} {_number(score.value)}", score.reasoning or "") for name, score in failed.items()]
         room = _REASONS // max(1, len(wrong))
-        texts = [f"{what} ({_brief(why, room)})" if why and room > _LEAST else what for what, why in wrong]
+        texts = [f"{what} ({brief(why, room)})" if why and room > _LEAST else what for what, why in wrong]
         verdict = "passed" if self.passed else "failed"
-        return f"<SuiteResult {self.name!r} {verdict}: {_brief('; '.join(texts), _SHORT) or self.reasoning}>"
+        return f"<SuiteResult {self.name!r} {verdict}: {brief('; '.join(texts), _SHORT) or self.reasoning}>"
 
     def __str__(self) -> str:
         rows = {
@@ -90,7 +91,7 @@ class SuiteResult(Value):
         lines = [f"{self.name} {'passed' if self.passed else 'failed'}: {self.reasoning}"]
         for name in ran:
             status, value, why = rows[name]
-            lines.append(f"  {status:<7} {name:<{width}}  {value:>5}  {_brief(why, _LINE)}".rstrip())
+            lines.append(f"  {status:<7} {name:<{width}}  {value:>5}  {brief(why, _LINE)}".rstrip())
         return "\n".join(lines)
 
     def check(self) -> Self:
@@ -159,11 +160,6 @@ def _mean(values: Sequence[float]) -> float | None:
 def _number(value: float | None) -> str:
     """Two digits, cut and not rounded: a score below the best never reads as the best."""
     return "-" if value is None else f"{int(value * 100) / 100:.2f}"
-
-
-def _brief(text: str, limit: int) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= limit else f"{line[: limit - 3]}..."
 
 
 class Suite(RunModel):

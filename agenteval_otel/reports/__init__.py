@@ -1,1 +1,1 @@
-"""Reports."""
+"""Reports: the totals of a run, as the command line, notebooks and tests show them."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import IO
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -19,23 +20,28 @@ _COLUMNS = ("criterion", "mean", "pass rate", *_COUNTS, "target")
 _LOWEST = 5
 
 
-def print_tables(console: Console, heading: str, totals: Totals, targets: Sequence[Target] = ()) -> None:
-    """The heading, the table of the criteria, why results failed or were skipped, and the lowest inputs."""
-    console.print(Text(printable(heading), style="bold"))
-    console.print()
-    console.print(criteria_table(totals, targets, width=console.width))
+def console_for(file: IO[str], *, width: int | None = None, colour: bool | None = None) -> Console:
+    """A console that prints texts as they are; in colour where the file is a terminal, or on request."""
+    return Console(file=file, width=width, force_terminal=colour, highlight=False, emoji=False, markup=False)
+
+
+def tables_of(heading: str, totals: Totals, targets: Sequence[Target] = (), *, width: int) -> Iterator[RenderableType]:
+    """The heading, the table of the criteria, why results failed or were skipped, the lowest inputs, a legend."""
+    yield Text(printable(heading), style="bold")
+    yield ""
+    yield criteria_table(totals, targets, width=width)
     lowest: list[tuple[str, ...]] = [
         (low.place, f"{low.overall_score:.2f}", ", ".join(low.criteria)) for low in totals.lowest if low.criteria
     ]
     for name, rows in (*totals.notes(), ("Lowest", lowest[:_LOWEST])):
         if rows:
-            console.print()
-            console.print(grid_of((name if row is rows[0] else "", *row) for row in rows))
+            yield ""
+            yield grid_of((name if row is rows[0] else "", *row) for row in rows)
     legend = "In brackets: 95 % intervals. Means leave out failed and skipped results."
     if targets:
         legend += " A target in % applies to the pass rate, a plain number to the mean."
-    console.print()
-    console.print(Text(legend, style="dim"))
+    yield ""
+    yield Text(legend, style="dim")
 
 
 def criteria_table(

@@ -136,6 +136,13 @@ class Totals:
         """Mean of the overall scores of the inputs, with its interval; None where no input has one."""
         return self._overall.estimate()
 
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "inputs": self.inputs, "inputs_with_failures": self.broken, "overall_score": estimate_json(self.overall),
+            "criteria": [criterion.as_json() for criterion in self.criteria],
+            "lowest": [low._asdict() for low in self.lowest],
+        }  # fmt: skip
+
     def notes(self) -> list[tuple[str, list[tuple[str, ...]]]]:
         """What stands below a table, where there is anything: labels without figures, reasons of failures and skips."""
         criteria = self.criteria

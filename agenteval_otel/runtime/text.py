@@ -16,6 +16,12 @@ def composed(text: str, form: Literal["NFC", "NFKC"] = "NFC") -> str:
     return text if text.isascii() else unicodedata.normalize(form, _long_mark_runs().sub(r"\1", text))
 
 
+def brief(text: str, limit: int) -> str:
+    """The text in one line of at most `limit` characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= limit else f"{line[: limit - 3]}..."
+
+
 @lru_cache(maxsize=1)
 def _long_mark_runs() -> Any:
     import regex

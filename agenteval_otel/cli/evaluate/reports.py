@@ -14,7 +14,6 @@ from typing import IO, Any
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from pydantic import TypeAdapter
-from rich.console import Console
 
 from agenteval_otel.capture.text import plain
 from agenteval_otel.cli.evaluate.dataset import Row
@@ -24,8 +23,7 @@ from agenteval_otel.components.explained import known_choices
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationResult
 from agenteval_otel.reports.figures import DASH, count_of, with_interval
-from agenteval_otel.reports.table import print_tables
-from agenteval_otel.reports.totals import estimate_json
+from agenteval_otel.reports.table import console_for, tables_of
 from agenteval_otel.runtime.masking import printable
 from agenteval_otel.storage.base import without_objects
 
@@ -140,8 +138,9 @@ class TableReport(Report):
     """
 
     def finish(self, summary: Summary) -> None:
-        console = Console(file=self.file, highlight=False, emoji=False)
-        print_tables(console, _heading(summary), summary.totals, summary.targets)
+        console = console_for(self.file)
+        for part in tables_of(_heading(summary), summary.totals, summary.targets, width=console.width):
+            console.print(part)
 
 
 class JsonReport(Report):
@@ -152,11 +151,8 @@ class JsonReport(Report):
         missed = [{name: getattr(target, name) for name in ("criterion", "target", "reached")}
                   for target in summary.missed]  # fmt: skip
         report = {
-            "sources": list(summary.sources), "inputs": totals.inputs, "inputs_with_failures": totals.broken,
-            "duration_s": round(summary.duration_s, 3), "overall_score": estimate_json(totals.overall),
-            "criteria": [criterion.as_json() for criterion in totals.criteria],
+            "sources": list(summary.sources), "duration_s": round(summary.duration_s, 3), **totals.as_json(),
             "fail_under": [limit._asdict() for limit in summary.limits], "missed": missed,
-            "lowest": [low._asdict() for low in totals.lowest],
             **({"judges": vars(totals.judges)} if totals.judges else {}),
         }  # fmt: skip
         self.file.write(json_for_terminals(report) + "\n")
