@@ -23,7 +23,7 @@ LAYERS = {
     "config": 9,
     "instrumentation": 10,
     "provisioning": 11, "testing": 11,
-    "cli": 12, "__init__": 13, "__main__": 14,
+    "cli": 12, "__init__": 13, "__main__": 14, "pytest_plugin": 14,
 }  # fmt: skip
 
 # Which modules may meet which vendor; a name stands for the module, or for all of a package.
@@ -53,6 +53,7 @@ VENDORS = {
                       "instrumentation", "storage.otlp", "testing", "cli.demo.agent", "http_client.client"),
     "sqlalchemy": ("storage.sql_database",),
     "pandas": ("reports",),
+    "pytest": ("pytest_plugin",),
     "rich": ("cli", "reports.table"),
     "yaml": ("config", "provisioning", "evaluators.llm_judge"),
 }  # fmt: skip

@@ -19,7 +19,7 @@ from agenteval_otel.cli.figures import whole_number
 from agenteval_otel.components.explained import known_choices, suggestion
 from agenteval_otel.config.files import read_file
 from agenteval_otel.config.load import load_settings, located
-from agenteval_otel.config.process import build_loaded
+from agenteval_otel.config.process import build_loaded, run_fields
 from agenteval_otel.config.tree import Tree
 from agenteval_otel.engine.config import EvaluationRunConfig
 from agenteval_otel.engine.offline import run_evaluations
@@ -225,12 +225,7 @@ def _from_settings(arguments: argparse.Namespace) -> tuple[dict[str, Any], Seque
     settings, agent = loaded.settings, arguments.agent
     if agent is not None and agent not in settings.agents:
         raise ConfigurationError(f"no agent {agent!r}{known_choices(agent, sorted(settings.agents))}", path="--agent")
-    runner = build_loaded(loaded).handler(agent or "").runner
-    fields = {
-        "evaluators": runner.evaluators, "criteria": runner.criteria, "redactors": settings.redactors,
-        "aggregation": settings.aggregation, "ground_truth": settings.ground_truth,
-    }  # fmt: skip
-    return fields, settings.criteria_of(agent)
+    return run_fields(settings, build_loaded(loaded), agent), settings.criteria_of(agent)
 
 
 def _scored_criteria(config: EvaluationRunConfig) -> list[EvaluationCriteria]:
