@@ -14,6 +14,7 @@ from agenteval_otel.models.value import Value
 
 StreamEnd = Literal["completed", "error", "abandoned"]
 _INDEX = re.compile(r"0|[1-9][0-9]{0,17}")
+_MOST_REFERENCES = 100  # each is compared, or embedded
 _ANSWERING, _BETWEEN = ("assistant", "ai", "model"), ("tool", "function")
 
 
@@ -243,9 +244,9 @@ def _texts_of(parts: Any) -> list[str]:
 
 
 def references_of(ground_truth: Any) -> list[Any]:
-    """The reference answers: each of a list of texts, else the one value."""
+    """The reference answers: the first 100 of a list of texts, else the one value."""
     is_list = isinstance(ground_truth, list | tuple) and all(isinstance(item, str) for item in ground_truth)
-    return list(ground_truth) if is_list and ground_truth else [ground_truth]
+    return list(ground_truth[:_MOST_REFERENCES]) if is_list and ground_truth else [ground_truth]
 
 
 @cache
