@@ -8,6 +8,8 @@
 Everything for everyday work is here; evaluators, samplers, judges, storage providers and errors come from their
 packages: ``from agenteval_otel.evaluators import KeywordCoverage``. Names load when they are first used: importing the
 package imports nothing heavy.
+
+PYTEST_DONT_REWRITE: a program that has imported the package may start pytest without a warning of its plugin.
 """
 
 from __future__ import annotations

@@ -102,7 +102,7 @@ def assert_evaluation(request: pytest.FixtureRequest) -> Callable[..., Aggregate
         if not isinstance(config, EvaluationRunConfig):
             config = EvaluationRunConfig(evaluators=config)
         if isinstance(answer, EvaluationInput):
-            answer = answer.model_dump(exclude_unset=True)
+            answer = {name: getattr(answer, name) for name in answer.model_fields_set}
         elif not isinstance(answer, Mapping) or "role" in answer:
             answer = {"response": answer}
         result = run_evaluation_sync({**answer, **fields}, config)
@@ -118,8 +118,9 @@ def assert_evaluation(request: pytest.FixtureRequest) -> Callable[..., Aggregate
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
     """Attach the results to the report of the test, which pytest-xdist brings from its workers."""
     report = yield
-    report.agenteval_results = item.stash.get(_RESULTS, [])
-    item.stash[_RESULTS] = []
+    if _RESULTS in item.stash:
+        report.agenteval_results = item.stash[_RESULTS]
+        del item.stash[_RESULTS]  # those of the test's setup, call and teardown are on their own reports
     return report
 
 
