@@ -76,7 +76,7 @@ InputLike: TypeAlias = EvaluationInput | Mapping[str, Any]
 """An input, or a mapping of its fields."""
 
 
-def as_input(value: Any, *, path: str | None = None) -> EvaluationInput:
+def as_input(value: Any, *, path: str = "evaluation_input") -> EvaluationInput:
     """The input itself, or of a mapping; else `ConfigurationError` with the path of what is wrong."""
     if isinstance(value, EvaluationInput):
         return value

@@ -69,6 +69,7 @@ class NLPAccuracy(BuiltInEvaluator, type="NLPAccuracy"):
         response, ground_truth = evaluation_input.text_at("response"), evaluation_input.ground_truth
         # An answer that is itself a list is compared with a list as a whole.
         references = [ground_truth] if response is None else references_of(ground_truth)
+        references = [reference for reference in references if reference != ""] or [""]
         texts = [_text_of(evaluation_input.response if response is None else response, "response")]
         texts += [_text_of(reference, "ground_truth") for reference in references]
         try:

@@ -181,20 +181,24 @@ class AggregatedEvaluationResult(Value):
 
     def __str__(self) -> str:
         """The overall score, and a line for each result and each error of the run."""
-        rows = [result._cells() for result in self.results]
-        evaluators = {result.evaluator_id for result in self.results}
-        rows += [
-            (error.evaluator_type or "run", "error", "", printable(brief(error.message, _WIDTHS[-1])))
-            for error in self.run_errors or () if error.evaluator_type not in evaluators
-        ]  # fmt: skip
+        rows = self._rows()
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)][:-1]
         lines = ("  ".join([*map(str.ljust, row, widths), row[-1]]).rstrip() for row in rows)
         return "\n  ".join([f"overall score {self._overall}", *lines])
 
     def __repr__(self) -> str:
         """One line: in a list, and in the report of a test, the whole result would hide the others."""
-        outcomes = ", ".join(" ".join(result._cells()[:2]) for result in self.results)
+        outcomes = ", ".join(" ".join(row[:2]) for row in self._rows())
         return f"<AggregatedEvaluationResult {self._overall}: {brief(outcomes, _LINE)}>"
+
+    def _rows(self) -> list[tuple[str, str, str, str]]:
+        evaluators = {result.evaluator_id for result in self.results}
+        errors = [
+            (error.evaluator_type or "run", "error", "", printable(brief(error.message, _WIDTHS[-1])))
+            for error in self.run_errors or ()
+            if error.evaluator_type not in evaluators
+        ]
+        return [*(result._cells() for result in self.results), *errors]
 
     @property
     def _overall(self) -> str:

@@ -27,7 +27,8 @@ def report(results: Iterable[AggregatedEvaluationResult] | AggregatedEvaluationR
     Raises:
         ConfigurationError: Something else than results.
     """
-    items = [results] if isinstance(results, AggregatedEvaluationResult) else list(results)
+    is_one = isinstance(results, AggregatedEvaluationResult) or not isinstance(results, Iterable)
+    items: list[Any] = [results] if is_one else list(results)
     for position, item in enumerate(items):
         if not isinstance(item, AggregatedEvaluationResult):
             wrong = f"expected what run_evaluations returns, found {type(item).__name__}"
@@ -119,7 +120,7 @@ class Report:
         rows.append(("<b>overall score</b>", _html(overall), "", f"{overall.scores if overall else 0:,}", "", ""))
         lows = [(low.place, f"{low.overall_score:.2f}", *low.criteria) for low in totals.lowest[:5] if low.criteria]
         notes = "".join(
-            f"<details><summary>{heading}</summary><ul>{lines}</ul></details>"
+            f"<details{' open' if heading == 'Failed' else ''}><summary>{heading}</summary><ul>{lines}</ul></details>"
             for heading, listed in (*totals.notes(), ("Lowest", lows))
             if (lines := "".join(f"<li>{_text(': '.join(row))}</li>" for row in listed))
         )

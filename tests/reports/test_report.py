@@ -49,6 +49,9 @@ def test_a_printed_result_has_a_line_for_each_criterion() -> None:
 def test_a_printed_result_shows_what_broke_beside_the_evaluators() -> None:
     error = RunError(evaluator_type="StorageProvider", message="the disk is full")
     text = str(AggregatedEvaluationResult(run_errors=(error,)))
+    assert repr(AggregatedEvaluationResult(run_errors=(error,))) == (
+        "<AggregatedEvaluationResult -: StorageProvider error>"
+    )
     assert text == "overall score -\n  StorageProvider  error    the disk is full"
 
 
@@ -137,7 +140,7 @@ def test_without_pandas_the_message_says_what_to_install(monkeypatch: pytest.Mon
         made.to_dataframe()
 
 
-@pytest.mark.parametrize("wrong", [[EvaluationInput(response="x")], ["text"], [None]])
+@pytest.mark.parametrize("wrong", [[EvaluationInput(response="x")], ["text"], [None], None, 7])
 def test_only_results_are_reported(wrong: Any) -> None:
     with pytest.raises(ConfigurationError, match=r"results\[0\]: expected what run_evaluations returns, found"):
         report(wrong)
