@@ -11,7 +11,7 @@ from agenteval_otel.models.inputs import EvaluationInput, StreamEnd, names_of
 from agenteval_otel.models.judge_calls import Judgement
 from agenteval_otel.models.value import Value
 from agenteval_otel.runtime.masking import printable
-from agenteval_otel.runtime.text import brief
+from agenteval_otel.runtime.text import aligned, brief
 
 ScoreValue: TypeAlias = bool | int | float | str
 _WIDTHS = (40, 24, 12, 60)  # of a result's line: criterion, outcome, score, reason
@@ -181,10 +181,7 @@ class AggregatedEvaluationResult(Value):
 
     def __str__(self) -> str:
         """The overall score, and a line for each result and each error of the run."""
-        rows = self._rows()
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)][:-1]
-        lines = ("  ".join([*map(str.ljust, row, widths), row[-1]]).rstrip() for row in rows)
-        return "\n  ".join([f"overall score {self._overall}", *lines])
+        return "\n  ".join([f"overall score {self._overall}", *aligned(self._rows())])
 
     def __repr__(self) -> str:
         """One line: in a list, and in the report of a test, the whole result would hide the others."""

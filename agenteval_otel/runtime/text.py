@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, AnyStr, Literal, cast
 
@@ -20,6 +21,12 @@ def brief(text: str, limit: int) -> str:
     """The text in one line of at most `limit` characters."""
     line = " ".join(text.split())
     return line if len(line) <= limit else f"{line[: limit - 3]}..."
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """The rows as lines, their columns of one width; the last column is as wide as it is."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)][:-1]
+    return ["  ".join([*map(str.ljust, row, widths), row[-1]]).rstrip() for row in rows]
 
 
 @lru_cache(maxsize=1)

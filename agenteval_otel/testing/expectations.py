@@ -8,7 +8,7 @@ from typing import TypeAlias
 from agenteval_otel.components.explained import known_choices
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationResult
-from agenteval_otel.runtime.text import brief
+from agenteval_otel.runtime.text import aligned, brief
 
 Expected: TypeAlias = bool | float | str
 """Whether it passes, its least normalized score (0 to 1), or its label (``skipped`` and ``failed`` too)."""
@@ -71,8 +71,6 @@ def _row_of(result: EvaluationResult, expected: Expected | None) -> Row | None:
 def _text(aggregated: AggregatedEvaluationResult, wrong: Sequence[Row], names: Sequence[str]) -> str:
     rows = [("criterion", "expected", "got", "reason"), *wrong]
     cells = [[brief(cell, limit) for cell, limit in zip(row, _WIDTHS, strict=True)] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)][:-1]
-    lines = ["  ".join([*map(str.ljust, row, widths), row[-1]]).rstrip() for row in cells]
     others = [name for name in names if name not in {row[0] for row in wrong}]
     count = f"{len(wrong)} of {len(aggregated.results) or len(wrong)}"
     facts = [f"as expected: {', '.join(others)}"] if others else []
@@ -80,4 +78,4 @@ def _text(aggregated: AggregatedEvaluationResult, wrong: Sequence[Row], names: S
     for name in ("prompt", "ground_truth", "response"):
         if (value := getattr(snapshot, name, None)) is not None:
             facts.append(f"{name}: {brief(repr(value), _TEXT)}")
-    return "\n  ".join([f"{count} results are not as expected", *lines, *([""] if facts else []), *facts])
+    return "\n  ".join([f"{count} results are not as expected", *aligned(cells), *([""] if facts else []), *facts])
