@@ -8,6 +8,8 @@
 Everything for everyday work is here; evaluators, samplers, judges, storage providers and errors come from their
 packages: ``from agenteval_otel.evaluators import KeywordCoverage``. Names load when they are first used: importing the
 package imports nothing heavy.
+
+PYTEST_DONT_REWRITE: a program that has imported the package may start pytest without a warning of its plugin.
 """
 
 from __future__ import annotations
@@ -29,11 +31,12 @@ if TYPE_CHECKING:
         EvaluationResult,
         Score,
     )
+    from agenteval_otel.reports.report import report
 
 __all__ = [
     "AggregatedEvaluationResult", "EvaluationCriteria", "EvaluationInput", "EvaluationResult", "EvaluationRunConfig",
     "EvaluationRunner", "Score", "Settings", "Suite", "SuiteResult", "accounting", "annotate", "configure", "disable",
-    "enable", "flush", "monitor", "reload", "run_evaluation", "run_evaluation_sync", "run_evaluations",
+    "enable", "flush", "monitor", "reload", "report", "run_evaluation", "run_evaluation_sync", "run_evaluations",
     "run_evaluations_sync", "shutdown",
 ]  # fmt: skip
 
@@ -47,6 +50,7 @@ _PACKAGES = {
     "engine.offline": ("run_evaluation", "run_evaluation_sync", "run_evaluations", "run_evaluations_sync"),
     "engine.run": ("EvaluationRunner",),
     "engine.suite": ("Suite", "SuiteResult"),
+    "reports.report": ("report",),
 }
 _PACKAGE_OF = {name: package for package, names in _PACKAGES.items() for name in names}
 

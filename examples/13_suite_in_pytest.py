@@ -1,10 +1,11 @@
-"""A suite in a pytest file: a test that passes, and two that fail, to show how that reads.
+"""Suites and `assert_evaluation` in a pytest file: tests that pass, and three that fail, to show how that reads.
 
 uv run python examples/13_suite_in_pytest.py    (a test file of your own: pytest)
 """
 
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -62,6 +63,14 @@ def test_with_a_judge_that_is_away() -> None:
     assert suite.run_sync(ask("Where is A-17?"))
 
 
+def test_the_words_of_an_answer(assert_evaluation: Callable[..., Any]) -> None:
+    """Fails: the fixture of the plugin shows what was expected and what came; a table of the criteria ends the run."""
+    assert_evaluation(
+        ask("Where is B-04?"), evaluators=[Contains(substrings=["Friday", "by noon"]), CostWithin(max_cost_usd=0.01)]
+    )
+
+
 if __name__ == "__main__":
-    code = pytest.main([__file__, "-q", "-p", "no:cacheprovider"])
-    sys.exit(0 if code == pytest.ExitCode.TESTS_FAILED else f"expected two tests to fail, found {code!r}")
+    # This repository's own options switch the plugin off: `-o addopts=` leaves them out.
+    code = pytest.main([__file__, "-q", "-p", "no:cacheprovider", "-o", "addopts="])
+    sys.exit(0 if code == pytest.ExitCode.TESTS_FAILED else f"expected three tests to fail, found {code!r}")

@@ -15,7 +15,7 @@ LAYERS = {
     "models": 1,
     "components": 2,
     "redaction": 3, "scoring": 3, "http_client": 3,
-    "sampling": 4, "capture": 4, "ground_truth": 4, "judges": 4, "embedders": 4,
+    "sampling": 4, "capture": 4, "ground_truth": 4, "judges": 4, "embedders": 4, "reports": 4,
     "telemetry": 5, "evaluators": 5,
     "storage": 6, "execution": 6, "compat": 6, "objectives": 6,
     "engine": 7,
@@ -23,7 +23,7 @@ LAYERS = {
     "config": 9,
     "instrumentation": 10,
     "provisioning": 11, "testing": 11,
-    "cli": 12, "__init__": 13, "__main__": 14,
+    "cli": 12, "__init__": 13, "__main__": 14, "pytest_plugin": 14,
 }  # fmt: skip
 
 # Which modules may meet which vendor; a name stands for the module, or for all of a package.
@@ -52,7 +52,9 @@ VENDORS = {
     "opentelemetry": ("telemetry", "capture", "sampling.trace", "engine", "pipeline",
                       "instrumentation", "storage.otlp", "testing", "cli.demo.agent", "http_client.client"),
     "sqlalchemy": ("storage.sql_database",),
-    "rich": ("cli",),
+    "pandas": ("reports",),
+    "pytest": ("pytest_plugin",),
+    "rich": ("cli", "reports.table"),
     "shtab": ("cli.completion",),
     "yaml": ("config", "provisioning", "evaluators.llm_judge"),
 }  # fmt: skip

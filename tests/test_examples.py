@@ -88,7 +88,10 @@ LINES: dict[str, tuple[str, ...]] = {
         "delivered: True",
         "[('response_health', 'fail', 10, 0.0), ('response_health', 'pass', 40, 1.0)]",
     ),
-    "13_suite_in_pytest": (),
+    "13_suite_in_pytest": (
+        "1 input",
+        "contains       0.50 (0.05\u20130.95)    0 % (0\u201379)         1     0     0",
+    ),
     "14_ground_truth": (
         "18 questions, 12 of them for FAQAgent",
         "FAQAgent  overall 1.00  accuracy pass",
@@ -120,7 +123,8 @@ PARTS: dict[str, tuple[str, ...]] = {
         "stream: gpt-4.1-mini content_filter \"I'm sorry, but I can't help with that.\" []",
     ),
     "13_suite_in_pytest": (
-        "2 failed, 2 passed",
+        "3 failed, 2 passed",
+        "E         contains   pass      fail 0.50  1 of 2 found; missing: 'by noon'",
         "E         FAIL    contains           0.50  1 of 2 found; missing: 'Tuesday'",
         "E         FAIL    cost_within        0.33  0.03 USD of 0.01 USD",
         "E         pass    completed_within   1.00",

@@ -91,7 +91,46 @@ def test_a_message_answers_as_its_json_does() -> None:
     item = EvaluationInput(response=message, context={"last": [message]})
     assert item.text_at("response.contentParts.1.text") == "t"
     assert item.text_at("context.last.0") == "t"
-    assert EvaluationInput(response=Message(role="assistant", content="whole")).text_at() is None
+
+
+PARTS = [{"type": "text", "text": "Par"}, {"type": "image_url"}, {"type": "text", "text": "is"}]
+ANSWER = {"role": "assistant", "content": "Paris"}
+QUESTION = {"role": "user", "content": "q"}
+CALL = {"role": "assistant", "content": None, "tool_calls": []}
+MESSAGES: dict[str, tuple[Any, str | None]] = {
+    "content": (ANSWER, "Paris"),
+    "ours": (Message(role="assistant", content="Paris"), "Paris"),
+    "parts": ({"role": "assistant", "content": PARTS}, "Paris"),
+    "empty": ({"role": "assistant", "content": ""}, ""),
+    "only a tool call": (CALL, None),
+    "the last of a conversation": ([QUESTION, CALL, {"role": "tool", "content": "t"}, ANSWER], "Paris"),
+    "before a tool": ([ANSWER, {"role": "tool", "content": "t"}], "Paris"),
+    "of ours": ([Message(role="assistant", content="Paris")], "Paris"),
+    "before a question": ([ANSWER, QUESTION], None),
+    "beside other data": ([{"id": 1}, ANSWER], None),
+    "none": ([], None),
+}
+
+
+@pytest.mark.parametrize("name", MESSAGES)
+def test_a_chat_message_has_its_text(name: str) -> None:
+    """A message has the text of its content, a conversation that of the assistant's last message after the question;
+    where somebody else spoke last, or an item is no message, there is no text."""
+    response, text = MESSAGES[name]
+    item = EvaluationInput(response=response)
+    assert (item.text_at(), item.response_text) == (text, text or "")
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [("promt", "did you mean 'prompt'?"), ("groundtruth", "did you mean 'ground_truth'?"), ("q", "known: response,")],
+)
+def test_an_unknown_field_of_an_input_is_refused(name: str, hint: str) -> None:
+    """With the nearest name; a result that was stored with such an input loads without the field."""
+    with pytest.raises(ValidationError, match=f"unknown field '{name}'.*{re.escape(hint)}"):
+        EvaluationInput.model_validate({"response": "r", name: "x"})
+    stored = AggregatedEvaluationResult.model_validate({"inputSnapshot": {"response": "r", name: "x"}})
+    assert stored.input_snapshot == EvaluationInput(response="r")
 
 
 @given(response=JSON, field=st.sampled_from(["response", "response.a", "response.0", "response.contentParts.0.text"]))

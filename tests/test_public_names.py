@@ -12,7 +12,7 @@ NAMES: dict[str, list[str]] = {
     "agenteval_otel": [
         "AggregatedEvaluationResult", "EvaluationCriteria", "EvaluationInput", "EvaluationResult",
         "EvaluationRunConfig", "EvaluationRunner", "Score", "Settings", "Suite", "SuiteResult", "accounting",
-        "annotate", "configure", "disable", "enable", "flush", "monitor", "reload", "run_evaluation",
+        "annotate", "configure", "disable", "enable", "flush", "monitor", "reload", "report", "run_evaluation",
         "run_evaluation_sync", "run_evaluations", "run_evaluations_sync", "shutdown",
     ],
     "agenteval_otel.capture": ["Facts", "Reading", "Turn", "field", "response_format", "usage_of"],
@@ -50,8 +50,8 @@ NAMES: dict[str, list[str]] = {
         "OtlpStorageProvider", "SqlStorageProvider", "SqliteStorageProvider", "StoredResult",
     ],
     "agenteval_otel.testing": [
-        "ManualClock", "ModelReply", "ModelServer", "RecordedTelemetry", "ScriptedJudge", "check_component",
-        "check_embedder", "check_evaluator", "check_ground_truth", "check_sampler", "check_storage",
+        "CassetteJudge", "ManualClock", "ModelReply", "ModelServer", "RecordedTelemetry", "ScriptedJudge",
+        "check_component", "check_embedder", "check_evaluator", "check_ground_truth", "check_sampler", "check_storage",
     ],
 }  # fmt: skip
 

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from agenteval_otel.cli.figures import count_of, setting
 from agenteval_otel.components import Component
 from agenteval_otel.components.explained import known_choices, suggestion
 from agenteval_otel.config.load import Loaded, Problem, SettingsError, hide, load_settings, located, profile_names
@@ -21,6 +20,7 @@ from agenteval_otel.models import EvaluationCriteria
 from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.provisioning import MonitoringPlan
 from agenteval_otel.provisioning.delays import warnings_of
+from agenteval_otel.reports.figures import count_of, setting
 from agenteval_otel.runtime.masking import printable
 from agenteval_otel.sampling import Escalation
 

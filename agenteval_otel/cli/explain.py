@@ -20,9 +20,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from agenteval_otel import semconv as names
-from agenteval_otel.cli.figures import number_between, percent
+from agenteval_otel.cli.figures import number_between
 from agenteval_otel.components.explained import known_choices
 from agenteval_otel.errors import ConfigurationError
+from agenteval_otel.reports.figures import percent
 from agenteval_otel.runtime.masking import mask_text, printable, split_address
 from agenteval_otel.telemetry import reference
 from agenteval_otel.telemetry.reference import ERROR_TYPES, FAILURES, OUTCOMES, Explanation

@@ -1,14 +1,12 @@
-"""Figures: numbers as options take them, figures and signs as every command prints them."""
+"""Numbers as options take them, and JSON as it is printed."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
-
-from agenteval_otel.scoring.intervals import Estimate
 
 
 def number_between(low: float, high: float, expected: str, kind: type[float] = float) -> Callable[[str], Any]:
@@ -24,47 +22,6 @@ def number_between(low: float, high: float, expected: str, kind: type[float] = f
 
 
 whole_number = number_between(1, 999_999_999, "a whole number, at least 1", int)
-
-
-DASH, GOOD, BAD, DOWN = "\u2013", "✓", "✗", "▼"
-
-
-def percent(share: float, digits: int = 0) -> str:
-    """A share as a percentage. Only exactly 0 and 1 are shown as 0 % and 100 %."""
-    step = 10.0**-digits
-    shown = share * 100 if share in (0, 1) else min(max(round(share * 100, digits), step), 100 - step)
-    return f"{shown:.{digits}f} %"
-
-
-def setting(share: float) -> str:
-    """A share from the settings as a percentage, not rounded."""
-    return f"{share * 100:g} %"
-
-
-def with_interval(estimate: Estimate, *, rate: bool = False) -> str:
-    """A mean with its 95 % interval, ``0.82 (0.77-0.86)``, or a rate, ``82 % (77-86)``."""
-    if not rate:
-        return f"{estimate.mean:.2f} ({estimate.low:.2f}{DASH}{estimate.high:.2f})"
-    low, high = (percent(end).removesuffix(" %") for end in (estimate.low, estimate.high))
-    return f"{percent(estimate.mean)} ({low}{DASH}{high})"
-
-
-def exactly(estimate: Estimate, *, rate: bool = False) -> str:
-    """A mean or a rate with enough digits to compare it with a limit, and its 95 % interval."""
-    if rate:
-        return f"{100 * estimate.mean:.4g} % (95 % interval {100 * estimate.low:.1f} to {100 * estimate.high:.1f})"
-    return f"{estimate.mean:.4g} (95 % interval {estimate.low:.3f} to {estimate.high:.3f})"
-
-
-def frequencies(counts: Mapping[Any, int], *, most: int = 3) -> str:
-    ordered = sorted(counts.items(), key=lambda pair: -pair[1])
-    shown = [f"{key} {count:,}" for key, count in ordered[:most]]
-    return ", ".join([*shown, f"{len(ordered) - most} more"] if len(ordered) > most else shown)
-
-
-def count_of(count: int, singular: str, plural: str | None = None) -> str:
-    """``1 input``, ``1,200 inputs``."""
-    return f"{count:,} {singular if count == 1 else plural or singular + 's'}"
 
 
 def json_for_terminals(value: Any) -> str:

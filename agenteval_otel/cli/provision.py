@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from agenteval_otel.cli.check import checked_plan
-from agenteval_otel.cli.figures import count_of, number_between, setting
+from agenteval_otel.cli.figures import number_between
 from agenteval_otel.config.load import load_settings
 from agenteval_otel.config.process import build_loaded
 from agenteval_otel.errors import ConfigurationError
@@ -18,6 +18,7 @@ from agenteval_otel.objectives.simulation import allowed_failures
 from agenteval_otel.provisioning import ALL, TARGETS, MonitoringPlan, PlannedCriterion, files_for, options_of
 from agenteval_otel.provisioning.delays import warnings_of
 from agenteval_otel.provisioning.files import differing, left_over, write
+from agenteval_otel.reports.figures import count_of, setting
 from agenteval_otel.runtime.masking import printable
 
 DESCRIPTION = (

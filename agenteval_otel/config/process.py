@@ -124,6 +124,15 @@ def build_loaded(loaded: Loaded) -> Pipeline:
         raise located(error, loaded.tree, secrets=loaded.secrets) from None
 
 
+def run_fields(settings: Settings, pipeline: Pipeline, agent: str | None = None) -> dict[str, Any]:
+    """The fields of an `EvaluationRunConfig` that evaluates as the pipeline of these settings does."""
+    runner = pipeline.handler(agent or "").runner
+    return {
+        "evaluators": runner.evaluators, "criteria": runner.criteria, "redactors": settings.redactors,
+        "aggregation": settings.aggregation, "ground_truth": settings.ground_truth,
+    }  # fmt: skip
+
+
 def _defaults(settings: Settings, name: str, agent: AgentSettings) -> HandlerOptions:
     sampler = load_sampler(agent.sample_rate, agent.sampler)
     return HandlerOptions(agent.evaluators, sampler, None, settings.criteria_of(name), agent.enabled, agent.escalation)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
 
 from pydantic import (
     AliasChoices,
@@ -72,9 +72,21 @@ class RunModel(BaseModel, metaclass=FriendlyErrors):
         return load_redactors(value, path="redactors")
 
 
-def expect_input(value: Any) -> None:
-    if not isinstance(value, EvaluationInput):
-        raise ConfigurationError(f"expected an EvaluationInput, found {type(value).__name__}")
+InputLike: TypeAlias = EvaluationInput | Mapping[str, Any]
+"""An input, or a mapping of its fields."""
+
+
+def as_input(value: Any, *, path: str = "evaluation_input") -> EvaluationInput:
+    """The input itself, or of a mapping; else `ConfigurationError` with the path of what is wrong."""
+    if isinstance(value, EvaluationInput):
+        return value
+    if not isinstance(value, Mapping):
+        wrong = f"expected an EvaluationInput or a mapping of its fields, found {type(value).__name__}"
+        raise ConfigurationError(wrong, path=path)
+    try:
+        return EvaluationInput.model_validate(value)
+    except ValidationError as error:
+        raise explain_validation(error, EvaluationInput, path=path) from None
 
 
 class Selection(NamedTuple):
@@ -214,7 +226,6 @@ class EvaluationRunConfig(RunModel):
 
     def check_input(self, evaluation_input: EvaluationInput) -> None:
         """Raise ConfigurationError for an input with invalid criteria; never in AgentDock's form."""
-        expect_input(evaluation_input)
         if self.is_strict and evaluation_input.criteria:
             check_criteria(evaluation_input.criteria, path="criteria")
 

@@ -6,13 +6,13 @@ import asyncio
 import contextlib
 import sys
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sized
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence, Sized
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any, TypeVar
 
 from agenteval_otel.capture.calls import CURRENT, EVALUATING
 from agenteval_otel.engine.answers import facts_of
-from agenteval_otel.engine.config import EvaluationRunConfig
+from agenteval_otel.engine.config import EvaluationRunConfig, InputLike, as_input
 from agenteval_otel.engine.response import aggregate
 from agenteval_otel.engine.run import EvaluationRunner, combined
 from agenteval_otel.errors import ConfigurationError
@@ -124,20 +124,23 @@ class OfflineRun:
         return aggregated
 
 
-async def run_evaluation(evaluation_input: EvaluationInput, config: EvaluationRunConfig) -> AggregatedEvaluationResult:
+async def run_evaluation(evaluation_input: InputLike, config: EvaluationRunConfig) -> AggregatedEvaluationResult:
     """Evaluate one input with the configured evaluators, on the running event loop; the result holds a snapshot of it.
+
+    The input is an `EvaluationInput`, or a mapping of its fields.
 
     Results are in configured order. What raises (an evaluator, the storage, the aggregation) leaves an entry in
     `run_errors`, and the others continue. Evaluators that block run on a thread.
 
     Raises:
-        ConfigurationError: The input's own criteria are invalid; before anything runs.
+        ConfigurationError: It is no input, a field is unknown or wrong, or its own criteria are; before anything runs.
     """
+    evaluation_input = as_input(evaluation_input)
     with contextlib.closing(OfflineRun(config)) as run:
         return await run.evaluate(evaluation_input)
 
 
-def run_evaluation_sync(evaluation_input: EvaluationInput, config: EvaluationRunConfig) -> AggregatedEvaluationResult:
+def run_evaluation_sync(evaluation_input: InputLike, config: EvaluationRunConfig) -> AggregatedEvaluationResult:
     """`run_evaluation` for code without an event loop; blocks, inside of a running loop on a thread of its own."""
     return blocking(lambda: run_evaluation(evaluation_input, config))
 
@@ -162,12 +165,13 @@ ANSWER = "answer"
 CONCURRENCY = 8
 _MOST_AT_ONCE = 10_000
 _MOST_BEHIND = 64
+_MOST_PROBLEMS = 20
 OnResult = Callable[[int, AggregatedEvaluationResult], None]
 Answer = Callable[[EvaluationInput], Awaitable[EvaluationInput]]
 
 
 async def run_evaluations(
-    inputs: Iterable[EvaluationInput],
+    inputs: Iterable[InputLike],
     config: EvaluationRunConfig,
     *,
     concurrency: int = CONCURRENCY,
@@ -178,12 +182,13 @@ async def run_evaluations(
 ) -> list[AggregatedEvaluationResult]:
     """Evaluate all inputs, on the running event loop; gives one result an input, in the order of the inputs.
 
-    Errors of one input are in the `run_errors` of its result, under the label ``EvaluationInput``. Cancelling ends all
-    running evaluations and leaves no task and no thread behind.
+    What is wrong with the items of a list is raised before anything runs. An item that a lazy iterable gives costs only
+    its own result: the error is in its `run_errors`, under the label ``EvaluationInput``. Cancelling ends all running
+    evaluations and leaves no task and no thread behind.
 
     Args:
-        inputs: Taken lazily: never more than `concurrency` are held that are not evaluated yet, and none is taken that
-            stands 64 times as many behind one that still runs.
+        inputs: `EvaluationInput` objects, or mappings of their fields. Taken lazily: never more than `concurrency` are
+            held that are not evaluated yet, and none is taken that stands 64 times as many behind one that still runs.
         concurrency: How many are evaluated at once, from 1 to 10,000.
         on_result: Called with the input's position and its result, on the event loop, in the order of completion. An
             exception from it ends the batch and is raised here.
@@ -193,7 +198,8 @@ async def run_evaluations(
             raises is the input's error, under the label ``answer``, and never a score.
 
     Raises:
-        ConfigurationError: `inputs` is not an iterable of inputs (one input alone), or a wrong `concurrency`.
+        ConfigurationError: `inputs` is not an iterable of inputs (one input alone), an item of a list is no input
+            (``inputs[3].prompt``), or a wrong `concurrency`.
         Exception: Whatever the iterable or `on_result` raised.
     """
     if type(concurrency) is not int or not 1 <= concurrency <= _MOST_AT_ONCE:
@@ -201,6 +207,8 @@ async def run_evaluations(
         raise ConfigurationError(f"{expected}, found {str(concurrency)[:40]}", path="concurrency")
     if not isinstance(inputs, Iterable) or isinstance(inputs, str | bytes | Mapping | EvaluationInput):
         raise ConfigurationError(f"expected EvaluationInputs, found {type(inputs).__name__}", path="inputs")
+    if isinstance(inputs, Sequence):
+        inputs = _checked(inputs)
     total = len(inputs) if isinstance(inputs, Sized) else None
     results: dict[int, AggregatedEvaluationResult] = {}
     running: dict[int, asyncio.Event] = {}
@@ -229,7 +237,7 @@ async def run_evaluations(
 
 
 def run_evaluations_sync(
-    inputs: Iterable[EvaluationInput],
+    inputs: Iterable[InputLike],
     config: EvaluationRunConfig,
     *,
     concurrency: int = CONCURRENCY,
@@ -245,14 +253,27 @@ def run_evaluations_sync(
     )
 
 
+def _checked(inputs: Sequence[InputLike]) -> list[EvaluationInput]:
+    checked: list[EvaluationInput] = []
+    problems: list[tuple[str | None, str]] = []
+    for position, item in enumerate(inputs):
+        try:
+            checked.append(as_input(item, path=f"inputs[{position}]"))
+        except ConfigurationError as error:
+            problems += error.problems
+    if problems:
+        raise ConfigurationError.of(problems[:_MOST_PROBLEMS])
+    return checked
+
+
 async def _evaluate(
-    waiting: Iterator[tuple[int, EvaluationInput]], run: OfflineRun, finished: OnResult,
+    waiting: Iterator[tuple[int, InputLike]], run: OfflineRun, finished: OnResult,
     running: dict[int, asyncio.Event], most_behind: int,
 ) -> None:  # fmt: skip
     for position, evaluation_input in waiting:
         over = running[position] = asyncio.Event()
         try:
-            aggregated = await run.evaluate(evaluation_input)
+            aggregated = await run.evaluate(as_input(evaluation_input, path=f"inputs[{position}]"))
         except Exception as error:  # this input's own: the configuration was checked when it was built
             aggregated = _failed(evaluation_input, error)
         del running[position]

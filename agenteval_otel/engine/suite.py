@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Any, Self
 from pydantic import AliasChoices, Field, SerializeAsAny, field_validator, model_validator
 
 from agenteval_otel.compat import load_evaluators
-from agenteval_otel.engine.config import EvaluationRunConfig, RunModel, expect_input
+from agenteval_otel.engine.config import EvaluationRunConfig, InputLike, RunModel, as_input
 from agenteval_otel.engine.offline import blocking, run_evaluation
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Evaluator
 from agenteval_otel.evaluators.func import EvaluatorLike
-from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult
+from agenteval_otel.models import EvaluationCriteria, EvaluationResult
 from agenteval_otel.models.value import Value, copy_with
 from agenteval_otel.redaction import Redactor, default_redactors
+from agenteval_otel.runtime.text import brief
 
 _LINE = 100
 _SHORT = 180  # pytest cuts the middle out of a longer one
@@ -73,9 +74,9 @@ class SuiteResult(Value):
         failed = {name: score for name, score in self.scores.items() if not score.passed}
         wrong += [(f"{name} {_number(score.value)}", score.reasoning or "") for name, score in failed.items()]
         room = _REASONS // max(1, len(wrong))
-        texts = [f"{what} ({_brief(why, room)})" if why and room > _LEAST else what for what, why in wrong]
+        texts = [f"{what} ({brief(why, room)})" if why and room > _LEAST else what for what, why in wrong]
         verdict = "passed" if self.passed else "failed"
-        return f"<SuiteResult {self.name!r} {verdict}: {_brief('; '.join(texts), _SHORT) or self.reasoning}>"
+        return f"<SuiteResult {self.name!r} {verdict}: {brief('; '.join(texts), _SHORT) or self.reasoning}>"
 
     def __str__(self) -> str:
         rows = {
@@ -91,7 +92,7 @@ class SuiteResult(Value):
         lines = [f"{self.name} {'passed' if self.passed else 'failed'}: {self.reasoning}"]
         for name in ran:
             status, value, why = rows[name]
-            lines.append(f"  {status:<7} {name:<{width}}  {value:>5}  {_brief(why, _LINE)}".rstrip())
+            lines.append(f"  {status:<7} {name:<{width}}  {value:>5}  {brief(why, _LINE)}".rstrip())
         return "\n".join(lines)
 
     def check(self) -> Self:
@@ -160,11 +161,6 @@ def _mean(values: Sequence[float]) -> float | None:
 def _number(value: float | None) -> str:
     """Two digits, cut and not rounded: a score below the best never reads as the best."""
     return "-" if value is None else f"{int(value * 100) / 100:.2f}"
-
-
-def _brief(text: str, limit: int) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= limit else f"{line[: limit - 3]}..."
 
 
 class Suite(RunModel):
@@ -237,16 +233,16 @@ class Suite(RunModel):
     def _names(self) -> tuple[str, ...]:
         return tuple(criterion.name for evaluator in self.evaluators for criterion in evaluator.criteria())
 
-    async def run(self, evaluation_input: EvaluationInput) -> SuiteResult:
+    async def run(self, evaluation_input: InputLike) -> SuiteResult:
         """Run the evaluators on the running event loop, one after the other; raises nothing that one of them raised.
 
         A criterion of the input that has an evaluator's name is used instead of the evaluator's own, other criteria of
         the input are ignored.
 
         Raises:
-            ConfigurationError: The argument is not an `EvaluationInput`.
+            ConfigurationError: The argument is neither an `EvaluationInput` nor a mapping of its fields.
         """
-        expect_input(evaluation_input)
+        evaluation_input = as_input(evaluation_input)
         results: list[EvaluationResult] = []
         criteria_of_input = {criterion.name: criterion for criterion in reversed(evaluation_input.criteria)}
         for evaluator in self.evaluators:
@@ -260,6 +256,6 @@ class Suite(RunModel):
                 break
         return result_of_suite(self.name, results, self._names)
 
-    def run_sync(self, evaluation_input: EvaluationInput) -> SuiteResult:
+    def run_sync(self, evaluation_input: InputLike) -> SuiteResult:
         """`run` for code without an event loop; blocks, inside of a running loop on a thread of its own."""
         return blocking(lambda: self.run(evaluation_input))

@@ -13,6 +13,7 @@ from pydantic.alias_generators import to_camel
 from agenteval_otel.errors import EvaluationError
 from agenteval_otel.evaluators.base import CriterionEvaluator, failure_of, find_criterion
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, ScoreValue
+from agenteval_otel.models.inputs import references_of
 
 SHORT_LIST = 100
 """A search for so many terms takes microseconds: it runs inline."""
@@ -68,6 +69,13 @@ def text_at(evaluation_input: EvaluationInput, field: str) -> str:
     if text is None:
         raise EvaluationError(f"no text at {field}", error_type="missing_text")
     return text
+
+
+def reference_texts(evaluation_input: EvaluationInput, field: str) -> list[str]:
+    """The texts of the reference answers at a field, of which there may be a list; empty without a text."""
+    text = evaluation_input.text_at(field)
+    several = references_of(evaluation_input.value_at(field)) if text is None else [text]
+    return [reference for reference in several if isinstance(reference, str)]
 
 
 def listed(items: Sequence[str], *, most: int = 20) -> str:

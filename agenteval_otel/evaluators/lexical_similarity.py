@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from operator import itemgetter
 from os.path import commonprefix
 from typing import Literal
 
@@ -10,9 +11,9 @@ import numpy as np
 from pydantic import Field
 from rapidfuzz.distance import Levenshtein
 
-from agenteval_otel.errors import EvaluationSkipped
+from agenteval_otel.errors import EvaluationError, EvaluationSkipped
 from agenteval_otel.evaluators.base import Execution
-from agenteval_otel.evaluators.built_in import BuiltInEvaluator, TextField, text_at
+from agenteval_otel.evaluators.built_in import BuiltInEvaluator, TextField, reference_texts, text_at
 from agenteval_otel.evaluators.words import collapsed
 from agenteval_otel.models import EvaluationInput, Score
 
@@ -94,8 +95,8 @@ class LexicalSimilarity(BuiltInEvaluator, type="LexicalSimilarity"):
     ``sorensen-dice`` is 2 x common / (distinct in the one + distinct in the other) on sets of character n-grams (Dice
     1945, Sorensen 1948); ``levenshtein`` is 1 - distance / longer length, with the least number of inserted, deleted
     and replaced characters as distance; ``jaro-winkler`` looks for equal characters that stand near each other, and is
-    made for names. Two empty texts are alike, an empty one is like no other. A missing text gives a failed result, a
-    missing reference a skip.
+    made for names. Two empty texts are alike, an empty one is like no other. Of a list of references the most alike
+    counts. A missing text gives a failed result, a missing reference a skip.
 
     Attributes:
         algorithm: ``sorensen-dice``, ``jaro-winkler`` or ``levenshtein``.
@@ -127,17 +128,24 @@ class LexicalSimilarity(BuiltInEvaluator, type="LexicalSimilarity"):
     def score(self, evaluation_input: EvaluationInput) -> Score:
         if self.without_reference == "skip" and evaluation_input.value_at(self.reference_field) is None:
             raise EvaluationSkipped(f"nothing at {self.reference_field}")
-        texts = [text_at(evaluation_input, field) for field in (self.source_field, self.reference_field)]
-        source, reference = map(self._prepared, texts)
-        similarity = self._similarity(source, reference)
+        source_text = text_at(evaluation_input, self.source_field)
+        texts = reference_texts(evaluation_input, self.reference_field)
+        if not texts:
+            raise EvaluationError(f"no text at {self.reference_field}", error_type="missing_text")
+        source = self._prepared(source_text)
+        compared = [(self._similarity(source, self._prepared(text)), text) for text in texts]
+        similarity, best = max(compared, key=itemgetter(0))
+        reference = self._prepared(best)
         is_below = self.score_cutoff is not None and similarity < self.score_cutoff
         below = f", below {self.score_cutoff:g}" if is_below else ""
-        is_cut = max(map(len, texts)) > self.max_characters
+        is_cut = max(len(source_text), len(best)) > self.max_characters
+        of_several = f" (the most alike of {len(texts)})" if len(texts) > 1 else ""
         only = f"; only the first {self.max_characters} characters" if is_cut else ""
         return Score(
             value=0.0 if is_below else similarity,
             reasoning=(
-                f"{self.algorithm} of {self.source_field or 'response'} and {self.reference_field or 'response'}: "
+                f"{self.algorithm} of {self.source_field or 'response'} and {self.reference_field or 'response'}"
+                f"{of_several}: "
                 f"{similarity:.4f}{below}{only}; "
                 f"source: {source[:_SHOWN_CHARACTERS]}; reference: {reference[:_SHOWN_CHARACTERS]}"
             ),

@@ -15,6 +15,7 @@ from agenteval_otel.errors import ConfigurationError, EvaluationError, Evaluatio
 from agenteval_otel.evaluators.base import EvaluatorKind, Execution
 from agenteval_otel.evaluators.built_in import BuiltInEvaluator
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, Score, ScoreValue
+from agenteval_otel.models.inputs import references_of
 from agenteval_otel.models.value import copy_with
 from agenteval_otel.runtime.masking import message_of
 from agenteval_otel.scoring import AgentDockCriteria
@@ -28,7 +29,8 @@ class NLPAccuracy(BuiltInEvaluator, type="NLPAccuracy"):
     Cosine: dot product over the product of the lengths; 0 where a vector is zero. With `similarity_threshold`, and only
     on the scales ``binary`` and ``pass/fail``, the score is whether the cosine reaches it; without one a cosine between
     0 and 1 fails. On ``numeric`` a negative cosine is 0; in an AgentDock document it is kept and enters no average.
-    What is no text counts as JSON. Without a response, and when the embedder breaks, the result is a failed one.
+    What is neither a text nor a message counts as JSON. Of a list of references the nearest counts. Without a response,
+    and when the embedder breaks, the result is a failed one.
 
     Attributes:
         embedder: An `Embedder`, its settings, a type's name, or an object with ``embed(texts)``; ``embeddingModel`` is
@@ -64,7 +66,12 @@ class NLPAccuracy(BuiltInEvaluator, type="NLPAccuracy"):
     async def score(self, evaluation_input: EvaluationInput) -> Score:
         if self.without_reference == "skip" and evaluation_input.ground_truth is None:
             raise EvaluationSkipped("no ground truth")
-        texts = [_text_of(getattr(evaluation_input, name), name) for name in ("response", "ground_truth")]
+        response, ground_truth = evaluation_input.text_at("response"), evaluation_input.ground_truth
+        # An answer that is itself a list is compared with a list as a whole.
+        references = [ground_truth] if response is None else references_of(ground_truth)
+        references = [reference for reference in references if reference != ""] or [""]
+        texts = [_text_of(evaluation_input.response if response is None else response, "response")]
+        texts += [_text_of(reference, "ground_truth") for reference in references]
         try:
             vectors, usage = await self.embedder.embedded(texts)
         except (EvaluationError, EvaluationSkipped):
@@ -72,7 +79,7 @@ class NLPAccuracy(BuiltInEvaluator, type="NLPAccuracy"):
         except Exception as error:
             message = f"the embedder raised {message_of(error)}"
             raise EvaluationError(message, error_type=type(error).__name__) from error
-        return Score(value=_cosine(vectors), metadata=_usage_metadata(self.embedder, usage))
+        return Score(value=_nearest(vectors, len(references)), metadata=_usage_metadata(self.embedder, usage))
 
     def filler(self, criterion: EvaluationCriteria) -> ScoreValue:
         return False if criterion.scale in _TWO_VALUED else 0
@@ -120,6 +127,18 @@ def _text_of(value: Any, name: str) -> str:
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
     except (TypeError, ValueError, RecursionError) as error:  # a circle, a key that is no text, or far too deep
         raise EvaluationError(f"the {name} has no JSON form", error_type="invalid_text") from error
+
+
+def _nearest(rows: Any, count: int) -> float:
+    """The largest cosine of the first row with one of the others, of which there are so many."""
+    try:
+        first, *others = rows
+    except (TypeError, ValueError) as error:
+        raise EvaluationError("expected a vector for each text", error_type="invalid_embedding") from error
+    if len(others) != count:
+        message = f"expected {count + 1} vectors, found {len(others) + 1}"
+        raise EvaluationError(message, error_type="invalid_embedding")
+    return max(_cosine((first, other)) for other in others)
 
 
 def _cosine(rows: Any) -> float:

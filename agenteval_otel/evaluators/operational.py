@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from operator import itemgetter
 from os.path import commonprefix
 
 from pydantic import Field
@@ -10,7 +11,7 @@ from pydantic import Field
 from agenteval_otel.components import ListOf
 from agenteval_otel.errors import EvaluationError, EvaluationSkipped
 from agenteval_otel.evaluators.base import Execution
-from agenteval_otel.evaluators.built_in import SHORT_LIST, BuiltInEvaluator, text_at
+from agenteval_otel.evaluators.built_in import SHORT_LIST, BuiltInEvaluator, reference_texts, text_at
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, Score
 from agenteval_otel.models.value import copy_with
 
@@ -36,26 +37,29 @@ class ExactMatch(OperationalEvaluator, type="ExactMatch"):
     """1 for the very text that is expected, else 0: nothing is trimmed, folded or composed.
 
     Attributes:
-        expected: The text; left out, the input's ground truth, without which the evaluation is skipped.
+        expected: The text; left out, the input's ground truth, without which the evaluation is skipped. Of several
+            texts one has to match.
     """
 
     criterion_name: str = "exact_match"
     expected: str | None = None
 
     def score(self, evaluation_input: EvaluationInput) -> Score:
-        expected = self.expected if self.expected is not None else evaluation_input.text_at("groundTruth")
-        if expected is None:
+        several = reference_texts(evaluation_input, "groundTruth") if self.expected is None else [self.expected]
+        if not several:
             has_one = evaluation_input.ground_truth is not None
             raise EvaluationSkipped("the ground truth is no text" if has_one else "no ground truth")
         text = text_at(evaluation_input, "response")
-        if text == expected:
+        if text in several:
             return Score(value=1.0, passed=True, reasoning="the text is the expected one")
-        at = len(commonprefix((text, expected)))  # noqa: RUF071 - characters are meant
+        # The reference that begins most like the text shows best what is different.
+        at, expected = max(((_common(text, reference), reference) for reference in several), key=itemgetter(0))
+        others = "; no other reference matches either" if len(several) > 1 else ""
         return Score(
             value=0.0, passed=False, reason_code="different_text",
             reasoning=(
                 f"differs from character {at + 1} on: expected {_shown(expected[at:])}, found {_shown(text[at:])} "
-                f"({len(text)} characters instead of {len(expected)})"
+                f"({len(text)} characters instead of {len(expected)}){others}"
             ),
         )  # fmt: skip
 
@@ -130,6 +134,11 @@ def _score_within(observed: float, limit: float, *, unit: str, reason_code: str)
     if observed <= limit:
         return Score(value=1.0, passed=True, reasoning=reasoning)
     return Score(value=limit / observed, passed=False, reason_code=reason_code, reasoning=reasoning)
+
+
+def _common(first: str, second: str) -> int:
+    """How many characters at the start of both texts are equal."""
+    return len(commonprefix((first, second)))  # noqa: RUF071 - characters are meant
 
 
 def _shown(text: str) -> str:

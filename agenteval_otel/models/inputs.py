@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from functools import cached_property
+from difflib import get_close_matches
+from functools import cache, cached_property
 from typing import Any, Literal
 
 from pydantic import AliasChoices, ConfigDict, Field, FiniteFloat, ValidationInfo, field_validator, model_validator
@@ -13,6 +14,8 @@ from agenteval_otel.models.value import Value
 
 StreamEnd = Literal["completed", "error", "abandoned"]
 _INDEX = re.compile(r"0|[1-9][0-9]{0,17}")
+_MOST_REFERENCES = 100  # each is compared, or embedded
+_ANSWERING, _BETWEEN = ("assistant", "ai", "model"), ("tool", "function")
 
 
 class EvaluationCriteria(Value):
@@ -113,11 +116,12 @@ class MemoryStats(Value):
 
 
 class EvaluationInput(Value):
-    """The captured interaction: what an evaluator sees.
+    """The captured interaction: what an evaluator sees. Unknown fields are refused.
 
     Attributes:
-        response: The answer: text, or a message with `contentParts`, or (offline only) any JSON value. None is not the
-            same as an empty text.
+        response: The answer: text, or (offline only) a message, the messages of a conversation, or any JSON value. None
+            is not the same as an empty text.
+        ground_truth: The reference answer: text, a list of texts of which the nearest counts, or any JSON value.
         criteria: The criteria to score; empty means each evaluator's own.
         error_type: Class name of the exception that the handler raised instead of answering.
         stream_end: How a streamed answer ended; None for answers that were not streamed.
@@ -151,6 +155,17 @@ class EvaluationInput(Value):
     error_type: str | None = None
     stream_end: StreamEnd | None = None
 
+    @model_validator(mode="before")
+    @classmethod
+    def _has_known_fields(cls, data: Any) -> Any:
+        known = names_of(cls)
+        for name in data if isinstance(data, Mapping) else ():
+            if name not in known:
+                nearest = get_close_matches(str(name), known, n=1)
+                hint = f" (did you mean {nearest[0]!r}?)" if nearest else f"; known: {', '.join(cls.model_fields)}"
+                raise ValueError(f"unknown field {name!r}{hint}")
+        return data
+
     @field_validator("cost", "duration_s", mode="before")
     @classmethod
     def _is_a_number(cls, value: Any) -> Any:
@@ -162,7 +177,8 @@ class EvaluationInput(Value):
         """Text of a field, by the specification's path rules; None when there is no text.
 
         The root is ``response`` (also of an empty name), ``prompt``, ``groundTruth`` or ``context``; the rest is walked
-        key by key, list indexes as segments (``context.list.1``). A message yields its first ``text`` part.
+        key by key, list indexes as segments (``context.list.1``). A message yields its first ``text`` part, or its
+        ``content``; messages yield the assistant's last one, where at most tools spoke after it.
         """
         return _text_of(self.value_at(field))
 
@@ -197,12 +213,46 @@ def _step(value: Any, key: str) -> Any:
 
 
 def _text_of(value: Any) -> str | None:
-    if isinstance(value, Mapping) and isinstance(value.get("role"), str):
-        parts = value.get("contentParts", value.get("content_parts"))
-        texts = [part.get("text") for part in (parts if isinstance(parts, list | tuple) else ())
-                 if isinstance(part, Mapping) and part.get("type") == "text"]  # fmt: skip
-        value = texts[0] if texts else None
+    if isinstance(value, list | tuple):
+        value = _answer_among([_plain(item) for item in value])
+    if _is_message(value):
+        content = value.get("content")
+        texts = _texts_of(value.get("contentParts", value.get("content_parts")))
+        if not texts and isinstance(content, list | tuple):
+            texts = ["".join(inner)] if (inner := _texts_of(content)) else []
+        value = texts[0] if texts else content
     return value if isinstance(value, str) else None
+
+
+def _is_message(value: Any) -> bool:
+    return isinstance(value, Mapping) and isinstance(value.get("role"), str)
+
+
+def _answer_among(messages: list[Any]) -> Any:
+    """The assistant's last message; None where a message that is no tool's follows it, or an item is no message."""
+    if not all(map(_is_message, messages)):
+        return None
+    last = next((message for message in reversed(messages) if message["role"] not in _BETWEEN), None)
+    return last if last is not None and last["role"] in _ANSWERING else None
+
+
+def _texts_of(parts: Any) -> list[str]:
+    parts = parts if isinstance(parts, list | tuple) else ()
+    kinds = ("text", "output_text")
+    texts = [part.get("text") for part in parts if isinstance(part, Mapping) and part.get("type") in kinds]
+    return [text for text in texts if isinstance(text, str)]
+
+
+def references_of(ground_truth: Any) -> list[Any]:
+    """The reference answers: the first 100 of a list of texts, else the one value."""
+    is_list = isinstance(ground_truth, list | tuple) and all(isinstance(item, str) for item in ground_truth)
+    return list(ground_truth[:_MOST_REFERENCES]) if is_list and ground_truth else [ground_truth]
+
+
+@cache
+def names_of(model: type[Value]) -> frozenset[str]:
+    """The names of its fields, in snake_case and camelCase."""
+    return frozenset(name for key, field in model.model_fields.items() for name in (key, field.alias or key))
 
 
 def is_blank(answer: Any) -> bool:

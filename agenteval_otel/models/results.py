@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, field_validator, model_validator
 
-from agenteval_otel.models.inputs import EvaluationInput, StreamEnd
+from agenteval_otel.models.inputs import EvaluationInput, StreamEnd, names_of
 from agenteval_otel.models.judge_calls import Judgement
 from agenteval_otel.models.value import Value
+from agenteval_otel.runtime.masking import printable
+from agenteval_otel.runtime.text import aligned, brief
 
 ScoreValue: TypeAlias = bool | int | float | str
+_WIDTHS = (40, 24, 12, 60)  # of a result's line: criterion, outcome, score, reason
+_LINE = 120
 
 
 class Score(Value):
@@ -90,6 +94,17 @@ class EvaluationResult(Value):
             return {**data, "score": None, "filler": data["score"]}
         return data
 
+    def __str__(self) -> str:
+        """One line: the criterion, the outcome, the score and why."""
+        return " ".join(cell for cell in self._cells() if cell)
+
+    def _cells(self) -> tuple[str, str, str, str]:
+        value = f"{self.score:.2f}" if isinstance(self.score, float) else "" if self.score is None else str(self.score)
+        outcome = self.status if self.status != "scored" else self.label or self.status
+        why = self.error or self.skip_reason or self.reasoning or self.reason_code or ""
+        cells = (self.criterion_name, outcome, "" if value == outcome else value, why)
+        return tuple(printable(brief(cell, limit)) for cell, limit in zip(cells, _WIDTHS, strict=True))  # type: ignore[return-value]
+
     @property
     def status(self) -> Literal["scored", "skipped", "failed"]:
         """``failed`` when the evaluator broke, ``skipped`` when it abstained, else ``scored``."""
@@ -163,6 +178,35 @@ class AggregatedEvaluationResult(Value):
     response_id: str | None = None
     conversation_id: str | None = None
     model: str | None = None
+
+    def __str__(self) -> str:
+        """The overall score, and a line for each result and each error of the run."""
+        return "\n  ".join([f"overall score {self._overall}", *aligned(self._rows())])
+
+    def __repr__(self) -> str:
+        """One line: in a list, and in the report of a test, the whole result would hide the others."""
+        outcomes = ", ".join(" ".join(row[:2]) for row in self._rows())
+        return f"<AggregatedEvaluationResult {self._overall}: {brief(outcomes, _LINE)}>"
+
+    def _rows(self) -> list[tuple[str, str, str, str]]:
+        evaluators = {result.evaluator_id for result in self.results}
+        errors = [
+            (error.evaluator_type or "run", "error", "", printable(brief(error.message, _WIDTHS[-1])))
+            for error in self.run_errors or ()
+            if error.evaluator_type not in evaluators
+        ]
+        return [*(result._cells() for result in self.results), *errors]
+
+    @property
+    def _overall(self) -> str:
+        return "-" if self.overall_score is None else f"{self.overall_score:.2f}"
+
+    @field_validator("input_snapshot", mode="before")
+    @classmethod
+    def _of_another_version(cls, value: Any) -> Any:
+        # Results that were stored have to load, whatever fields their inputs had.
+        known = names_of(EvaluationInput)
+        return {name: item for name, item in value.items() if name in known} if isinstance(value, Mapping) else value
 
     def original_json(self) -> dict[str, Any]:
         """AgentDock's JSON form; results of evaluators that raised are in ``runErrors`` only."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, AnyStr, Literal, cast
 
@@ -14,6 +15,18 @@ def composed(text: str, form: Literal["NFC", "NFKC"] = "NFC") -> str:
     Python sorts the marks of a character in quadratic time: a quarter of a megabyte of them would take minutes.
     """
     return text if text.isascii() else unicodedata.normalize(form, _long_mark_runs().sub(r"\1", text))
+
+
+def brief(text: str, limit: int) -> str:
+    """The text in one line of at most `limit` characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= limit else f"{line[: limit - 3]}..."
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """The rows as lines, their columns of one width; the last column is as wide as it is."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)][:-1]
+    return ["  ".join([*map(str.ljust, row, widths), row[-1]]).rstrip() for row in rows]
 
 
 @lru_cache(maxsize=1)

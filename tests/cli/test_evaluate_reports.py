@@ -16,9 +16,10 @@ from rich.cells import cell_len
 from agenteval_otel import EvaluationCriteria, EvaluationInput
 from agenteval_otel.cli.evaluate.dataset import Row
 from agenteval_otel.cli.evaluate.reports import KINDS
-from agenteval_otel.cli.evaluate.totals import FailUnder, Summary, Totals, targets_of
+from agenteval_otel.cli.evaluate.totals import FailUnder, Summary, targets_of
 from agenteval_otel.engine.offline import Progress
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationResult, RunError
+from agenteval_otel.reports.totals import Totals
 
 EVIL = "a\0\x1b\ud800\ufffe]]>&<b>\"'|`\n@all"
 

@@ -17,6 +17,8 @@ from agenteval_otel import (
     AggregatedEvaluationResult,
     EvaluationCriteria,
     EvaluationInput,
+    run_evaluation,
+    run_evaluation_sync,
     run_evaluations,
     run_evaluations_sync,
 )
@@ -99,13 +101,36 @@ def test_an_input_costs_its_own_result_only() -> None:
         return value(evaluation_input)
 
     twice = (EvaluationCriteria(name="fixed"), EvaluationCriteria(name="fixed"))
-    raw: list[Any] = [*inputs(3), EvaluationInput(response="3", criteria=twice, session_id="s"), {"response": "4"}]
-    results = run_evaluations_sync(raw, config_of(Free(action=fail)))
+    raw: list[Any] = [*inputs(3), EvaluationInput(response="3", criteria=twice, session_id="s"), {"promt": "4"}]
+    results = run_evaluations_sync(iter(raw), config_of(Free(action=fail)))
     assert [result.overall_score for result in results] == [0.0, None, 0.002, None, None]
     labels = [[error.evaluator_type for error in result.run_errors or ()] for result in results]
     assert labels == [[], ["Free:fixed"], [], ["EvaluationInput"], ["EvaluationInput"]]
     assert "appears twice" in (results[3].run_errors or ())[0].message
     assert results[3].input_snapshot == raw[3]
+    assert "inputs[4]: unknown field 'promt' (did you mean 'prompt'?)" in (results[4].run_errors or ())[0].message
+
+
+def test_a_list_is_checked_before_anything_runs() -> None:
+    """Every wrong row and field is named at once, and no evaluator has seen any of them."""
+    seen: list[EvaluationInput] = []
+    raw: list[Any] = [{"response": "a"}, {"response": "b", "promt": "q"}, {"prompt": 7}, "text"]
+    with pytest.raises(ConfigurationError) as caught:
+        run_evaluations_sync(raw, config_of(Free(action=seen.append)))
+    assert [path for path, _ in caught.value.problems] == ["inputs[1]", "inputs[2].prompt", "inputs[3]"]
+    assert "did you mean 'prompt'?" in str(caught.value)
+    assert seen == []
+
+
+def test_a_mapping_is_an_input_everywhere() -> None:
+    """All four functions take a mapping of an input's fields, in either spelling, and give what the input gives."""
+    fields = {"response": "7", "sessionId": "s"}
+    config = config_of(Free(action=value))
+    made = [
+        run_evaluation_sync(fields, config), asyncio.run(run_evaluation(fields, config)),
+        *run_evaluations_sync([fields], config), *asyncio.run(run_evaluations([fields], config)),
+    ]  # fmt: skip
+    assert {(result.overall_score, result.session_id) for result in made} == {(0.007, "s")}
 
 
 @pytest.mark.parametrize("concurrency", [0, 10**9, True, 1.5, "8", None])

@@ -125,10 +125,10 @@ def test_the_originals_form_takes_criteria_as_they_are() -> None:
         run_evaluation_sync(twice, config_of(Free()))
 
 
-@pytest.mark.parametrize("value", [{"response": "x"}, "x", None])
+@pytest.mark.parametrize("value", [{"reponse": "x"}, "x", None])
 def test_what_is_no_input_or_no_configuration_is_refused(value: Any) -> None:
-    """A mapping is not yet an input or a configuration: the message says what was expected."""
-    with pytest.raises(ConfigurationError, match="expected an EvaluationInput"):
+    """A mapping is not yet a configuration, and no input with other fields: the message says what was expected."""
+    with pytest.raises(ConfigurationError, match=r"expected an EvaluationInput|did you mean 'response'"):
         run_evaluation_sync(value, config_of(Free()))
     with pytest.raises(ConfigurationError, match=r"expected an EvaluationRunConfig, found .*model_validate"):
         run_evaluation_sync(INPUT, value)

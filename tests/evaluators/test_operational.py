@@ -44,6 +44,17 @@ def test_exact_match_shows_where_texts_part() -> None:
     assert len(long.reasoning or "") < 300
 
 
+def test_one_of_several_ground_truths_has_to_match() -> None:
+    """Where none does, the reason shows the nearest one; a message counts by its content."""
+    several = ["Paris", "Paris, France"]
+    answer = {"role": "assistant", "content": "Paris, France"}
+    assert run(ExactMatch(), response=answer, ground_truth=several).passed
+    wrong = run(ExactMatch(), response="Paris, Texas", ground_truth=several)
+    assert not wrong.passed
+    assert "expected 'France', found 'Texas'" in (wrong.reasoning or "")
+    assert "no other reference matches either" in (wrong.reasoning or "")
+
+
 def test_nothing_to_compare_is_no_zero() -> None:
     """Without a ground truth, a cost or a duration it is a skip; an answer without text is a failure."""
     for evaluator in (ExactMatch(), CostWithin(max_cost_usd=1), CompletedWithin(limit_s=1)):

@@ -90,21 +90,30 @@ def test_without_ground_truth_it_abstains() -> None:
 
 
 def test_what_is_no_text_is_json() -> None:
-    """A message counts whole, in the JSON that it came in; so does any other ground truth."""
+    """Data counts whole, in the JSON that it came in; a message counts by its text, where it has one."""
     requests: list[str] = []
 
     def embed(texts: list[str]) -> list[list[float]]:
         requests.extend(texts)
         return [[1.0] for _ in texts]
 
-    message = {"role": "assistant", "content": "é", "contentParts": [{"type": "text", "text": "é"}]}
+    message = {"role": "assistant", "contentParts": [{"type": "image", "url": "é"}]}
     run(message, {"x": [1, None]}, embedder=embed)
     run(Message(role="assistant", content="a", tool_name="t"), 7.0, embedder=embed)
+    run(["a", "b"], ["a", "c"], embedder=embed)
     run("a", False, embedder=embed)
     assert requests[0] == json.dumps(message, ensure_ascii=False, separators=(",", ":"))
     assert requests[1] == '{"x":[1,null]}'
-    assert requests[2] == '{"role":"assistant","content":"a","toolName":"t"}'
-    assert requests[3:] == ["7", "a", "false"]
+    assert requests[2:] == ["a", "7", '["a","b"]', '["a","c"]', "a", "false"]
+
+
+def test_of_several_references_the_nearest_counts() -> None:
+    """All are embedded in one request; an embedder that gives fewer vectors fails."""
+    vectors = {"answer": [1.0, 0.0], "far": [0.0, 1.0], "near": [0.8, 0.6]}
+    result = run("answer", ["far", "near"], embedder=lambda texts: [vectors[text] for text in texts])
+    assert result.score == pytest.approx(0.8)
+    short = run("answer", ["far", "near"], embedder=lambda texts: [[1.0], [1.0]])
+    assert (short.error_type, "expected 3 vectors" in (short.error or "")) == ("invalid_embedding", True)
 
 
 def test_what_has_no_json_form_is_a_failure() -> None:

@@ -92,6 +92,15 @@ def test_a_long_text_is_cut_and_says_so(algorithm: str) -> None:
     assert "only the first 3 characters" in str(result.reasoning)
 
 
+def test_of_several_references_the_most_alike_counts() -> None:
+    """From the ground truth or from a list elsewhere; the reasoning shows the reference that counted."""
+    result = run("nacht", ["day", "night", "week"])
+    assert result.score == score("nacht", "night")
+    assert "the most alike of 3" in (result.reasoning or "")
+    assert "reference: night" in (result.reasoning or "")
+    assert score("b", None, context={"names": ["a", "b"]}, reference_field="context.names") == 1.0
+
+
 def test_fields_may_be_chosen() -> None:
     """Prompt, context and messages can be compared as well as the response and the ground truth."""
     assert run("x", None, context={"ref": {"a": "x"}}, reference_field="context.ref.a").score == 1.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import threading
 from collections import Counter
@@ -24,7 +25,7 @@ from agenteval_otel import (
 )
 from agenteval_otel.config import SettingsError, default_pipeline
 from agenteval_otel.errors import ConfigurationError, EvaluationSkipped
-from agenteval_otel.evaluators import Func
+from agenteval_otel.evaluators import ExactMatch, Func
 from agenteval_otel.ground_truth import FileGroundTruthStore, GroundTruth, GroundTruthStore
 from agenteval_otel.pipeline import InlineDispatcher
 from agenteval_otel.runtime.log import log
@@ -275,3 +276,13 @@ def test_evaluators_cannot_change_the_stores_answers(tmp_path: Path) -> None:
     for _ in range(2):
         run_evaluation_sync(EvaluationInput(prompt="Where is my order?", response="a"), config)
     assert config.ground_truth.rows()[0].answer == {"a": [1]}  # type: ignore[union-attr]
+
+
+def test_a_row_may_have_several_answers(tmp_path: Path) -> None:
+    """A JSON list of texts in a file of ground truth: an answer that is one of them matches."""
+    path = tmp_path / "answers.jsonl"
+    path.write_text(json.dumps({"userPrompt": "Capital of France?", "expectedOutput": ["Paris", "Paris, France"]}))
+    config = EvaluationRunConfig(evaluators=[ExactMatch()], ground_truth=FileGroundTruthStore(path=path))
+    for response, score in (("Paris, France", 1.0), ("Lyon", 0.0)):
+        result = run_evaluation_sync({"prompt": "Capital of France?", "response": response}, config)
+        assert (result.overall_score, result.has_ground_truth) == (score, True)

@@ -93,7 +93,8 @@ PROGRAM = r"""
         AggregatedEvaluationResult.model_validate_json(line)
 
     def an_input():
-        EvaluationInput.model_validate_json(json.dumps({dice.choice(NAMES): value() for _ in range(3)}))
+        fields = {dice.choice([*EvaluationInput.model_fields, *NAMES[:2]]): value() for _ in range(3)}
+        EvaluationInput.model_validate_json(json.dumps(fields))
 
     def answered():
         ANSWER(value(), value())

@@ -17,9 +17,9 @@ from rich.table import Table
 from rich.text import Text
 
 from agenteval_otel.cli.demo.scores import Scores
-from agenteval_otel.cli.evaluate.reports import criteria_table, grid_of
-from agenteval_otel.cli.figures import BAD, DOWN, GOOD, count_of, frequencies, percent, setting, with_interval
 from agenteval_otel.pipeline import Pipeline
+from agenteval_otel.reports.figures import BAD, DOWN, GOOD, count_of, frequencies, percent, setting, with_interval
+from agenteval_otel.reports.table import criteria_table, grid_of
 from agenteval_otel.scoring.intervals import Estimate
 from agenteval_otel.semconv import NOT_SAMPLED
 

@@ -15,12 +15,12 @@ from typing import Any, get_args
 from agenteval_otel.cli.evaluate.answering import Answering
 from agenteval_otel.cli.evaluate.dataset import Dataset, Row, columns_of
 from agenteval_otel.cli.evaluate.reports import RESULTS, Report, opened, places_of
-from agenteval_otel.cli.evaluate.totals import FailUnder, Summary, Target, Totals, check_names, targets_of
-from agenteval_otel.cli.figures import count_of, whole_number
+from agenteval_otel.cli.evaluate.totals import FailUnder, Summary, check_names, targets_of
+from agenteval_otel.cli.figures import whole_number
 from agenteval_otel.components.explained import known_choices, suggestion
 from agenteval_otel.config.files import read_file
 from agenteval_otel.config.load import Loaded, load_settings, located
-from agenteval_otel.config.process import build_loaded
+from agenteval_otel.config.process import build_loaded, run_fields
 from agenteval_otel.config.tree import Tree
 from agenteval_otel.engine.config import EvaluationRunConfig
 from agenteval_otel.engine.offline import ANSWER, run_evaluations
@@ -28,6 +28,8 @@ from agenteval_otel.errors import ConfigurationError, EvaluationError
 from agenteval_otel.evaluators.base import Execution
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationCriteria, EvaluationInput
 from agenteval_otel.models.judge_calls import observed_by
+from agenteval_otel.reports.figures import count_of
+from agenteval_otel.reports.totals import Target, Totals
 from agenteval_otel.runtime.masking import printable
 
 _RUN_CONFIGURATION = ("evaluatorConfigs", "evaluator_configs")
@@ -243,12 +245,7 @@ def fields_of_settings(arguments: argparse.Namespace) -> tuple[dict[str, Any], L
     settings, agent = loaded.settings, arguments.agent
     if agent is not None and agent not in settings.agents:
         raise ConfigurationError(f"no agent {agent!r}{known_choices(agent, sorted(settings.agents))}", path="--agent")
-    runner = build_loaded(loaded).handler(agent or "").runner
-    fields = {
-        "evaluators": runner.evaluators, "criteria": runner.criteria, "redactors": settings.redactors,
-        "aggregation": settings.aggregation, "ground_truth": settings.ground_truth,
-    }  # fmt: skip
-    return fields, loaded
+    return run_fields(settings, build_loaded(loaded), agent), loaded
 
 
 def _scored_criteria(config: EvaluationRunConfig) -> list[EvaluationCriteria]:

@@ -8,25 +8,23 @@ import io
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import IO, Any
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from pydantic import TypeAdapter
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from agenteval_otel.capture.text import plain
 from agenteval_otel.cli.evaluate.dataset import Row
-from agenteval_otel.cli.evaluate.totals import Summary, Target, Totals, estimate_json
-from agenteval_otel.cli.figures import BAD, DASH, GOOD, count_of, json_for_terminals, with_interval
+from agenteval_otel.cli.evaluate.totals import Summary
+from agenteval_otel.cli.figures import json_for_terminals
 from agenteval_otel.components.explained import known_choices
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationResult
+from agenteval_otel.reports.figures import DASH, count_of, with_interval
+from agenteval_otel.reports.table import console_for, tables_of
 from agenteval_otel.runtime.masking import printable
-from agenteval_otel.scoring.intervals import Estimate
 from agenteval_otel.storage.base import without_objects
 
 _STDOUT = "-"
@@ -133,12 +131,6 @@ def _heading(summary: Summary) -> str:
     return f"{inputs} from {', '.join(summary.sources)} in {summary.duration_s:,.1f} s"
 
 
-_WIDE = 76
-_COUNTS = ("scored", "skip", "fail")
-_COLUMNS = ("criterion", "mean", "pass rate", *_COUNTS, "target")
-_LOWEST = 5
-
-
 class TableReport(Report):
     """A row for each criterion, as wide as the terminal, or 80 columns (`COLUMNS`) in a pipe or file.
 
@@ -146,80 +138,9 @@ class TableReport(Report):
     """
 
     def finish(self, summary: Summary) -> None:
-        console, totals = Console(file=self.file, highlight=False, emoji=False), summary.totals
-        console.print(Text(printable(_heading(summary)), style="bold"))
-        console.print()
-        console.print(criteria_table(totals, summary.targets, width=console.width))
-        lowest: list[tuple[str, ...]] = [
-            (low.place, f"{low.overall_score:.2f}", ", ".join(low.criteria)) for low in totals.lowest if low.criteria
-        ]
-        for heading, rows in (*totals.notes(), ("Lowest", lowest[:_LOWEST])):
-            if rows:
-                console.print()
-                console.print(grid_of((heading if row is rows[0] else "", *row) for row in rows))
-        legend = "In brackets: 95 % intervals. Means leave out failed and skipped results."
-        if summary.targets:
-            legend += " A target in % applies to the pass rate, a plain number to the mean."
-        console.print()
-        console.print(Text(legend, style="dim"))
-
-
-def criteria_table(
-    totals: Totals, targets: Sequence[Target], *, width: int, columns: Sequence[str] = _COLUMNS,
-    trends: Mapping[str, str] | None = None,
-) -> Table:  # fmt: skip
-    """The table; below 76 columns (`width`) without intervals, skips and scored. `trends` is the column ``trend``."""
-    wide = width >= _WIDE
-    hidden = {*(() if wide else ("scored", "skip")), *(() if targets else ("target",))}
-    shown = [name for name in columns if name not in hidden]
-    table = Table(box=None, padding=(0, 2 if wide else 1, 0, 0), pad_edge=False, header_style="dim")
-    for name in shown:
-        if name == "criterion":
-            table.add_column(name, overflow="fold", min_width=12)
-        else:
-            table.add_column(name, no_wrap=True, justify="right" if name in _COUNTS else "left")
-    for item in totals.criteria:
-        missed = any(not target.met for target in targets if target.criterion == item.name)
-        row: dict[str, Text | str] = {
-            "criterion": Text(printable(item.name), style="bold red" if missed else ""),
-            "mean": _estimate(item.mean, wide), "pass rate": _estimate(item.pass_rate, wide, rate=True),
-            "scored": f"{item.scored:,}", "skip": f"{item.skipped:,}",
-            "fail": Text(f"{item.failed:,}", style="red" if item.failed else ""),
-            "target": _targets(targets, item.name), "trend": Text((trends or {}).get(item.name, ""), style="cyan"),
-        }  # fmt: skip
-        table.add_row(*(row[name] for name in shown))
-    if "mean" in shown:
-        overall = totals.overall
-        row = {
-            "criterion": Text("overall score", style="bold"), "mean": _estimate(overall, wide),
-            "scored": f"{overall.scores if overall else 0:,}", "target": _targets(targets, None),
-        }  # fmt: skip
-        table.add_row(*(row.get(name, "") for name in shown))
-    return table
-
-
-def _estimate(estimate: Estimate | None, wide: bool, *, rate: bool = False) -> Text:
-    if estimate is None:
-        return Text(DASH.rjust(5 if rate else 0), style="dim")
-    figure, bracket, interval = with_interval(estimate, rate=rate).partition(" (")
-    return Text(figure.rjust(5 if rate else 0)).append(bracket + interval if wide else "", style="dim")
-
-
-def _targets(targets: Sequence[Target], criterion: str | None) -> Text:
-    signs = {True: (GOOD, "green"), False: (BAD, "bold red")}
-    own = [Text.assemble(f"{item.shown} ", signs[item.met]) for item in targets if item.criterion == criterion]
-    return Text("\n").join(own)
-
-
-def grid_of(rows: Iterable[Sequence[str]], style: str = "") -> Table:
-    """Rows of a short name and texts, which are folded where the terminal is narrow."""
-    grid = Table.grid(padding=(0, 2, 0, 0))
-    grid.add_column(no_wrap=True, style=style or "dim", min_width=8)
-    for row in rows:
-        while len(grid.columns) < len(row):
-            grid.add_column(overflow="fold", style=style)
-        grid.add_row(*(Text(printable(cell)) for cell in row))
-    return grid
+        console = console_for(self.file)
+        for part in tables_of(_heading(summary), summary.totals, summary.targets, width=console.width):
+            console.print(part)
 
 
 class JsonReport(Report):
@@ -230,11 +151,8 @@ class JsonReport(Report):
         missed = [{name: getattr(target, name) for name in ("criterion", "target", "reached")}
                   for target in summary.missed]  # fmt: skip
         report = {
-            "sources": list(summary.sources), "inputs": totals.inputs, "inputs_with_failures": totals.broken,
-            "duration_s": round(summary.duration_s, 3), "overall_score": estimate_json(totals.overall),
-            "criteria": [criterion.as_json() for criterion in totals.criteria],
+            "sources": list(summary.sources), "duration_s": round(summary.duration_s, 3), **totals.as_json(),
             "fail_under": [limit._asdict() for limit in summary.limits], "missed": missed,
-            "lowest": [low._asdict() for low in totals.lowest],
             **({"judges": vars(totals.judges)} if totals.judges else {}),
         }  # fmt: skip
         self.file.write(json_for_terminals(report) + "\n")

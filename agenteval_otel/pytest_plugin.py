@@ -1,0 +1,163 @@
+"""The pytest plugin ``agenteval``: fixtures for settings and judges, `assert_evaluation`, and a table of the criteria.
+
+pytest imports it in every environment that has this package: the rest is imported when a fixture is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from agenteval_otel import AggregatedEvaluationResult, EvaluationRunConfig, Settings
+    from agenteval_otel.judges import Judge
+
+_RESULTS = pytest.StashKey[list[dict[str, Any]]]()
+_KEPT: Any = {
+    "overall_score": True, "run_errors": True, "evaluation_config_snapshot": {"evaluatorTypes"},
+    "results": {"__all__": {
+        "criterion_name", "evaluator_type", "score", "normalized", "label", "passed", "error", "error_type",
+        "skip_reason", "reason_code", "probability",
+    }},
+}  # fmt: skip
+"""What the table needs of a result; no text of an answer."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addini("agenteval_settings", "settings file whose evaluators assert_evaluation uses", default="")
+    parser.addini("agenteval_cassettes", "folder with recorded verdicts of judges", default="")
+    parser.getgroup("agenteval").addoption(
+        "--agenteval-record", action="store_true", help="ask judges for verdicts that are not recorded yet"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(Summary(), "agenteval-summary")
+
+
+@pytest.fixture(scope="session")
+def agenteval_settings(pytestconfig: pytest.Config) -> Settings:
+    """The settings: of the file that the ini option ``agenteval_settings`` names, else that of AGENTEVAL_SETTINGS."""
+    from agenteval_otel.config.load import load_settings
+
+    return load_settings(_place(pytestconfig, "agenteval_settings")).settings
+
+
+@pytest.fixture(scope="session")
+def agenteval_config(pytestconfig: pytest.Config, agenteval_settings: Any) -> EvaluationRunConfig:
+    """What `assert_evaluation` runs: the evaluators and criteria of the settings, with recorded judges."""
+    from agenteval_otel.config import Settings
+    from agenteval_otel.config.process import build, run_fields
+    from agenteval_otel.engine.config import EvaluationRunConfig
+    from agenteval_otel.judges import Judge
+
+    settings = agenteval_settings if isinstance(agenteval_settings, Settings) else Settings(**agenteval_settings)
+    fields, folder = run_fields(settings, build(settings)), _place(pytestconfig, "agenteval_cassettes")
+    if folder is not None:
+        fields["evaluators"] = [
+            evaluator.model_copy(update={"judge": _recorded(pytestconfig, judge, folder / "settings.jsonl")})
+            if isinstance(judge := getattr(evaluator, "judge", None), Judge) else evaluator
+            for evaluator in fields["evaluators"]
+        ]  # fmt: skip
+    return EvaluationRunConfig(**fields)
+
+
+@pytest.fixture
+def agenteval_judge(request: pytest.FixtureRequest) -> Callable[..., Judge]:
+    """Makes judges: ``agenteval_judge(replies=[...])`` answers from a script (the fields of `ScriptedJudge`),
+    ``agenteval_judge(judge)`` with the verdicts that are recorded for the test's file."""
+
+    def make(judge: Any = None, /, **script: Any) -> Judge:
+        from agenteval_otel.testing import ScriptedJudge
+
+        if judge is None:
+            return ScriptedJudge(**script)
+        folder = _place(request.config, "agenteval_cassettes") or request.path.parent / "cassettes"
+        return _recorded(request.config, judge, folder / f"{request.path.stem}.jsonl")
+
+    return make
+
+
+@pytest.fixture
+def assert_evaluation(request: pytest.FixtureRequest) -> Callable[..., AggregatedEvaluationResult]:
+    """Evaluates an answer, and fails with a line for each criterion that is not as expected.
+
+    ``assert_evaluation(answer, prompt=..., evaluators=[...], expect={"tone": 0.8})``: the answer is a text, a message,
+    an `EvaluationInput` or a mapping of its fields, and other named arguments are fields of the input. Without
+    evaluators (or an `EvaluationRunConfig`) those of `agenteval_config` run. Each criterion has to pass or skip, unless
+    `expect` names it with False, a least score from 0 to 1, or a label. Returns the result.
+    """
+
+    def check(
+        answer: Any, /, *, evaluators: Any = None, expect: Mapping[str, bool | float | str] | None = None, **fields: Any
+    ) -> AggregatedEvaluationResult:
+        __tracebackhide__ = True
+        from agenteval_otel import EvaluationInput, EvaluationRunConfig, run_evaluation_sync
+        from agenteval_otel.testing.expectations import check_expected
+
+        config = request.getfixturevalue("agenteval_config") if evaluators is None else evaluators
+        if not isinstance(config, EvaluationRunConfig):
+            config = EvaluationRunConfig(evaluators=config)
+        if isinstance(answer, EvaluationInput):
+            answer = {name: getattr(answer, name) for name in answer.model_fields_set}
+        elif not isinstance(answer, Mapping) or "role" in answer:
+            answer = {"response": answer}
+        result = run_evaluation_sync({**answer, **fields}, config)
+        dump = result.model_dump(mode="json", include=_KEPT, fallback=str)
+        request.node.stash.setdefault(_RESULTS, []).append(dump)
+        check_expected(result, expect)
+        return result
+
+    return check
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Attach the results to the report of the test, which pytest-xdist brings from its workers."""
+    report = yield
+    if _RESULTS in item.stash:
+        report.agenteval_results = item.stash[_RESULTS]
+        del item.stash[_RESULTS]  # those of the test's setup, call and teardown are on their own reports
+    return report
+
+
+class Summary:
+    """Collects the results of all tests, in the process that prints: the only one, or pytest-xdist's controller."""
+
+    def __init__(self) -> None:
+        self.results: list[tuple[str, dict[str, Any]]] = []
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.outcome != "rerun":  # type: ignore[comparison-overlap]  # of pytest-rerunfailures: the last run counts
+            self.results += [(report.nodeid, result) for result in getattr(report, "agenteval_results", ())]
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        if not self.results:
+            return
+        from agenteval_otel.models import AggregatedEvaluationResult
+        from agenteval_otel.reports.report import Report
+
+        self.results.sort(key=lambda pair: pair[0])  # workers finish in any order
+        results = [AggregatedEvaluationResult.model_validate(result) for _, result in self.results]
+        report = Report(results, [place for place, _ in self.results])
+        writer = terminalreporter.config.get_terminal_writer()
+        terminalreporter.write_sep("=", "evaluations")
+        terminalreporter.write_line(report.text(width=writer.fullwidth, colour=writer.hasmarkup))
+
+
+def _place(config: pytest.Config, option: str) -> Path | None:
+    """The file or folder of an ini option, relative to the ini file; None where it is not set."""
+    text = config.getini(option)
+    return (config.inipath.parent if config.inipath else config.rootpath) / text if text else None
+
+
+def _recorded(config: pytest.Config, judge: Any, path: Path) -> Judge:
+    from agenteval_otel.judges.adapter import as_judge
+    from agenteval_otel.testing.cassette import CassetteJudge
+
+    loaded = as_judge(judge)
+    record = config.getoption("agenteval_record")
+    return CassetteJudge(recorded=loaded, path=path, record=record, model=loaded.model)

@@ -1,0 +1,1 @@
+"""Reports: the totals of a run, as the command line, notebooks and tests show them."""

@@ -1,0 +1,150 @@
+"""`report`: the results of a run in one table."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Iterator
+from html import escape
+from typing import Any, Literal
+
+from agenteval_otel.errors import ConfigurationError
+from agenteval_otel.models import AggregatedEvaluationResult
+from agenteval_otel.reports.figures import DASH, count_of, frequencies, with_interval
+from agenteval_otel.reports.totals import Totals
+from agenteval_otel.runtime.masking import printable
+from agenteval_otel.scoring.intervals import Estimate
+
+_COLUMNS = ("criterion", "mean", "pass rate", "scored", "skipped", "failed")
+_RESULT_FIELDS = (
+    "criterion_name", "status", "score", "normalized", "label", "passed", "reason_code", "reasoning", "error",
+    "skip_reason", "evaluator_id",
+)  # fmt: skip
+
+
+def report(results: Iterable[AggregatedEvaluationResult] | AggregatedEvaluationResult) -> Report:
+    """The results of `run_evaluations`, or one result, put together: a row for each criterion.
+
+    Raises:
+        ConfigurationError: Something else than results.
+    """
+    is_one = isinstance(results, AggregatedEvaluationResult) or not isinstance(results, Iterable)
+    items: list[Any] = [results] if is_one else list(results)
+    for position, item in enumerate(items):
+        if not isinstance(item, AggregatedEvaluationResult):
+            wrong = f"expected what run_evaluations returns, found {type(item).__name__}"
+            raise ConfigurationError(wrong, path=f"results[{position}]")
+    return Report(items)
+
+
+class Report:
+    """Means and pass rates of the criteria with their 95 % intervals, and why results failed or were skipped.
+
+    A table as text, in notebooks, and in colour by `rich.print`; the same figures as `agenteval-otel evaluate`.
+    """
+
+    def __init__(self, results: Iterable[AggregatedEvaluationResult], places: Iterable[str] | None = None) -> None:
+        self.results = list(results)
+        self.totals = Totals()
+        names = (f"results[{position}]" for position in range(len(self.results))) if places is None else places
+        for item, place in zip(self.results, names, strict=True):
+            self.totals.add(item, place=place)
+
+    def __str__(self) -> str:
+        return self.text()
+
+    __repr__ = __str__
+
+    def __rich_console__(self, console: Any, options: Any) -> Iterator[Any]:
+        from agenteval_otel.reports.table import tables_of
+
+        yield from tables_of(self._heading, self.totals, width=options.max_width)
+
+    def text(self, *, width: int | None = None, colour: bool = False) -> str:
+        """The table for a terminal of this width; None: of the width of the present one."""
+        from agenteval_otel.reports.table import console_for
+
+        file = io.StringIO()
+        console_for(file, width=width, colour=colour).print(self)
+        return "\n".join(line.rstrip() for line in file.getvalue().splitlines())
+
+    def to_dict(self) -> dict[str, Any]:
+        """The figures as JSON values, as ``agenteval-otel evaluate --report json`` has them."""
+        return self.totals.as_json()
+
+    def to_dataframe(self, by: Literal["criterion", "result"] = "criterion") -> Any:
+        """A pandas data frame with a row for each criterion, or for each single result with its input.
+
+        Raises:
+            ConfigurationError: pandas is not installed, or `by` is another word.
+        """
+        rows = {"criterion": self._criterion_rows, "result": self._result_rows}.get(by)
+        if rows is None:
+            raise ConfigurationError(f"expected 'criterion' or 'result', found {by!r}", path="by")
+        try:
+            import pandas
+        except ImportError:
+            raise ConfigurationError("to_dataframe needs pandas: pip install pandas") from None
+        return pandas.DataFrame(list(rows()))
+
+    @property
+    def _heading(self) -> str:
+        totals = self.totals
+        broken = f", {totals.broken:,} with failures" if totals.broken else ""
+        parts = f" ({frequencies(totals.run_errors)})" if totals.run_errors else ""
+        return f"{count_of(totals.inputs, 'input')}{broken}{parts}"
+
+    def _criterion_rows(self) -> Iterator[dict[str, Any]]:
+        for item in self.totals.criteria:
+            row: dict[str, Any] = {"criterion": item.name}
+            for name, estimate in (("mean", item.mean), ("pass_rate", item.pass_rate)):
+                ends = (None, None, None) if estimate is None else estimate[:3]
+                row |= dict(zip((name, f"{name}_low", f"{name}_high"), ends, strict=True))
+            yield {**row, "scored": item.scored, "skipped": item.skipped, "failed": item.failed}
+
+    def _result_rows(self) -> Iterator[dict[str, Any]]:
+        for position, item in enumerate(self.results):
+            snapshot = item.input_snapshot
+            shared = {"prompt": snapshot and snapshot.prompt, "response": snapshot and snapshot.response}
+            for result in item.results:
+                fields = {name: getattr(result, name) for name in _RESULT_FIELDS}
+                yield {"input": position, **fields, "overall_score": item.overall_score, **shared}
+
+    def _repr_html_(self) -> str:
+        totals = self.totals
+        rows = [
+            (_text(item.name), _html(item.mean), _html(item.pass_rate, rate=True), f"{item.scored:,}",
+             f"{item.skipped:,}", f"<b style='color:#c62828'>{item.failed:,}</b>" if item.failed else "0")
+            for item in totals.criteria
+        ]  # fmt: skip
+        overall = totals.overall
+        rows.append(("<b>overall score</b>", _html(overall), "", f"{overall.scores if overall else 0:,}", "", ""))
+        lows = [(low.place, f"{low.overall_score:.2f}", *low.criteria) for low in totals.lowest[:5] if low.criteria]
+        notes = "".join(
+            f"<details{' open' if heading == 'Failed' else ''}><summary>{heading}</summary><ul>{lines}</ul></details>"
+            for heading, listed in (*totals.notes(), ("Lowest", lows))
+            if (lines := "".join(f"<li>{_text(': '.join(row))}</li>" for row in listed))
+        )
+        body = "".join(f"<tr>{_cells(row, 'td')}</tr>" for row in rows)
+        return (
+            f"<div><b>{_text(self._heading)}</b><table><thead><tr>{_cells(_COLUMNS, 'th')}</tr></thead>"
+            f"<tbody>{body}</tbody></table>{notes}<small>In brackets: 95 % intervals. Means leave out failed and "
+            f"skipped results.</small></div>"
+        )
+
+
+def _cells(cells: Iterable[str], tag: str) -> str:
+    return "".join(
+        f"<{tag} style='padding:2px 8px;text-align:{'left' if column < 3 else 'right'}'>{cell}</{tag}>"
+        for column, cell in enumerate(cells)
+    )
+
+
+def _html(estimate: Estimate | None, *, rate: bool = False) -> str:
+    if estimate is None:
+        return DASH
+    figure, bracket, interval = with_interval(estimate, rate=rate).partition(" (")
+    return f"{figure}<small style='opacity:.65'>{bracket}{interval}</small>"
+
+
+def _text(text: str) -> str:
+    return escape(printable(text))

@@ -1,0 +1,207 @@
+"""Totals: bounded sums of the results for each criterion."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from agenteval_otel.models import AggregatedEvaluationResult, EvaluationCriteria, EvaluationResult
+from agenteval_otel.models.judge_calls import CACHED, JudgeCall
+from agenteval_otel.reports.figures import frequencies
+from agenteval_otel.scoring.intervals import Estimate, WeightedSums
+from agenteval_otel.scoring.probability import weight
+
+ROUNDING = 1e-9  # a mean of 0.8 reaches a limit of 0.8, whatever its sum was rounded to
+_MAX_KEYS = 32
+_LOWEST = 10
+
+
+class CriterionTotals:
+    """The totals of one criterion: its results by kind, and the first 32 labels, error types and reasons for a skip."""
+
+    def __init__(self, name: str, objective: float | None = None) -> None:
+        self.name, self.objective = name, objective
+        self.scored = self.skipped = self.failed = self.passed = 0
+        self.labels, self.errors, self.skips = Counter[str](), Counter[str](), Counter[str]()
+        self._scores, self._passes = WeightedSums(), WeightedSums()
+
+    def __str__(self) -> str:
+        """How many results of each kind, and why: ``0 scored, 12 failed: timeout 12``."""
+        parts = [f"{self.scored:,} scored"]
+        for count, kind, reasons in ((self.skipped, "skipped", self.skips), (self.failed, "failed", self.errors)):
+            parts += [f"{count:,} {kind}: {frequencies(reasons)}"] if count else []
+        return ", ".join(parts)
+
+    @property
+    def mean(self) -> Estimate | None:
+        """Mean of the normalized scores, 0 to 1, with its interval; None without any. Failures are no scores."""
+        return self._scores.estimate()
+
+    @property
+    def pass_rate(self) -> Estimate | None:
+        """Share of the results that pass, with its interval; None where no result passes or fails."""
+        return self._passes.estimate()
+
+    @property
+    def objective_met(self) -> bool | None:
+        """Whether the pass rate reaches the objective; False without a pass rate. None without an objective."""
+        if self.objective is None:
+            return None
+        return self.pass_rate is not None and self.pass_rate.mean >= self.objective - ROUNDING
+
+    def add(self, result: EvaluationResult) -> None:
+        if result.status == "failed":
+            self.failed += 1
+            _count(self.errors, result.error_type or "error")
+            return
+        if result.status == "skipped":
+            self.skipped += 1
+            _count(self.skips, (result.skip_reason or "skipped")[:80])
+            return
+        self.scored += 1
+        if result.label is not None:
+            _count(self.labels, result.label)
+        represents = weight(result.probability)
+        if result.normalized is not None:
+            self._scores.add(result.normalized, represents)
+        if result.passed is not None:
+            self.passed += result.passed
+            self._passes.add(1.0 if result.passed else 0.0, represents)
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name, "mean": estimate_json(self.mean), "pass_rate": estimate_json(self.pass_rate),
+            "scored": self.scored, "skipped": self.skipped, "failed": self.failed, "objective": self.objective,
+            "objective_met": self.objective_met, "labels": dict(self.labels), "skip_reasons": dict(self.skips),
+            "error_types": dict(self.errors),
+        }  # fmt: skip
+
+
+class JudgeTotals:
+    """Sums over the requests to judges: sent (`calls`), answered from the cache, refused by a guard."""
+
+    def __init__(self) -> None:
+        self.calls = self.cached = self.refused = self.tokens = 0
+        self.cost_usd: float | None = None
+
+    def __str__(self) -> str:
+        counts = ((self.cached, "from the cache"), (self.refused, "refused by a guard"))
+        more = [f"{count:,} {words}" for count, words in counts if count]
+        cost = [] if self.cost_usd is None else [f"{self.cost_usd:.4f} US dollars"]
+        return ", ".join([f"{self.calls:,} judge calls", *more, f"{self.tokens:,} tokens", *cost])
+
+    def __bool__(self) -> bool:
+        return bool(self.calls or self.cached or self.refused)
+
+    def on_call(self, call: JudgeCall) -> None:
+        self.calls += call.was_sent
+        self.cached += call.outcome == CACHED
+        self.refused += not call.was_sent and call.outcome != CACHED
+        if (usage := call.usage) is not None:
+            self.tokens += usage.input_tokens + usage.output_tokens + usage.cache_read_tokens + usage.cache_write_tokens
+        if call.cost_usd is not None:
+            self.cost_usd = (self.cost_usd or 0.0) + call.cost_usd
+
+
+class Low(NamedTuple):
+    """An input with a low overall score, and the criteria that did not pass there, or failed."""
+
+    place: str
+    overall_score: float
+    criteria: tuple[str, ...]
+
+
+class Totals:
+    """The totals of a run, of the scored criteria in the order of the reports.
+
+    `broken` inputs have a failed result or a run error; `run_errors` are counted by the part that failed, if it is no
+    evaluator, and `first_errors` has the first of each; `lowest` are the inputs with the lowest overall scores below 1.
+    """
+
+    def __init__(self, criteria: Iterable[EvaluationCriteria] = ()) -> None:
+        self.inputs = self.broken = 0
+        self.run_errors: Counter[str] = Counter()
+        self.first_errors: dict[str, str] = {}
+        self.judges = JudgeTotals()
+        self._by_name = {criterion.name: CriterionTotals(criterion.name, criterion.objective) for criterion in criteria}
+        self._overall = WeightedSums()
+        self.lowest: list[Low] = []
+
+    @property
+    def criteria(self) -> list[CriterionTotals]:
+        return list(self._by_name.values())
+
+    @property
+    def overall(self) -> Estimate | None:
+        """Mean of the overall scores of the inputs, with its interval; None where no input has one."""
+        return self._overall.estimate()
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "inputs": self.inputs, "inputs_with_failures": self.broken, "overall_score": estimate_json(self.overall),
+            "criteria": [criterion.as_json() for criterion in self.criteria],
+            "lowest": [low._asdict() for low in self.lowest],
+        }  # fmt: skip
+
+    def notes(self) -> list[tuple[str, list[tuple[str, ...]]]]:
+        """What stands below a table, where there is anything: labels without figures, reasons of failures and skips."""
+        criteria = self.criteria
+        categories = [item for item in criteria if item.labels and item.mean is None and item.pass_rate is None]
+        return [
+            ("Labels", [(item.name, frequencies(item.labels)) for item in categories]),
+            ("Failed", [(item.name, frequencies(item.errors)) for item in criteria if item.failed]),
+            ("Skipped", [(item.name, frequencies(item.skips)) for item in criteria if item.skipped]),
+        ]
+
+    def add(
+        self, aggregated: AggregatedEvaluationResult, *, place: str = "", criteria: Iterable[EvaluationCriteria] = ()
+    ) -> None:
+        """Add the results of the input at `place`. The objectives of its `criteria` apply where none is configured."""
+        self.inputs += 1
+        for criterion in criteria:
+            if (totals := self._by_name.get(criterion.name)) is not None and totals.objective is None:
+                totals.objective = criterion.objective
+        for result in aggregated.results:
+            self._by_name.setdefault(result.criterion_name, CriterionTotals(result.criterion_name)).add(result)
+        evaluators = (aggregated.evaluation_config_snapshot or {}).get("evaluatorTypes", ())
+        others = [error for error in aggregated.run_errors or () if error.evaluator_type not in evaluators]
+        for error in others:
+            _count(self.run_errors, label := error.evaluator_type or "a part")
+            self.first_errors.setdefault(label, f"{place}: {error.message}" if place else error.message)
+        self.broken += bool(others) or any(result.status == "failed" for result in aggregated.results)
+        if (overall := aggregated.overall_score) is not None:
+            self._overall.add(min(1.0, max(0.0, overall)))  # negative weights lead outside
+            if overall < 1.0:
+                low = [result for result in aggregated.results if result.passed is False or result.status == "failed"]
+                lowest = [*self.lowest, Low(place, overall, tuple(dict.fromkeys(map(_described, low))))]
+                self.lowest = sorted(lowest, key=lambda low: low.overall_score)[:_LOWEST]
+
+
+def estimate_json(estimate: Estimate | None) -> dict[str, float] | None:
+    if estimate is None:
+        return None
+    return {name: getattr(estimate, name) for name in ("mean", "low", "high", "scores")}
+
+
+def _described(result: EvaluationResult) -> str:
+    reason = f"failed: {result.error_type or 'error'}" if result.status == "failed" else result.reason_code
+    return f"{result.criterion_name} ({reason})" if reason else result.criterion_name
+
+
+def _count(counter: Counter[str], key: str) -> None:
+    if key in counter or len(counter) < _MAX_KEYS:
+        counter[key] += 1
+
+
+class Target(NamedTuple):
+    """What a criterion (None: the overall scores) should reach, in tables and in full, and what it has reached."""
+
+    criterion: str | None
+    shown: str
+    met: bool
+    target: str = ""
+    reached: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.criterion or 'overall score'}: {self.reached}, {self.target}"
