@@ -29,7 +29,7 @@ class Evaluator(Component, contract="evaluator"):
     """Scores an input.
 
     Subclass it (or, for one criterion, `CriterionEvaluator`) with ``type="..."`` in the class line and implement
-    `evaluate` and `criteria`.
+    `evaluate`, and `criteria` where it knows them.
 
     Attributes:
         execution: Where it runs: ``inline`` (microseconds, on the background thread), ``thread`` or ``process`` (it may
@@ -86,8 +86,11 @@ class Evaluator(Component, contract="evaluator"):
         }
 
     def criteria(self) -> tuple[EvaluationCriteria, ...]:
-        """The criteria that it scores when the input names none."""
-        raise EvaluationError(f"{self.type} does not declare its criteria")
+        """The criteria that it scores when the input names none.
+
+        Without any it answers those that it is asked for, and its results are kept whatever their criterion.
+        """
+        return ()
 
     async def evaluate(
         self, evaluation_input: EvaluationInput, criteria: Sequence[EvaluationCriteria]

@@ -93,7 +93,7 @@ def test_a_dump_shows_no_secret() -> None:
         ({"evaluators": [Free()], "execution": ["async"]}, "execution", "Free:fixed (execution inline)"),
         ({"evaluators": [Free(), {"type": "KeywordCoverage", "criterion_name": "k", "expected_keywords": ["a"],
                                   "weight": -1}]}, "evaluators[1].weight", "at least 0"),
-        ({"evaluators": [Evaluator()]}, "evaluators[0]", "does not say what it scores"),
+        ({"evaluators": [Evaluator()]}, "evaluators[0]", "no method evaluate of its own"),
         ({"evaluators": [Free()], "storageProvider": {"type": "nowhere"}}, "storage", "json_file"),
         ({"evaluators": [Free()], "storageProvider": 7}, "storage", "found int"),
         ({"evaluators": [Free()], "plugins": ["no_such_module_of_ours"]}, "plugins[0]", "cannot be imported"),
