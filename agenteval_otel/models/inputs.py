@@ -177,6 +177,12 @@ class EvaluationInput(Value):
             value = _plain(_step(value, key))
         return value
 
+    @property
+    def module(self) -> str | None:
+        """The part of the system that answered: ``metadata["module"]``, else the agent."""
+        names = ((self.metadata or {}).get("module"), self.agent, self.agent_id)
+        return next((name for name in names if isinstance(name, str) and name.strip()), None)
+
     @cached_property
     def response_text(self) -> str:
         """The answer as text; empty when it has none."""

@@ -164,6 +164,11 @@ class AggregatedEvaluationResult(Value):
     conversation_id: str | None = None
     model: str | None = None
 
+    @property
+    def module(self) -> str | None:
+        """The part of the system that answered, where the input is there to tell; else the agent."""
+        return self.agent if self.input_snapshot is None else self.input_snapshot.module or self.agent
+
     def original_json(self) -> dict[str, Any]:
         """AgentDock's JSON form; results of evaluators that raised are in ``runErrors`` only."""
         snapshot = self.input_snapshot

@@ -15,9 +15,8 @@ BOOLEAN_SCALES = ("binary", "pass/fail")
 _ENDS = {"binary": (0.0, 1.0), "pass/fail": (0.0, 1.0), "numeric": (0.0, 1.0), "likert5": (1.0, 5.0)}
 _RANGE = re.compile(r"(-?\d+)\s*(?:-|to|\u2013)\s*(-?\d+)")
 BOOLEAN_WORDS = {"true": 1.0, "pass": 1.0, "yes": 1.0, "1": 1.0, "false": 0.0, "fail": 0.0, "no": 0.0, "0": 0.0}
-# The specification's custom scale literally named "string" takes these four words and nothing else.
-_STRING_SCALE = {"true": 1.0, "pass": 1.0, "false": 0.0, "fail": 0.0}
-_WORDS = {"binary": BOOLEAN_WORDS, "pass/fail": BOOLEAN_WORDS, "string": _STRING_SCALE}
+# What a text may say on every scale of one's own; in AgentDock's form on the one literally named "string" alone.
+_VERDICTS = {"true": 1.0, "pass": 1.0, "false": 0.0, "fail": 0.0}
 _OF_SO_MANY = re.compile(r"\s*/\s*\d", re.ASCII)  # ``8/10`` is a number on another scale
 _LEADING_NUMBER = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)", re.ASCII)
 
@@ -75,7 +74,8 @@ def normalize(score: ScoreValue | None, criterion: EvaluationCriteria) -> float 
 
     A declared range (`minimum` and `maximum`, or a scale such as ``0-100``) maps linearly. Otherwise by scale:
     ``binary`` and ``pass/fail`` take booleans, 0 and 1; ``likert5`` is (s - 1) / 4 for 1 to 5; ``numeric`` takes 0 to 1
-    as it is. Text is read as a word or as its leading number.
+    as it is. Text is read as a word or as its leading number; on a scale of one's own as ``pass``, ``true``, ``fail``
+    or ``false``, or where all of it is a number, from 0 to 1 where no range is declared.
     """
     if isinstance(score, str):
         return _normalize_text(score, criterion)
@@ -109,20 +109,40 @@ def _normalize_range(number: float, minimum: float, maximum: float) -> float | N
 
 
 def _normalize_text(text: str, criterion: EvaluationCriteria) -> float | None:
-    if criterion.scale in _WORDS:
-        return _WORDS[criterion.scale].get(text.lower())
+    if criterion.scale in BOOLEAN_SCALES:
+        return BOOLEAN_WORDS.get(text.lower())
     if criterion.scale not in ("likert5", "numeric"):
-        return None
+        return _normalize_on_own(text, criterion)
     match = _LEADING_NUMBER.match(text)
     if match is None or _OF_SO_MANY.match(text, match.end()):
         return None
     return normalize(float(match.group(1)), criterion)
 
 
+def _normalize_on_own(text: str, criterion: EvaluationCriteria) -> float | None:
+    if isinstance(criterion, AgentDockCriteria):
+        return _VERDICTS.get(text.lower()) if criterion.scale == "string" else None
+    word, number = _VERDICTS.get(text.strip().lower()), _number_in(text)
+    if word is not None or number is None:
+        return word
+    return _normalize_range(number, *(_ends_of(criterion) or (0.0, 1.0)))
+
+
+def _number_in(text: str) -> float | None:
+    """The number that all of a text is: ``2 of 3`` is a category."""
+    match = _LEADING_NUMBER.match(text)
+    return None if match is None or text[match.end() :].strip() else _finite(float(match.group(1)))
+
+
 def passed_of(score: ScoreValue | None, criterion: EvaluationCriteria) -> bool | None:
     """Verdict on a raw score: by the criterion's threshold (inclusive), else by a boolean form; None without either."""
     if score is None or isinstance(score, bool):
         return score
+    if isinstance(score, str) and criterion.scale not in _ENDS and not isinstance(criterion, AgentDockCriteria):
+        number, word = _number_in(score), _VERDICTS.get(score.strip().lower())
+        if number is None:
+            return None if word is None else word == 1.0
+        score = number
     if criterion.threshold is not None and not isinstance(score, str):
         return bool(score >= criterion.threshold)
     normalized = normalize(score, criterion) if criterion.scale in BOOLEAN_SCALES else None

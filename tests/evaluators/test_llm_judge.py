@@ -301,6 +301,40 @@ def test_a_template_may_hold_json() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("named", "shown"),
+    [
+        ("context", '{"order": {"id": 7}}'),
+        ("context.order", '{"id": 7}'),
+        ("context.order.id", "7"),
+        ("history", "Hello"),
+        ("tool_calls", "find_order"),
+    ],
+)
+def test_a_placeholder_is_filled_or_the_input_is_skipped(named: str, shown: str) -> None:
+    """What is no text stands in the template as JSON; an input without it is skipped, and the judge is not asked."""
+    prompts: list[str] = []
+
+    def model(prompt: str) -> str:
+        prompts.append(prompt)
+        return '{"score": true, "reasoning": "so"}'
+
+    judge = LLMJudge(
+        judge=model, criterion_name="c", placement="inline", reply_form="score", scale="pass/fail",
+        prompt_template=f"{{{{{named}}}}} {{{{response}}}}",
+    )  # fmt: skip
+    whole = EvaluationInput.model_validate({
+        "response": "r", "context": {"order": {"id": 7}}, "message_history": [{"role": "user", "content": "Hello"}],
+        "tool_calls": [{"name": "find_order", "arguments": {}}],
+    })  # fmt: skip
+    assert [result.score for result in results(judge, whole)] == [True]
+    assert shown in prompts[0]
+    with pytest.raises(EvaluationSkipped, match=f"no {named.replace('_', ' ')}"):
+        results(judge, EvaluationInput(response="r"))
+    assert len(prompts) == 1
+    assert "N/A" not in prompts[0]
+
+
 @pytest.mark.parametrize(("kind", "path"), [("anthropic", ""), ("openai_compatible", "/v1")])
 def test_it_asks_the_judges_that_settings_name(kind: str, path: str) -> None:
     """Over the wire: the form of the answer goes along, and the result says who judged and what that took."""
