@@ -12,13 +12,13 @@ from functools import cached_property
 from operator import attrgetter
 from typing import Any, ClassVar, Literal, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 
 from agenteval_otel.components import Component, ListOf
 from agenteval_otel.errors import EvaluationError
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, Score, ScoreLike, ScoreValue
 from agenteval_otel.models.value import construct
-from agenteval_otel.scoring import label_of, normalize, off_scale, passed_of
+from agenteval_otel.scoring import label_of, normalize, off_scale, passed_of, wrong_threshold
 
 Execution = Literal["inline", "thread", "process", "async"]
 EvaluatorKind = Literal["deterministic", "llm_judge", "embedding", "human"]
@@ -145,6 +145,22 @@ class CriterionEvaluator(Evaluator):
     threshold: float | None = None
     weight: float | None = Field(default=None, ge=0)
     objective: float | None = Field(default=None, ge=0, le=1)
+
+    @field_validator("threshold", "weight", "objective", mode="before", check_fields=False)
+    @classmethod
+    def _is_a_number(cls, value: Any) -> Any:
+        if isinstance(value, bool):
+            raise ValueError("expected a number")
+        return value
+
+    @field_validator("threshold", check_fields=False)
+    @classmethod
+    def _can_be_reached(cls, value: float | None, info: ValidationInfo) -> float | None:
+        scale = info.data.get("scale")  # of a subclass the field may stand behind
+        criterion = EvaluationCriteria(name="any", scale=scale or "any", threshold=value)
+        if (wrong := wrong_threshold(criterion)) is not None:
+            raise ValueError(wrong)
+        return value
 
     @field_validator("criterion_name", check_fields=False)
     @classmethod

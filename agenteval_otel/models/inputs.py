@@ -39,7 +39,7 @@ class EvaluationCriteria(Value):
     minimum: FiniteFloat | None = None
     maximum: FiniteFloat | None = None
 
-    @field_validator("objective", "of_last", mode="before")
+    @field_validator("weight", "threshold", "objective", "of_last", "minimum", "maximum", mode="before")
     @classmethod
     def _is_a_number(cls, value: Any, info: ValidationInfo) -> Any:
         if isinstance(value, bool):
@@ -119,6 +119,7 @@ class EvaluationInput(Value):
         response: The answer: text, or a message with `contentParts`, or (offline only) any JSON value. None is not the
             same as an empty text.
         criteria: The criteria to score; empty means each evaluator's own.
+        context: What the agent was given; a list is one of documents.
         error_type: Class name of the exception that the handler raised instead of answering.
         stream_end: How a streamed answer ended; None for answers that were not streamed.
         cost: In USD; `duration_s` in seconds.
@@ -157,6 +158,11 @@ class EvaluationInput(Value):
         if isinstance(value, bool):
             raise ValueError("expected a number")
         return value
+
+    @field_validator("context", mode="before")
+    @classmethod
+    def _documents(cls, value: Any) -> Any:
+        return {"documents": list(value)} if isinstance(value, list | tuple) else value
 
     def text_at(self, field: str = "response") -> str | None:
         """Text of a field, by the specification's path rules; None when there is no text.

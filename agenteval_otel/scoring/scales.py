@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 
 from agenteval_otel.errors import ConfigurationError
@@ -59,6 +59,14 @@ def off_scale(score: ScoreValue | None, criterion: EvaluationCriteria) -> str | 
     odd = "beyond every float" if isinstance(score, int) else float.__repr__(score)
     shown = odd if number is None else f"{number:g}"
     return f"the score {shown} lies outside of the scale {criterion.scale!r}, which takes {takes}{hint}"
+
+
+def wrong_threshold(criterion: EvaluationCriteria) -> str | None:
+    """What is wrong with a threshold that no score of the scale, or every one, reaches; None on scales of one's own."""
+    threshold, ends = criterion.threshold, _ends_of(criterion)
+    if threshold is None or ends is None or ends[0] <= threshold <= ends[1]:
+        return None
+    return f"expected {ends[0]:g} to {ends[1]:g}, as on the scale {criterion.scale!r}, found {threshold:g}"
 
 
 def _ends_of(criterion: EvaluationCriteria) -> tuple[float, float] | None:
@@ -177,13 +185,20 @@ def check_criteria(criteria: Sequence[EvaluationCriteria], *, path: str) -> None
         if criterion.of_last is not None and not criterion.objective:
             fix = f"such as {{name: {criterion.name}, objective: 0.95, of_last: {criterion.of_last}}}"
             problems.append((f"{where}.of_last", f"needs an objective above 0 beside it, {fix}"))
-        low, high = criterion.minimum, criterion.maximum
-        if (low is None) != (high is None):
-            problems.append((f"{where}.{'minimum' if low is None else 'maximum'}", "a declared range needs both ends"))
-        elif low is not None and high is not None and low >= high:
-            problems.append((f"{where}.maximum", f"expected more than the minimum {low:g}, found {high:g}"))
+        problems += [(f"{where}.{field}", wrong) for field, wrong in _wrong_range(criterion)]
     if problems:
         raise ConfigurationError.of(problems)
+
+
+def _wrong_range(criterion: EvaluationCriteria) -> Iterator[tuple[str, str]]:
+    low, high = criterion.minimum, criterion.maximum
+    if (low is None) != (high is None):
+        yield "minimum" if low is None else "maximum", "a declared range needs both ends"
+    elif low is not None and high is not None and low >= high:
+        yield "maximum", f"expected more than the minimum {low:g}, found {high:g}"
+    # Without a scale of its own it changes an evaluator's criterion, whose scale is that one's.
+    elif "scale" in criterion.model_fields_set and (wrong := wrong_threshold(criterion)) is not None:
+        yield "threshold", wrong
 
 
 RATINGS = ("Unacceptable", "Poor", "Average", "Good", "Exceptional")  # from the worst to the best

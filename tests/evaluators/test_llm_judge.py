@@ -291,6 +291,16 @@ def test_bad_settings_are_refused_at_load(fields: dict[str, Any], message: str) 
     assert "configuration" not in str(caught.value)
 
 
+def test_evidence_that_is_not_in_the_case_is_counted() -> None:
+    """The score stands; the metadata count the quotes that are in no text."""
+    answer = {"evidence": ["due on tuesday", "not in the text"], "reason": "so", "score": True}
+    judge = LLMJudge(judge=Told(answer=answer), criterion_name="c", description="polite?")
+    (result,) = results(judge)
+    assert (result.score, (result.metadata or {})["unfoundEvidence"]) == (True, 1)
+    found = LLMJudge(judge=Told(), criterion_name="c", description="polite?")
+    assert "unfoundEvidence" not in (results(found)[0].metadata or {})
+
+
 def test_a_template_may_hold_json() -> None:
     """Its braces stay; a placeholder may have spaces in it."""
     template = '{{ response }} as {"a": {"b": 1}}, {{"c": 2}}'
