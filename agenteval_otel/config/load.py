@@ -85,8 +85,6 @@ def load_settings(
     if source is None and chosen is not None and profile is None:
         warnings = [f"{_PROFILE} says {chosen!r}, but there is no settings file"]
         chosen = None
-    if path is None and source is not None and not os.path.isfile(source):
-        raise SettingsError([Problem(f"variable {_SETTINGS}", None, f"there is no file {os.fspath(source)}")])
     tree = Tree({}, {}) if source is None else _read(source)
     if ENTRIES in tree.values:
         tree, ignored = _in_our_form(tree)

@@ -19,12 +19,6 @@ if TYPE_CHECKING:
 
 _METHODS = ("embed", "embed_documents", "encode")
 _OPENAI = {"type": "openai_compatible", "base_url": "https://api.openai.com/v1", "api_key_env": "OPENAI_API_KEY"}
-_SENTENCE_TRANSFORMERS = {"type": "sentence_transformers"}
-_MODELS = {
-    "text-embedding-": _OPENAI, "sentence-transformers/": _SENTENCE_TRANSFORMERS, "all-MiniLM-": _SENTENCE_TRANSFORMERS,
-    "all-mpnet-": _SENTENCE_TRANSFORMERS,
-}  # fmt: skip
-"""The embedders of models that are known by the beginning of their names."""
 
 
 class EmbedderUsage(Value):
@@ -133,9 +127,8 @@ def as_embedder(value: Any, *, path: str | None = None) -> Embedder:
     Raises:
         ConfigurationError: None of these, an unknown type, or wrong settings.
     """
-    if isinstance(value, str) and value not in Embedder.registry:
-        known = next((settings for start, settings in _MODELS.items() if value.startswith(start)), None)
-        value = value if known is None else {**known, "model": value}
+    if isinstance(value, str) and value.startswith("text-embedding-"):
+        value = {**_OPENAI, "model": value}
     return resolve_or_wrap(
         Embedder, value, path=path,
         wrap=lambda model: CallableEmbedder.of(model) if _method_of(model) else None,

@@ -21,7 +21,8 @@ from agenteval_otel.redaction.outgoing import Redaction
 from agenteval_otel.runtime.log import log
 from agenteval_otel.sampling import Escalation, Sampler, SamplingContext, SamplingDecision
 from agenteval_otel.sampling.escalation import ResultSampler
-from agenteval_otel.scoring import Aggregation, wrong_threshold
+from agenteval_otel.scoring import Aggregation
+from agenteval_otel.scoring.scales import wrong_threshold
 from agenteval_otel.semconv import DISABLED, EVALUATION_CRITERIA, EVALUATION_SAMPLED, wrong_criterion_name
 from agenteval_otel.storage.base import FanOutStorage
 from agenteval_otel.telemetry.emitter import Emitter
@@ -132,14 +133,14 @@ def resolve(
         criteria = (*criteria, *(part for part in options.criteria or () if part.name not in declared))
     if criteria:
         runner = EvaluationRunner(options.evaluators, criteria=criteria, **parts)
-    wrong = [(f"criteria[{part.name!r}].threshold", why) for part in criteria if (why := wrong_threshold(part))]
-    if wrong:
-        raise ConfigurationError.of(wrong)
     names = [criterion.name for criterion in runner.criteria]
     for name in names:
-        if (why := wrong_criterion_name(name)) is not None:
+        if (wrong := wrong_criterion_name(name)) is not None:
             hint = "; name a lambda: Func(criterion_name=..., function=...)" if name == "<lambda>" else ""
-            raise ConfigurationError(f"criterion name {name!r} {why}{hint}", path="evaluators")
+            raise ConfigurationError(f"criterion name {name!r} {wrong}{hint}", path="evaluators")
+    for criterion in runner.criteria:
+        if (wrong := wrong_threshold(criterion)) is not None:
+            raise ConfigurationError(f"criterion {criterion.name!r}: {wrong}", path="evaluators")
     providers = tuple(options.storage or ())
     emitters = [emitter for part in providers if (emitter := getattr(part, "emitter", None)) is not None]
     emitter = emitters[0] if emitters else telemetry

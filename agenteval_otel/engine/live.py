@@ -15,10 +15,9 @@ from opentelemetry import context as otel_context
 from opentelemetry import trace
 from opentelemetry.trace import Span
 
-from agenteval_otel.capture.build import FACTS, build_input
+from agenteval_otel.capture.build import build_input
 from agenteval_otel.capture.calls import CURRENT, EVALUATING, CapturedCall
 from agenteval_otel.components.blocking import UserPart, part_of
-from agenteval_otel.components.explained import suggestion
 from agenteval_otel.engine.handler import HandlerSettings
 from agenteval_otel.engine.response import EvaluatedResponse, outgoing_words
 from agenteval_otel.engine.run import Run, RunOutcome
@@ -246,8 +245,7 @@ class Engine:
         # A name may come from data: only identifiers are logged.
         shown = self.redaction.text(name) if type(name) is str and len(name) <= 48 and name.isidentifier() else "other"
         self.accounting.fail(f"annotate:{shown}" if len(self.accounting.failures) < 64 else "annotate")
-        hint = "" if shown in FACTS else suggestion(shown, FACTS).strip(" ()")
-        log.warning("fact_left_out", part=shown, **({"hint": hint} if hint else {}))
+        log.warning("fact_left_out", part=shown)
 
     def _ground_truth_failed(self, error: BaseException) -> None:
         self.accounting.fail("ground_truth")

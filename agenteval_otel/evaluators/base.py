@@ -18,7 +18,8 @@ from agenteval_otel.components import Component, ListOf
 from agenteval_otel.errors import EvaluationError
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, Score, ScoreLike, ScoreValue
 from agenteval_otel.models.value import construct
-from agenteval_otel.scoring import label_of, normalize, off_scale, passed_of, wrong_threshold
+from agenteval_otel.scoring import label_of, normalize, off_scale, passed_of
+from agenteval_otel.scoring.scales import wrong_threshold
 
 Execution = Literal["inline", "thread", "process", "async"]
 EvaluatorKind = Literal["deterministic", "llm_judge", "embedding", "human"]

@@ -62,11 +62,11 @@ def off_scale(score: ScoreValue | None, criterion: EvaluationCriteria) -> str | 
 
 
 def wrong_threshold(criterion: EvaluationCriteria) -> str | None:
-    """What is wrong with a threshold that no score of the scale, or every one, reaches; None on scales of one's own."""
+    """Why a threshold decides nothing, because no score lies on both sides of it; None where it does."""
     threshold, ends = criterion.threshold, _ends_of(criterion)
     if threshold is None or ends is None or ends[0] <= threshold <= ends[1]:
         return None
-    return f"expected {ends[0]:g} to {ends[1]:g}, as on the scale {criterion.scale!r}, found {threshold:g}"
+    return f"the threshold {threshold:g} lies outside of the scale {criterion.scale!r}, {ends[0]:g} to {ends[1]:g}"
 
 
 def _ends_of(criterion: EvaluationCriteria) -> tuple[float, float] | None:

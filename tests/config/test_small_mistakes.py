@@ -20,7 +20,7 @@ from agenteval_otel.evaluators import Contains
                 "evaluators": [Contains(substrings=["a"])],
                 "criteria": {"default": [{"name": "contains", "threshold": 7}]},
             },
-            "expected 0 to 1, as on the scale 'numeric', found 7",
+            "the threshold 7 lies outside of the scale 'numeric', 0 to 1",
         ),
     ],
 )
