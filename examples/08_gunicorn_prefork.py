@@ -43,6 +43,7 @@ def ask(client: httpx.Client, number: int) -> str:
 
 
 if __name__ == "__main__":
+    Path("evaluations.jsonl").unlink(missing_ok=True)  # of an earlier run: providers append
     # Yours is started by a shell: gunicorn --workers 2 --preload module:app. Here the listener is handed over, so that
     # requests wait in it until the workers are up.
     with socket.create_server(("127.0.0.1", 0)) as listener:

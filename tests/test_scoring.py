@@ -12,6 +12,7 @@ from agenteval_otel.components.loading import resolve
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models import EvaluationCriteria, EvaluationResult
 from agenteval_otel.scoring import (
+    AgentDockCriteria,
     Aggregation,
     Scored,
     check_criteria,
@@ -68,6 +69,30 @@ def test_a_declared_range_maps_linearly() -> None:
     ten = criterion("stars", minimum=0.0, maximum=10.0)
     assert [normalize(score, ten) for score in (0, 2.5, 10, 10.5, True)] == [0.0, 0.25, 1.0, None, 1.0]
     assert normalize(3, criterion(minimum=3.0, maximum=3.0)) is None
+
+
+@pytest.mark.parametrize(
+    ("scale", "score", "normalized", "passed"),
+    [
+        ("verdict", "PASS", 1.0, True),
+        ("verdict", " false ", 0.0, False),
+        ("verdict", "0.8", 0.8, None),
+        ("verdict", "4", None, None),
+        ("verdict", "2 of 3", None, None),
+        ("verdict", 0.8, None, None),
+        ("0-10", "7", 0.7, None),
+        ("0-10", "true", 1.0, True),
+        ("verdict", "positive", None, None),
+    ],
+)
+def test_words_and_numbers_as_text_count_on_a_scale_of_ones_own(
+    scale: str, score: float | str, normalized: float | None, passed: bool | None
+) -> None:
+    """A verdict in words, and a text that is a number on the scale; in AgentDock's form the four words on `string`."""
+    assert (normalize(score, criterion(scale)), passed_of(score, criterion(scale))) == (normalized, passed)
+    (agentdock,) = AgentDockCriteria.reading([criterion(scale)])
+    assert normalize(score, agentdock) is None
+    assert passed_of("7", criterion("0-10", threshold=7.0)) is True
 
 
 def test_the_verdict_comes_from_the_threshold_then_from_the_scale() -> None:

@@ -22,7 +22,7 @@ from agenteval_otel.capture.messages import (
     text_field,
     turns_of,
 )
-from agenteval_otel.capture.reading import ANSWER_FORMATS, CHUNK_FORMATS, Reading, response_format
+from agenteval_otel.capture.reading import ANSWER_FORMATS, CHUNK_FORMATS, Reading
 from agenteval_otel.capture.text import CAP_CHARS, cap, to_text
 from agenteval_otel.errors import CaptureError
 
@@ -34,7 +34,7 @@ def read_answer(answer: Any) -> Reading:
     """What an answer says; raises `CaptureError` for a stream, and where nothing of it can be read."""
     reading = Reading()
     if not add_answer(reading, answer):
-        _add_plain(reading, answer)
+        add_plain(reading, answer)
     return reading
 
 
@@ -53,7 +53,7 @@ def add_answer(reading: Reading, answer: Any) -> bool:
         reading.depth -= 1
 
 
-def _add_plain(reading: Reading, answer: Any) -> None:
+def add_plain(reading: Reading, answer: Any) -> None:
     """Add an answer of no known form: text, a text field, or data as JSON."""
     if is_data(answer):
         _add_beside(reading, answer)
@@ -121,19 +121,6 @@ def must_be_complete(answer: Any) -> None:
     if field(answer, "is_complete") is False:
         name = answer.type_name if type(answer) is Detached else "the run"
         raise CaptureError(f"{name} is a stream for its reader: monitor what makes its pieces")
-
-
-@response_format("http", libraries=("httpx", "requests", "starlette"), fields=("body", "status_code", "_content"))
-def _add_http_response(reading: Reading, answer: Any) -> bool:
-    """A response of a web framework or an HTTP client whose body is at hand: Starlette, FastAPI, httpx, requests."""
-    body = field(answer, "body") or field(answer, "_content")
-    if not isinstance(body, bytes) or not isinstance(field(answer, "status_code"), int):
-        return False
-    text = to_text(body)
-    read = json_object(text)
-    if not isinstance(read, dict) or not add_answer(reading, read):
-        _add_plain(reading, text if read is None else read)
-    return True
 
 
 def read_chunks(chunks: Sequence[Any]) -> Reading:

@@ -242,6 +242,8 @@ READ: Final = {
     "user_input", "user_prompt", "value", "vendor_id",
 }  # fmt: skip
 """Names of the stored fields that are read of objects which are not plain data; response formats add theirs."""
+_PRIVATE: Final = frozenset({"_container", "_content", "_status_code"})
+"""Names of private fields that are read: the bodies of responses of Django, requests and httpx, and Flask's status."""
 _CLIENTS: Final[set[str]] = set()
 """Libraries whose objects hold more than data (agents, tools, clients); response formats add theirs."""
 _DATA_MARKS: Final = frozenset({
@@ -302,7 +304,7 @@ class ObjectReader:
         if type(name) is not str:
             return False
         if name[:1] == "_":
-            return name == "_content" or (self.is_client and name in READ)
+            return name in _PRIVATE or (self.is_client and name in READ)
         return self.is_data or name in READ
 
     def stored(self, value: Any) -> Any:

@@ -106,7 +106,7 @@ def _handler(pipeline: Pipeline, name: str) -> Iterator[str]:
     for evaluator in plan.runner.evaluators:
         rate = "" if evaluator.sample_rate is None else f", at most {setting(evaluator.sample_rate)} of all"
         scored = "; ".join(_describe_criterion(criteria[item.name]) for item in evaluator.criteria())
-        yield f"  {evaluator.type} [{evaluator.resolved_execution}{rate}]: {scored}"
+        yield f"  {evaluator.type} [{evaluator.resolved_execution}{rate}]: {scored or 'what it is asked for'}"
     if plan.runner.escalation is not None:
         yield f"  {_describe_escalation(plan.runner, plan.runner.escalation)}"
 

@@ -59,6 +59,8 @@ def load_evaluators(values: Any, *, at_least: int = 1) -> tuple[Evaluator, ...]:
 
 def _load_declaring(value: Any, path: str) -> Evaluator:
     evaluator = load_evaluator(value, path=path)
+    if type(evaluator).evaluate is Evaluator.evaluate:
+        raise ConfigurationError(f"{type(evaluator).__name__} has no method evaluate of its own", path=path)
     try:
         evaluator.criteria()
     except Exception as error:

@@ -16,6 +16,7 @@ from agenteval_otel.runtime.masking import MASK, is_secret, mask_known, mask_tex
 
 _PREFIX = "AGENTEVAL_"
 _SETTINGS, _PROFILE = "AGENTEVAL_SETTINGS", "AGENTEVAL_PROFILE"
+_SECTION = "Evaluation"  # of the Partnership Agent's settings, ``{"Evaluation": {"Enabled": true}}``
 _REFERENCE = re.compile(r"\$\$\{|\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}|\$\{")
 _BEGINNING = 12
 _WHOLE_WORD = 8
@@ -88,6 +89,8 @@ def load_settings(
     if ENTRIES in tree.values:
         tree, ignored = _in_our_form(tree)
         warnings += [f"{name} of an AgentDock document goes into the results of `evaluate` only" for name in ignored]
+    if isinstance(section := tree.values.get(_SECTION), dict) and {*section} <= {"Enabled", "LogToConsole"}:
+        tree = _without_section(tree, section)
     profiles = _profiles_of(tree)
     tree = _with_profile(tree, profiles, chosen, None if source is None else os.path.basename(source))
     try:
@@ -139,6 +142,15 @@ def _in_our_form(document: Tree) -> tuple[Tree, list[str]]:
                 value = [marked(entry) for entry in value]
             values[ours] = value
     return Tree(values, origins), ignored
+
+
+def _without_section(document: Tree, section: Mapping[str, Any]) -> Tree:
+    """The tree with the Partnership Agent's switch as ``enabled``; its ``LogToConsole`` does nothing there either."""
+    values = {name: value for name, value in document.values.items() if name != _SECTION}
+    if "Enabled" not in section:
+        return document._replace(values=values)
+    origins = document.origins | document.origins_below(f"{_SECTION}.Enabled", "enabled")
+    return Tree({"enabled": section["Enabled"], **values}, origins)
 
 
 def _profiles_of(tree: Tree) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, Final, NamedTuple, Protocol
 
 from agenteval_otel.config.load import Loaded, load_settings, located
-from agenteval_otel.config.settings import AgentSettings, Settings, load_sampler
+from agenteval_otel.config.settings import AgentSettings, Settings, enabled_by_variable, load_sampler
 from agenteval_otel.engine.handler import HandlerOptions, prepare_models
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.objectives import ObjectiveSettings
@@ -344,11 +344,17 @@ def disable() -> None:
 
 
 def enable() -> None:
-    """Undo `disable`; also overrides ``enabled: false`` of the settings until the next `configure` or `reload`."""
+    """Undo `disable`; also overrides ``enabled: false`` of the settings until the next `configure` or `reload`.
+
+    It does not override the variable ``AGENTEVAL_ENABLED=false``, the kill switch of the process's operator.
+    """
     _STATE.is_off = False
-    for pipeline in [*_STATE.switched_off, current_pipeline()]:
-        if pipeline is not None:
-            pipeline.enabled = True
+    pipelines = [*_STATE.switched_off]  # they were on before
+    with suppress(ConfigurationError):
+        if (running := current_pipeline()) is not None and enabled_by_variable():
+            pipelines.append(running)
+    for pipeline in pipelines:
+        pipeline.enabled = True
     _STATE.switched_off.clear()
 
 

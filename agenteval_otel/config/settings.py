@@ -39,7 +39,7 @@ _Callback = Annotated[Callback, WithJsonSchema({"type": "string", "pattern": "^[
 Problems = list[tuple[str | None, str]]
 
 
-def _enabled_by_variable() -> bool:
+def enabled_by_variable() -> bool:
     value = os.environ.get("AGENTEVAL_ENABLED", "").strip() or True
     try:
         return TypeAdapter(bool).validate_python(value)
@@ -113,7 +113,7 @@ def load_sampler(sample_rate: Any, sampler: Any) -> Any | None:
 
 
 def load_storage(values: Any) -> tuple[Any, ...]:
-    several = values if isinstance(values, list | tuple) else [values]
+    several = values if isinstance(values, list | tuple) else [] if values is None else [values]
     return load_each(_load_provider, several, path="storage")
 
 
@@ -273,7 +273,7 @@ class Settings(_Explained):
         agents: What differs for single agents, by the agent's name.
     """
 
-    enabled: bool = Field(default_factory=_enabled_by_variable)
+    enabled: bool = Field(default_factory=enabled_by_variable)
     plugins: tuple[str, ...] = ()
     aggregation: Aggregation = Field(default_factory=WeightedMean)
     criteria: dict[str, CriteriaSet] = Field(default_factory=dict)
@@ -322,7 +322,7 @@ class Settings(_Explained):
     @field_validator("storage", mode="before")
     @classmethod
     def _load_storage(cls, value: Any, info: ValidationInfo) -> Any:
-        several = value if isinstance(value, list | tuple) else [value]
+        several = value if isinstance(value, list | tuple) else [] if value is None else [value]
         telemetry = info.data.get("telemetry")
         return _within(load_storage, [_with_defaults(entry, telemetry) for entry in several])
 

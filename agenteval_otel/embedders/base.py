@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _METHODS = ("embed", "embed_documents", "encode")
+_OPENAI = {"type": "openai_compatible", "base_url": "https://api.openai.com/v1", "api_key_env": "OPENAI_API_KEY"}
 
 
 class EmbedderUsage(Value):
@@ -120,11 +121,14 @@ def as_embedder(value: Any, *, path: str | None = None) -> Embedder:
     """An embedder from what a caller or a configuration may write.
 
     An `Embedder` stays as it is; a mapping is resolved by its ``type``; a type's name or an embedder's class becomes
-    one with default settings; an object or a function that embeds becomes a `CallableEmbedder`.
+    one with default settings, the name of a well-known model (``text-embedding-3-small``, with ``OPENAI_API_KEY``) the
+    embedder that asks it; an object or a function that embeds becomes a `CallableEmbedder`.
 
     Raises:
         ConfigurationError: None of these, an unknown type, or wrong settings.
     """
+    if isinstance(value, str) and value.startswith("text-embedding-"):
+        value = {**_OPENAI, "model": value}
     return resolve_or_wrap(
         Embedder, value, path=path,
         wrap=lambda model: CallableEmbedder.of(model) if _method_of(model) else None,

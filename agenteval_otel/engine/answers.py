@@ -15,13 +15,16 @@ from agenteval_otel.scoring.probability import independent, known
 
 
 def criteria_of(evaluator: Evaluator, declared: frozenset[str], results: Any) -> set[str]:
-    """The criteria that the results are for; undeclared ones would become attributes and series without end."""
+    """The criteria that the results are for.
+
+    Of an evaluator that declares some, others would be a mistake of its own; one that declares none answers any.
+    """
     if not isinstance(results, list) or not all(isinstance(result, EvaluationResult) for result in results):
         raise EvaluationError("expected a list of EvaluationResult", error_type="invalid_result")
     names = {result.criterion_name for result in results}
     if len(names) < len(results) and not evaluator.repeats:
         raise EvaluationError("two results for one criterion", error_type="invalid_result")
-    if not names <= declared:
+    if declared and not names <= declared:
         raise EvaluationError("a result for a criterion that it does not declare", error_type="invalid_result")
     return names
 

@@ -129,6 +129,9 @@ def resolve(
     parts: dict[str, Any] = {"executor": executor, "redaction": redaction, "escalation": escalation}
     runner = EvaluationRunner(options.evaluators, **parts)
     criteria = changed_criteria(runner.criteria, options.criteria) if options.criteria else ()
+    if not all(step.names for step in runner.steps):  # one that declares none answers what it is asked for
+        declared = {criterion.name for criterion in criteria}
+        criteria = (*criteria, *(part for part in options.criteria or () if part.name not in declared))
     if criteria:
         runner = EvaluationRunner(options.evaluators, criteria=criteria, **parts)
     names = [criterion.name for criterion in runner.criteria]

@@ -74,8 +74,8 @@ class EvaluatedResponse:
 
     __slots__ = (
         "_errors", "_evaluated", "_input", "_outcome", "_redaction", "_sampled", "_settings", "_span",
-        "agent", "conversation_id", "ended_ns", "has_ground_truth", "input_snapshot", "model", "overall_score",
-        "response_ended_ns", "response_id", "results", "sampling_clustered",
+        "agent", "conversation_id", "ended_ns", "has_ground_truth", "input_snapshot", "model", "module",
+        "overall_score", "response_ended_ns", "response_id", "results", "sampling_clustered",
         "sampling_probability", "sampling_reason", "sampling_scope", "started_ns", "stream_end",
     )  # fmt: skip
 
@@ -98,6 +98,7 @@ class EvaluatedResponse:
         self._span: SpanReference | None = None
         short = redaction.short
         self.agent = short("agent", evaluation_input.agent)
+        self.module = short("module", evaluation_input.module)
         self.model = short("model", evaluation_input.model)
         self.response_id = short("response_id", evaluation_input.response_id)
         self.conversation_id = short("conversation_id", evaluation_input.conversation_id)

@@ -25,6 +25,7 @@ from agenteval_otel.sampling.escalation import Escalation, EscalationDecider
 from agenteval_otel.sampling.trace import NOTHING_KNOWN, Upstream
 from agenteval_otel.scoring import Aggregation, WeightedMean, overall_score
 from agenteval_otel.scoring.probability import independent, nested
+from agenteval_otel.semconv import MAX_CRITERIA_PER_SPAN, wrong_criterion_name
 
 NOT_ESCALATED: Final = "not_escalated"
 """Why a criterion of the second stage has no score: no rule matched, and the baseline did not sample the answer."""
@@ -95,6 +96,8 @@ class EvaluationRunner:
         self.has_stages = any(step.second for step in self.steps)
         self.watched: dict[int, int] = {}
         """Positions of evaluators whose CPU time is measured, with the number of evaluations that still are."""
+        self.undeclared: set[str] = set()
+        """The criteria that were answered without being declared or asked for."""
         self.thins_itself = any(step.threshold is not None for step in self.steps)
         # At start: one that cannot be made fails here and not with each answer, and a process that forks while pydantic
         # does this for the first time leaves its child with a lock that stays closed.
@@ -103,6 +106,17 @@ class EvaluationRunner:
 
     def __repr__(self) -> str:
         return f"<EvaluationRunner {', '.join(self.labels)}>"
+
+    def admit(self, names: set[str], criteria: Sequence[EvaluationCriteria]) -> None:
+        """Bound the criteria of evaluators that declare none: in telemetry each becomes attributes and series."""
+        new = names - {criterion.name for criterion in criteria} - self.undeclared if self.executor.is_live else set()
+        if len(self.undeclared) + len(new) > MAX_CRITERIA_PER_SPAN:
+            wrong = f"results for more than {MAX_CRITERIA_PER_SPAN} criteria that are neither declared nor asked for"
+            raise EvaluationError(wrong, error_type="invalid_result")
+        for name in new:
+            if (wrong_name := wrong_criterion_name(name)) is not None:
+                raise EvaluationError(f"the criterion of a result {wrong_name}", error_type="invalid_result")
+        self.undeclared |= new
 
     @property
     def leaves_thread(self) -> bool:
@@ -355,8 +369,12 @@ class Run:
         if step.criterion is not None and isinstance(raw, EvaluationResult):  # made here, by `_inline`
             return [completed(raw, facts | corrections(raw, self.criteria))]
         answered = criteria_of(step.evaluator, step.names, raw)
+        if not step.names:
+            self.runner.admit(answered, self.criteria)
+            if not raw:
+                return _for_each(step, self.criteria, skip_reason="no result", **facts)
         group = [copy_with(result, facts_of(result, facts) | corrections(result, self.criteria)) for result in raw]
-        if answered != step.names:
+        if step.names and answered != step.names:
             # So that every criterion that was asked for is accounted for.
             rest = _for_each(step, self.criteria, skip_reason="no result", **facts)
             group += [result for result in rest if result.criterion_name not in answered]
@@ -420,12 +438,16 @@ def _check_derived_names(evaluators: Sequence[Evaluator]) -> None:
 
 
 def _for_each(step: Step, criteria: Sequence[EvaluationCriteria], **facts: Any) -> list[EvaluationResult]:
-    """One result without a score for each criterion of the evaluator that was asked for."""
-    names = {criterion.name for criterion in criteria}
+    """One result without a score for each criterion of the evaluator that was asked for.
+
+    One that declares none has a single result, under its type: which criteria it would have answered is unknown.
+    """
+    asked_for = {criterion.name for criterion in criteria}
+    names = [criterion.name for criterion in step.evaluator.criteria() if criterion.name in asked_for]
     return [
-        EvaluationResult(criterion_name=criterion.name, **step.evaluator.signature, **facts)
-        for criterion in step.evaluator.criteria() if criterion.name in names
-    ]  # fmt: skip
+        EvaluationResult(criterion_name=name, **step.evaluator.signature, **facts)
+        for name in (names if step.names else [step.evaluator.type])
+    ]
 
 
 def _error_type(error: BaseException) -> str:

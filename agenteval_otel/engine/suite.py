@@ -129,7 +129,7 @@ def result_of_suite(name: str, results: Sequence[EvaluationResult], names: Seque
         parts = ["nothing was scored"]
     lists = (("failed", failures), ("broke", errors), ("skipped", skipped), ("not run", not_run))
     return SuiteResult(
-        name=name, passed=not failures and not errors and (bool(scores) or not names),
+        name=name, passed=not failures and not errors and (bool(scores) or not (names or results)),
         value=_mean([score.value for score in scores.values() if score.value is not None]),
         reasoning="; ".join([*parts, *(f"{label}: {', '.join(listed)}" for label, listed in lists if listed)]),
         scores=scores, errors=errors, skipped=skipped, not_run=not_run, results=tuple(results),
@@ -246,8 +246,9 @@ class Suite(RunModel):
         results: list[EvaluationResult] = []
         criteria_of_input = {criterion.name: criterion for criterion in reversed(evaluation_input.criteria)}
         for evaluator in self.evaluators:
-            criteria: tuple[EvaluationCriteria, ...] = tuple(
-                criteria_of_input.get(criterion.name, criterion) for criterion in evaluator.criteria()
+            criteria: tuple[EvaluationCriteria, ...] = (
+                tuple(criteria_of_input.get(criterion.name, criterion) for criterion in evaluator.criteria())
+                or evaluation_input.criteria
             )
             config = EvaluationRunConfig(evaluators=(evaluator,), redactors=self.redactors)
             aggregated = await run_evaluation(copy_with(evaluation_input, {"criteria": criteria}), config)

@@ -12,13 +12,14 @@ from functools import cached_property
 from operator import attrgetter
 from typing import Any, ClassVar, Literal, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 
 from agenteval_otel.components import Component, ListOf
 from agenteval_otel.errors import EvaluationError
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, Score, ScoreLike, ScoreValue
 from agenteval_otel.models.value import construct
 from agenteval_otel.scoring import label_of, normalize, off_scale, passed_of
+from agenteval_otel.scoring.scales import wrong_threshold
 
 Execution = Literal["inline", "thread", "process", "async"]
 EvaluatorKind = Literal["deterministic", "llm_judge", "embedding", "human"]
@@ -29,7 +30,7 @@ class Evaluator(Component, contract="evaluator"):
     """Scores an input.
 
     Subclass it (or, for one criterion, `CriterionEvaluator`) with ``type="..."`` in the class line and implement
-    `evaluate` and `criteria`.
+    `evaluate`, and `criteria` where it knows them.
 
     Attributes:
         execution: Where it runs: ``inline`` (microseconds, on the background thread), ``thread`` or ``process`` (it may
@@ -91,8 +92,11 @@ class Evaluator(Component, contract="evaluator"):
         }
 
     def criteria(self) -> tuple[EvaluationCriteria, ...]:
-        """The criteria that it scores when the input names none."""
-        raise EvaluationError(f"{self.type} does not declare its criteria")
+        """The criteria that it scores when the input names none.
+
+        Without any it answers those that it is asked for, and its results are kept whatever their criterion.
+        """
+        return ()
 
     async def evaluate(
         self, evaluation_input: EvaluationInput, criteria: Sequence[EvaluationCriteria]
@@ -147,6 +151,22 @@ class CriterionEvaluator(Evaluator):
     threshold: float | None = None
     weight: float | None = Field(default=None, ge=0)
     objective: float | None = Field(default=None, ge=0, le=1)
+
+    @field_validator("threshold", "weight", "objective", mode="before", check_fields=False)
+    @classmethod
+    def _is_a_number(cls, value: Any) -> Any:
+        if isinstance(value, bool):
+            raise ValueError("expected a number")
+        return value
+
+    @field_validator("threshold", check_fields=False)
+    @classmethod
+    def _can_be_reached(cls, value: float | None, info: ValidationInfo) -> float | None:
+        scale = info.data.get("scale")  # of a subclass the field may stand behind
+        criterion = EvaluationCriteria(name="any", scale=scale or "any", threshold=value)
+        if (wrong := wrong_threshold(criterion)) is not None:
+            raise ValueError(wrong)
+        return value
 
     @field_validator("criterion_name", check_fields=False)
     @classmethod

@@ -1,14 +1,15 @@
-"""Func: a plain function as an evaluator, and how configuration and callers name evaluators."""
+"""Functions and objects of the program's as evaluators, and how configuration and callers name evaluators."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Self, TypeAlias
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Protocol, Self, TypeAlias
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationError, computed_field, field_validator, model_validator
 
 from agenteval_otel.components.loading import resolve_or_wrap
+from agenteval_otel.errors import ConfigurationError, EvaluationError
 from agenteval_otel.evaluators.base import (
     CriterionEvaluator,
     Evaluator,
@@ -17,12 +18,23 @@ from agenteval_otel.evaluators.base import (
     imported,
     qualified_name,
 )
-from agenteval_otel.models import EvaluationInput, ScoreLike
+from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, ScoreLike
+from agenteval_otel.models.value import copy_with
+
+
+class Evaluates(Protocol):
+    """Any object with these two; `Evaluator` is the class for those chosen by settings."""
+
+    @property
+    def type(self) -> str: ...
+    def evaluate(self, evaluation_input: EvaluationInput, criteria: Sequence[EvaluationCriteria], /) -> Any:
+        """Results (`EvaluationResult`, or its fields as a mapping) in a list, or an awaitable of it."""
+
 
 EvaluatorLike: TypeAlias = (
-    Evaluator | Callable[[EvaluationInput], ScoreLike | Awaitable[ScoreLike]] | str | Mapping[str, Any]
+    Evaluator | Evaluates | Callable[[EvaluationInput], ScoreLike | Awaitable[ScoreLike]] | str | Mapping[str, Any]
 )
-"""An instance, a function, the name of a type, or ``{"type": ...}`` with its settings."""
+"""An instance, an object or a function of one's own, the name of a type, or ``{"type": ...}`` with its settings."""
 
 
 class Func(CriterionEvaluator, type="Func"):
@@ -91,6 +103,68 @@ class Func(CriterionEvaluator, type="Func"):
         return score
 
 
+class ObjectEvaluator(Evaluator):
+    """An object of the program's with ``type`` and ``evaluate(input, criteria)``, sync or async, and no more.
+
+    It declares the criteria of its own ``criteria()``, where it has that method; else it answers any that it is asked
+    for. An async one is taken to await a model. It stays in this process.
+    """
+
+    name: str
+    evaluator: Any = Field(exclude=True)
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def type(self) -> str:
+        return self.name
+
+    @classmethod
+    def of(cls, evaluator: Any) -> Self:
+        """The object, under the name that it has as its ``type``; ConfigurationError where it cannot be called."""
+        try:
+            inspect.signature(evaluator.evaluate).bind(None, ())
+        except TypeError:
+            wrong = f"{qualified_name(evaluator)}.evaluate has to take two arguments, the input and the criteria"
+            raise ConfigurationError(wrong) from None
+        except ValueError:  # it is not written in Python
+            pass
+        return cls(name=evaluator.type, evaluator=evaluator)
+
+    def preferred_execution(self) -> Execution | None:
+        return "async" if inspect.iscoroutinefunction(self.evaluator.evaluate) else None
+
+    def fingerprint_source(self) -> str:
+        return f"{super().fingerprint_source()} {qualified_name(self.evaluator)}"
+
+    def to_child(self) -> dict[str, Any]:
+        raise LookupError("an object of the program's stays in its process")
+
+    def criteria(self) -> tuple[EvaluationCriteria, ...]:
+        declared = getattr(self.evaluator, "criteria", None)
+        return tuple(declared()) if callable(declared) else ()
+
+    async def evaluate(
+        self, evaluation_input: EvaluationInput, criteria: Sequence[EvaluationCriteria]
+    ) -> list[EvaluationResult]:
+        results = self.evaluator.evaluate(evaluation_input, criteria)
+        results = await results if inspect.isawaitable(results) else results
+        if not isinstance(results, list | tuple):
+            raise EvaluationError("expected a list of EvaluationResult", error_type="invalid_result")
+        return [self._signed(result) for result in results]
+
+    def _signed(self, result: Any) -> Any:
+        if isinstance(result, Mapping):
+            try:
+                result = EvaluationResult.model_validate({"evaluator_type": self.type, **result})
+            except ValidationError as error:
+                fields = ", ".join(sorted({str(item["loc"][0]) for item in error.errors() if item["loc"]}))
+                raise EvaluationError(f"a result with wrong fields: {fields}", error_type="invalid_result") from None
+        if not isinstance(result, EvaluationResult):
+            return result
+        own = result.model_fields_set
+        return copy_with(result, {name: value for name, value in self.signature.items() if name not in own})
+
+
 def is_async(function: Any) -> bool:
     """Whether the function, or the object's call, has to be awaited."""
     call = getattr(function, "__call__", None)  # noqa: B004 - the method is wanted, not whether there is one
@@ -98,8 +172,18 @@ def is_async(function: Any) -> bool:
 
 
 def as_evaluator(value: Any, *, path: str | None = None) -> Evaluator:
-    """An evaluator from an instance, a mapping with its ``type``, a type's name, a class, or a function (a `Func`)."""
-    return resolve_or_wrap(
-        Evaluator, value, wrap=lambda value: Func.load({"function": value}, path=path) if callable(value) else None,
-        expected="an evaluator, a function", path=path,
-    )  # fmt: skip
+    """An evaluator from an instance, a mapping with its ``type``, a type's name, a class, a function (a `Func`), or an
+    object with ``type`` and ``evaluate(input, criteria)``."""
+
+    def wrapped(value: Any) -> Evaluator | None:
+        if callable(getattr(value, "evaluate", None)) and isinstance(getattr(value, "type", None), str):
+            return ObjectEvaluator.of(value)
+        return Func.load({"function": value}, path=path) if callable(value) else None
+
+    try:
+        return resolve_or_wrap(
+            Evaluator, value, wrap=wrapped, expected="an evaluator, a function, an object with type and evaluate",
+            path=path,
+        )  # fmt: skip
+    except ConfigurationError as error:
+        raise error if error.path else error.with_prefix(path) from None

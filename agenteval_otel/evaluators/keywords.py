@@ -35,7 +35,7 @@ class KeywordCoverage(BuiltInEvaluator, type="KeywordCoverage"):
             split at commas and whitespace.
         source_text_field: Where the text comes from (see `EvaluationInput.text_at`).
         case_sensitive: Without it text and keywords are lower-cased.
-        normalize_whitespace_for_source: Trim the text, each run of whitespace one space.
+        normalize_whitespace_for_source: Trim text and keywords, each run of whitespace one space.
         match_whole_word: Without it a keyword may occur inside a longer word.
         ground_truth_keyword_mode: ``exact`` takes a ground truth's whole text as the only keyword.
     """
@@ -110,8 +110,10 @@ class KeywordCoverage(BuiltInEvaluator, type="KeywordCoverage"):
         return self._prepared(self.expected_keywords or ())
 
     def _prepared(self, keywords: Sequence[Any]) -> tuple[Sequence[str], Terms]:
-        texts = (keyword for keyword in keywords if isinstance(keyword, str) and keyword)
-        forms = [folded(text, case_sensitive=self.case_sensitive) for text in texts]
+        texts = [keyword for keyword in keywords if isinstance(keyword, str)]
+        if self.normalize_whitespace_for_source:  # or a keyword with two spaces would never be found
+            texts = [collapsed(text) for text in texts]
+        forms = [folded(text, case_sensitive=self.case_sensitive) for text in texts if text]
         return forms, Terms(forms, whole_words=self.match_whole_word)
 
 

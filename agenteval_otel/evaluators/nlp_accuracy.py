@@ -21,16 +21,19 @@ from agenteval_otel.runtime.masking import message_of
 from agenteval_otel.scoring import AgentDockCriteria
 
 _TWO_VALUED = ("binary", "pass/fail")
+_NOTHING = -math.inf
+"""In the place of a cosine where a vector is zero: below every cosine."""
 
 
 class NLPAccuracy(BuiltInEvaluator, type="NLPAccuracy"):
     """Cosine of the angle between the embeddings of response and ground truth, -1 to 1, higher is nearer.
 
-    Cosine: dot product over the product of the lengths; 0 where a vector is zero. With `similarity_threshold`, and only
+    Cosine: dot product over the product of the lengths. With `similarity_threshold`, and only
     on the scales ``binary`` and ``pass/fail``, the score is whether the cosine reaches it; without one a cosine between
     0 and 1 fails. On ``numeric`` a negative cosine is 0; in an AgentDock document it is kept and enters no average.
     What is neither a text nor a message counts as JSON. Of a list of references the nearest counts. Without a response,
-    and when the embedder breaks, the result is a failed one.
+    when the embedder breaks, and where a vector is zero because a text has nothing to compare (no letter, say), the
+    result is a failed one.
 
     Attributes:
         embedder: An `Embedder`, its settings, a type's name, or an object with ``embed(texts)``; ``embeddingModel`` is
@@ -90,6 +93,11 @@ class NLPAccuracy(BuiltInEvaluator, type="NLPAccuracy"):
 
     def _adjusted(self, score: Score, criterion: EvaluationCriteria) -> Score:
         cosine: Any = score.value
+        if cosine == _NOTHING:
+            if not isinstance(criterion, AgentDockCriteria):
+                raise EvaluationError("nothing in the texts that can be compared", error_type="missing_text")
+            cosine = 0.0
+            score = copy_with(score, {"value": cosine})
         fields: dict[str, Any] = {"reasoning": f"cosine {cosine:.4f} ({self.embedder.type})"}
         # Texts that point away from each other are as unlike as texts can be on a scale that begins at 0.
         if criterion.scale == "numeric" and criterion.minimum is None and not isinstance(criterion, AgentDockCriteria):
@@ -142,7 +150,7 @@ def _nearest(rows: Any, count: int) -> float:
 
 
 def _cosine(rows: Any) -> float:
-    """The cosine of the angle between two rows; 0 where one is zero."""
+    """The cosine of the angle between two rows; `_NOTHING` where one is zero."""
     import numpy as np
 
     try:
@@ -157,4 +165,4 @@ def _cosine(rows: Any) -> float:
     # Scaled, so that no square overflows or vanishes.
     first, second = (vector / (abs(vector).max() or 1.0) for vector in (first, second))
     lengths = math.sqrt(float(first @ first) * float(second @ second))
-    return min(1.0, max(-1.0, float(first @ second) / lengths)) if lengths else 0.0
+    return min(1.0, max(-1.0, float(first @ second) / lengths)) if lengths else _NOTHING

@@ -14,8 +14,11 @@ from agenteval_otel.evaluators.base import Execution
 from agenteval_otel.evaluators.built_in import SHORT_LIST, BuiltInEvaluator, reference_texts, text_at
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, Score
 from agenteval_otel.models.value import copy_with
+from agenteval_otel.scoring import AgentDockCriteria
 
 _SHOWN_CHARACTERS = 80
+_IMPOSSIBLE = math.inf
+"""In the place of a value where what was observed is below 0."""
 
 
 class OperationalEvaluator(BuiltInEvaluator):
@@ -28,6 +31,10 @@ class OperationalEvaluator(BuiltInEvaluator):
         return "inline"
 
     def _adjusted(self, score: Score, criterion: EvaluationCriteria) -> Score:
+        if score.value == _IMPOSSIBLE:
+            if not isinstance(criterion, AgentDockCriteria):  # in GoGrid's configurations, read so too, it passes
+                raise EvaluationError(f"{score.reasoning}: below 0", error_type="invalid_value")
+            score = copy_with(score, {"value": 1.0})
         if criterion.scale in ("binary", "pass/fail"):
             return copy_with(score, {"value": bool(score.passed)})
         return score if criterion.threshold is None else copy_with(score, {"passed": None})
@@ -131,6 +138,8 @@ def _score_within(observed: float, limit: float, *, unit: str, reason_code: str)
     if math.isnan(observed):
         raise EvaluationError("what was observed is no number (NaN)", error_type="invalid_value")
     reasoning = f"{observed:g} {unit} of {limit:g} {unit}"
+    if observed < 0:
+        return Score(value=_IMPOSSIBLE, passed=True, reasoning=reasoning)
     if observed <= limit:
         return Score(value=1.0, passed=True, reasoning=reasoning)
     return Score(value=limit / observed, passed=False, reason_code=reason_code, reasoning=reasoning)

@@ -47,7 +47,7 @@ class Executor:
     """
 
     def __init__(self, *, live: bool, async_concurrency: int = ASYNC_CONCURRENCY) -> None:
-        self._live, self._async_concurrency = live, async_concurrency
+        self.is_live, self._async_concurrency = live, async_concurrency
         self._states: dict[int, tuple[EvaluatorState, weakref.ref[Evaluator]]] = {}
         self._supervisor = Supervisor() if live else None
         self._reset()
@@ -55,7 +55,7 @@ class Executor:
 
     def _reset(self) -> None:
         self._loops: dict[asyncio.AbstractEventLoop, _Tasks] = {}
-        self._threads = Threads(rests=self._live)
+        self._threads = Threads(rests=self.is_live)
         self.loads: dict[str, Load] = {
             "thread": Load(), "process": Load(), "async": Load(self._async_concurrency),
         }  # fmt: skip
@@ -71,7 +71,7 @@ class Executor:
         known = self._states.get(key)
         if known is None:
             reference = weakref.ref(evaluator, lambda _: self._states.pop(key, None))
-            known = self._states[key] = EvaluatorState(evaluator, live=self._live), reference
+            known = self._states[key] = EvaluatorState(evaluator, live=self.is_live), reference
         return known[0]
 
     def start(

@@ -64,10 +64,7 @@ class FileGroundTruthStore(GroundTruthStore, type="file"):
 
     def find(self, evaluation_input: EvaluationInput) -> GroundTruth | None:
         """The reference answer for the prompt, in the module of the input."""
-        module = (evaluation_input.metadata or {}).get("module")
-        names = (module, evaluation_input.agent, evaluation_input.agent_id)
-        name = next((name for name in names if isinstance(name, str) and name.strip()), None)
-        return self._file.latest().find(evaluation_input.prompt, name)
+        return self._file.latest().find(evaluation_input.prompt, evaluation_input.module)
 
     def rows(self, module: str | None = None) -> tuple[Row, ...]:
         """The rows, or those of a module (ignoring the case of its name), in the order of the file."""

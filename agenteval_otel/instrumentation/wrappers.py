@@ -22,6 +22,7 @@ from agenteval_otel.capture import Facts
 from agenteval_otel.capture.calls import CURRENT, STREAM_CHARS, CapturedCall
 from agenteval_otel.capture.detached import take
 from agenteval_otel.capture.fields import MAX_ITEMS
+from agenteval_otel.capture.formats.web import app_with, pieces_later, pieces_of, streamed_body
 from agenteval_otel.capture.text import clean
 from agenteval_otel.compat import load_evaluators
 from agenteval_otel.config.process import default_pipeline
@@ -31,11 +32,14 @@ from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.instrumentation.handler import Handler
 from agenteval_otel.models import StreamEnd
 from agenteval_otel.pipeline import Pipeline
+from agenteval_otel.runtime.log import log
 from agenteval_otel.sampling import Escalation
 from agenteval_otel.sampling.escalation import load_escalation
 from agenteval_otel.semconv import PIPELINE_FAILED
 
 _MAX_FACTS = 64
+_AGENTS = "__agenteval_agents__"
+"""The attribute of a monitored handler with the names of its agents; decorators that wrap it copy it."""
 _MAX_CALLS = MAX_ITEMS + 1  # one more than is read: it tells that there were more
 
 
@@ -46,6 +50,8 @@ def decorated(
     """What `monitor` returns for these arguments: the wrapped handler, or a decorator where there is none yet."""
     if handler is not None and not callable(handler) and not isinstance(handler, classmethod | staticmethod):
         hint = f"; did you mean agent={handler!r}?" if isinstance(handler, str) else ""
+        if isinstance(handler, property | functools.cached_property):
+            hint = ": put @monitor below it, on the function"
         raise ConfigurationError(f"expected a callable, found {type(handler).__name__}{hint}", path="handler")
     chosen = None if evaluators is None else load_evaluators(evaluators)
     options = HandlerOptions(
@@ -65,12 +71,24 @@ def decorated(
         if inspect.isclass(function):
             raise ConfigurationError(f"{function.__name__} is a class: decorate its method", path="handler")
         name = clean(agent or getattr(function, "__qualname__", None) or type(function).__qualname__, 256)
-        return wrap(function, Handler(
+        _check_place(function, name)
+        wrapped = wrap(function, Handler(
             name, function, lambda used: used.handler(name, options, capture=capture, function=function),
             pipeline or default_pipeline(), follows=pipeline is None, keep_arguments=capture is not None,
         ))  # fmt: skip
+        setattr(wrapped, _AGENTS, (name, *getattr(function, _AGENTS, ())))
+        return wrapped
 
     return decorate if handler is None else decorate(handler)
+
+
+def _check_place(function: Any, name: str) -> None:
+    """Refuse a handler that is monitored under this name already, and warn where a route has it without `monitor`."""
+    if name in getattr(function, _AGENTS, ()):
+        raise ConfigurationError(f"{name} is monitored already: each answer would be scored twice", path="handler")
+    if (app := app_with(function, sys._getframe(1))) is not None:
+        fix = "put @monitor below the decorator of the route: it calls what it is given"
+        log.warning("monitored_too_late", part=name, reason=f"{app} has the handler without @monitor", fix=fix)
 
 
 def wrap(function: Callable[..., Any], handler: Handler) -> Callable[..., Any]:
@@ -276,7 +294,7 @@ def _leave(
     handler: Handler, call: CapturedCall | None, answer: Any, error: BaseException | None = None,
     stream: tuple[list[Any], StreamEnd, bool] | None = None,
 ) -> None:  # fmt: skip
-    if call is None:
+    if call is None or (type(answer) not in _NO_RESPONSE and _follow_body(handler, call, answer)):
         return
     try:
         if stream is not None:
@@ -302,6 +320,26 @@ def _first_send(stream: AsyncGenerator[Any, Any]) -> Callable[[Any], Any]:
     return send
 
 
+def _follow_body(handler: Handler, call: CapturedCall, answer: Any) -> bool:
+    """Whether the answer is a web framework's response whose body is streamed: the call then ends with the body.
+
+    The response stays the host's own object, and its pieces pass as they come.
+    """
+    try:
+        if (body := streamed_body(answer)) is None:
+            return False
+        name, pieces = body
+        is_async = hasattr(pieces, "__aiter__")
+        if type(pieces) not in _FOLLOW:
+            pieces = pieces_later(pieces) if is_async else pieces_of(pieces)
+        setattr(answer, name, (_async_generator if is_async else _generator)(lambda: pieces, handler, call)())
+    except Exception:  # it goes out as it is, and counts as what cannot be read
+        return False
+    handler.scope.close(call)
+    return True
+
+
+_NO_RESPONSE = frozenset({str, bytes, int, float, bool, type(None), dict, list, tuple})
 # What a handler returns instead of answering is followed to its end: the answer is what comes out of it.
 _FOLLOW: dict[type, Callable[[Callable[..., Any], Handler, CapturedCall], Callable[..., Any]]] = {
     GeneratorType: _generator,

@@ -42,7 +42,7 @@ class EvaluationCriteria(Value):
     minimum: FiniteFloat | None = None
     maximum: FiniteFloat | None = None
 
-    @field_validator("objective", "of_last", mode="before")
+    @field_validator("weight", "threshold", "objective", "of_last", "minimum", "maximum", mode="before")
     @classmethod
     def _is_a_number(cls, value: Any, info: ValidationInfo) -> Any:
         if isinstance(value, bool):
@@ -123,6 +123,7 @@ class EvaluationInput(Value):
             is not the same as an empty text.
         ground_truth: The reference answer: text, a list of texts of which the nearest counts, or any JSON value.
         criteria: The criteria to score; empty means each evaluator's own.
+        context: What the agent was given; a list is one of documents.
         error_type: Class name of the exception that the handler raised instead of answering.
         stream_end: How a streamed answer ended; None for answers that were not streamed.
         cost: In USD; `duration_s` in seconds.
@@ -173,6 +174,11 @@ class EvaluationInput(Value):
             raise ValueError("expected a number")
         return value
 
+    @field_validator("context", mode="before")
+    @classmethod
+    def _documents(cls, value: Any) -> Any:
+        return {"documents": list(value)} if isinstance(value, list | tuple) else value
+
     def text_at(self, field: str = "response") -> str | None:
         """Text of a field, by the specification's path rules; None when there is no text.
 
@@ -192,6 +198,12 @@ class EvaluationInput(Value):
         for key in path.split(".") if path else ():
             value = _plain(_step(value, key))
         return value
+
+    @property
+    def module(self) -> str | None:
+        """The part of the system that answered: ``metadata["module"]``, else the agent."""
+        names = ((self.metadata or {}).get("module"), self.agent, self.agent_id)
+        return next((name for name in names if isinstance(name, str) and name.strip()), None)
 
     @cached_property
     def response_text(self) -> str:

@@ -208,6 +208,11 @@ class AggregatedEvaluationResult(Value):
         known = names_of(EvaluationInput)
         return {name: item for name, item in value.items() if name in known} if isinstance(value, Mapping) else value
 
+    @property
+    def module(self) -> str | None:
+        """The part of the system that answered, where the input is there to tell; else the agent."""
+        return self.agent if self.input_snapshot is None else self.input_snapshot.module or self.agent
+
     def original_json(self) -> dict[str, Any]:
         """AgentDock's JSON form; results of evaluators that raised are in ``runErrors`` only."""
         snapshot = self.input_snapshot

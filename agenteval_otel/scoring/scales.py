@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 
 from agenteval_otel.errors import ConfigurationError
@@ -15,9 +15,8 @@ BOOLEAN_SCALES = ("binary", "pass/fail")
 _ENDS = {"binary": (0.0, 1.0), "pass/fail": (0.0, 1.0), "numeric": (0.0, 1.0), "likert5": (1.0, 5.0)}
 _RANGE = re.compile(r"(-?\d+)\s*(?:-|to|\u2013)\s*(-?\d+)")
 BOOLEAN_WORDS = {"true": 1.0, "pass": 1.0, "yes": 1.0, "1": 1.0, "false": 0.0, "fail": 0.0, "no": 0.0, "0": 0.0}
-# The specification's custom scale literally named "string" takes these four words and nothing else.
-_STRING_SCALE = {"true": 1.0, "pass": 1.0, "false": 0.0, "fail": 0.0}
-_WORDS = {"binary": BOOLEAN_WORDS, "pass/fail": BOOLEAN_WORDS, "string": _STRING_SCALE}
+# What a text may say on every scale of one's own; in AgentDock's form on the one literally named "string" alone.
+_VERDICTS = {"true": 1.0, "pass": 1.0, "false": 0.0, "fail": 0.0}
 _OF_SO_MANY = re.compile(r"\s*/\s*\d", re.ASCII)  # ``8/10`` is a number on another scale
 _LEADING_NUMBER = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)", re.ASCII)
 
@@ -83,7 +82,8 @@ def normalize(score: ScoreValue | None, criterion: EvaluationCriteria) -> float 
 
     A declared range (`minimum` and `maximum`, or a scale such as ``0-100``) maps linearly. Otherwise by scale:
     ``binary`` and ``pass/fail`` take booleans, 0 and 1; ``likert5`` is (s - 1) / 4 for 1 to 5; ``numeric`` takes 0 to 1
-    as it is. Text is read as a word or as its leading number.
+    as it is. Text is read as a word or as its leading number; on a scale of one's own as ``pass``, ``true``, ``fail``
+    or ``false``, or where all of it is a number, from 0 to 1 where no range is declared.
     """
     if isinstance(score, str):
         return _normalize_text(score, criterion)
@@ -117,20 +117,40 @@ def _normalize_range(number: float, minimum: float, maximum: float) -> float | N
 
 
 def _normalize_text(text: str, criterion: EvaluationCriteria) -> float | None:
-    if criterion.scale in _WORDS:
-        return _WORDS[criterion.scale].get(text.lower())
+    if criterion.scale in BOOLEAN_SCALES:
+        return BOOLEAN_WORDS.get(text.lower())
     if criterion.scale not in ("likert5", "numeric"):
-        return None
+        return _normalize_on_own(text, criterion)
     match = _LEADING_NUMBER.match(text)
     if match is None or _OF_SO_MANY.match(text, match.end()):
         return None
     return normalize(float(match.group(1)), criterion)
 
 
+def _normalize_on_own(text: str, criterion: EvaluationCriteria) -> float | None:
+    if isinstance(criterion, AgentDockCriteria):
+        return _VERDICTS.get(text.lower()) if criterion.scale == "string" else None
+    word, number = _VERDICTS.get(text.strip().lower()), _number_in(text)
+    if word is not None or number is None:
+        return word
+    return _normalize_range(number, *(_ends_of(criterion) or (0.0, 1.0)))
+
+
+def _number_in(text: str) -> float | None:
+    """The number that all of a text is: ``2 of 3`` is a category."""
+    match = _LEADING_NUMBER.match(text)
+    return None if match is None or text[match.end() :].strip() else _finite(float(match.group(1)))
+
+
 def passed_of(score: ScoreValue | None, criterion: EvaluationCriteria) -> bool | None:
     """Verdict on a raw score: by the criterion's threshold (inclusive), else by a boolean form; None without either."""
     if score is None or isinstance(score, bool):
         return score
+    if isinstance(score, str) and criterion.scale not in _ENDS and not isinstance(criterion, AgentDockCriteria):
+        number, word = _number_in(score), _VERDICTS.get(score.strip().lower())
+        if number is None:
+            return None if word is None else word == 1.0
+        score = number
     if criterion.threshold is not None and not isinstance(score, str):
         return bool(score >= criterion.threshold)
     normalized = normalize(score, criterion) if criterion.scale in BOOLEAN_SCALES else None
@@ -165,13 +185,20 @@ def check_criteria(criteria: Sequence[EvaluationCriteria], *, path: str) -> None
         if criterion.of_last is not None and not criterion.objective:
             fix = f"such as {{name: {criterion.name}, objective: 0.95, of_last: {criterion.of_last}}}"
             problems.append((f"{where}.of_last", f"needs an objective above 0 beside it, {fix}"))
-        low, high = criterion.minimum, criterion.maximum
-        if (low is None) != (high is None):
-            problems.append((f"{where}.{'minimum' if low is None else 'maximum'}", "a declared range needs both ends"))
-        elif low is not None and high is not None and low >= high:
-            problems.append((f"{where}.maximum", f"expected more than the minimum {low:g}, found {high:g}"))
+        problems += [(f"{where}.{field}", wrong) for field, wrong in _wrong_range(criterion)]
     if problems:
         raise ConfigurationError.of(problems)
+
+
+def _wrong_range(criterion: EvaluationCriteria) -> Iterator[tuple[str, str]]:
+    low, high = criterion.minimum, criterion.maximum
+    if (low is None) != (high is None):
+        yield "minimum" if low is None else "maximum", "a declared range needs both ends"
+    elif low is not None and high is not None and low >= high:
+        yield "maximum", f"expected more than the minimum {low:g}, found {high:g}"
+    # Without a scale of its own it changes an evaluator's criterion, whose scale is that one's.
+    elif "scale" in criterion.model_fields_set and (wrong := wrong_threshold(criterion)) is not None:
+        yield "threshold", wrong
 
 
 RATINGS = ("Unacceptable", "Poor", "Average", "Good", "Exceptional")  # from the worst to the best

@@ -52,6 +52,13 @@ class OtlpStorageProvider(EvaluationStorageProvider, type="otlp"):
             raise ValueError("expected http://HOST:PORT such as http://localhost:4317")
         return value or None  # an empty variable says nothing
 
+    @field_validator("headers")
+    @classmethod
+    def _are_one_line_each(cls, value: dict[str, str]) -> dict[str, str]:
+        if any(character in text for pair in value.items() for text in pair for character in "\r\n\0"):
+            raise ValueError("a name and a value are one line each")
+        return value
+
     @cached_property
     def emitter(self) -> Emitter:
         providers = Providers(

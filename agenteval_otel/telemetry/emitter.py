@@ -309,7 +309,7 @@ def run_attributes(
     failing = tuple(result.criterion_name for result in response.results if result.passed is False)
     return {**scores, **_sanitised(content), **common, **_sanitised({
         names.SAMPLING_PROBABILITY: response.sampling_probability,
-        names.EVALUATION_MODULE: common.get(names.AGENT_NAME),
+        names.EVALUATION_MODULE: response.module,
         names.HAS_GROUND_TRUTH: response.has_ground_truth,
         names.FAILED_CRITERIA: failing or None,
         names.OVERALL_SCORE: response.overall_score,

@@ -51,7 +51,10 @@ def check_component(component: Component, contract: type[Component]) -> None:
 
 
 def check_evaluator(evaluator: Evaluator, inputs: Sequence[EvaluationInput] = _AWKWARD_INPUTS) -> None:
-    """An evaluator gives results for its own criteria only, finite scores, the same ones again, and nothing unasked."""
+    """An evaluator gives results for its own criteria only, finite scores, the same ones again, and nothing unasked.
+
+    It has to declare its criteria: what one without any answers depends on the input.
+    """
     own = {criterion.name for criterion in evaluator.criteria()}
     assert own, "an evaluator must declare its criteria"
     for evaluation_input in inputs:

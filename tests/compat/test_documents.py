@@ -45,6 +45,21 @@ def test_settings_take_the_document(run_json: Path) -> None:
     assert loaded.settings.evaluators == EvaluationRunConfig.model_validate(DOCUMENT).evaluators
 
 
+@pytest.mark.parametrize(("enabled", "kept"), [(True, True), (False, False), ("false", False)])
+def test_the_partnership_agents_switch_is_a_setting(tmp_path: Path, enabled: Any, kept: bool) -> None:
+    """``Evaluation: Enabled`` is ``enabled``; a wrong value has its place in the file, and another key is unknown."""
+    file = tmp_path / "appsettings.json"
+    file.write_text(json.dumps({"Evaluation": {"Enabled": enabled, "LogToConsole": True}}))
+    assert load_settings(file, environment={}).settings.enabled is kept
+    for wrong, message in (
+        ({"Enabled": "off-ish"}, r"appsettings.json.*: enabled: "),
+        ({"Enable": 1}, "unknown field"),
+    ):
+        file.write_text(json.dumps({"Evaluation": wrong}))
+        with pytest.raises(SettingsError, match=message):
+            load_settings(file, environment={})
+
+
 def test_check_tells_what_the_document_runs(run_json: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """``agenteval-otel check run.json`` accepts it and names its criteria."""
     assert main(["check", str(run_json)]) == 0

@@ -31,6 +31,24 @@ def test_every_pipeline_of_the_process_is_switched_off() -> None:
     assert not off_before.enabled, "what its owner had switched off stays off"
 
 
+def test_the_operators_switch_is_not_overridden(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`enable` leaves ``AGENTEVAL_ENABLED=false`` in force, and overrides the settings' own ``enabled: false``."""
+    monkeypatch.setenv("AGENTEVAL_ENABLED", "false")
+    configure(storage=[Keeping()], dispatcher="inline", sample_rate=1.0)
+    handler = monitor(str.upper)
+    enable()
+    handler("a")
+    disable()
+    enable()
+    handler("a")
+    assert (accounting()["disabled"], accounting()["evaluated"]) == (2, 0)
+    monkeypatch.delenv("AGENTEVAL_ENABLED")
+    configure(storage=[Keeping()], dispatcher="inline", sample_rate=1.0, enabled=False)
+    enable()
+    handler("a")
+    assert accounting()["evaluated"] == 1
+
+
 def test_a_wrong_file_of_the_environment_is_told_at_decoration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Decorating is the start: there, and not at a call, the file's problems are raised; nothing is left behind."""
     monkeypatch.setenv("AGENTEVAL_SETTINGS", str(written_settings(tmp_path, "sample_rate: 7")))

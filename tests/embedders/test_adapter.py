@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from agenteval_otel import EvaluationRunConfig
 from agenteval_otel.embedders import HashingEmbedder
 from agenteval_otel.embedders.base import CallableEmbedder, as_embedder
 from agenteval_otel.errors import ConfigurationError
@@ -63,6 +64,16 @@ def test_as_embedder_takes_several_forms() -> None:
             as_embedder(wrong, path="embedder")
     with pytest.raises(ConfigurationError, match=r"unknown embedder type 'hashin' \(did you mean 'hashing'\?\)"):
         as_embedder("hashin")
+
+
+def test_a_well_known_model_is_an_embedder_by_its_name() -> None:
+    """AgentDock's ``embeddingModel`` may be a name; its key is in the usual variable."""
+    embedder: Any = as_embedder("text-embedding-3-small")
+    assert (embedder.type, embedder.model) == ("openai_compatible", "text-embedding-3-small")
+    assert embedder.api_key_env == "OPENAI_API_KEY"
+    config = {"type": "NLPAccuracy", "config": {"criterionName": "near", "embeddingModel": "text-embedding-3-small"}}
+    (evaluator,) = EvaluationRunConfig.model_validate({"evaluatorConfigs": [config]}).evaluators
+    assert evaluator.resolved_execution == "async"
 
 
 def test_a_wrapped_object_is_named_and_not_dumped() -> None:

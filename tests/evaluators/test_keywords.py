@@ -50,6 +50,14 @@ def test_the_score_is_the_share_that_was_found() -> None:
     assert run("alpha", expected_keywords=["alpha"]).reason_code is None
 
 
+@pytest.mark.parametrize(("normalized", "share"), [(True, 1.0), (False, 0.0)])
+def test_whitespace_in_keywords_counts_as_in_the_text(normalized: bool, share: float) -> None:
+    """A keyword with two spaces or a line break is found where the text has one space, unless whitespace counts."""
+    keywords = ["hello  world", "good\nday"]
+    result = run("Hello world, good day", expected_keywords=keywords, normalize_whitespace_for_source=normalized)
+    assert result.score == share
+
+
 def test_words_may_be_parts_of_words_on_request() -> None:
     """Without whole words a keyword may occur anywhere; with case it must be written alike."""
     assert run("concatenate", expected_keywords=["cat"], matchWholeWord=False).score == 1.0

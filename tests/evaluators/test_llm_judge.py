@@ -396,6 +396,16 @@ def test_bad_settings_are_refused_at_load(fields: dict[str, Any], message: str) 
     assert "configuration" not in str(caught.value)
 
 
+def test_evidence_that_is_not_in_the_case_is_counted() -> None:
+    """The score stands; the metadata count the quotes that are in no text."""
+    answer = {"evidence": ["due on tuesday", "not in the text"], "reason": "so", "score": True}
+    judge = LLMJudge(judge=Told(answer=answer), criterion_name="c", description="polite?")
+    (result,) = results(judge)
+    assert (result.score, (result.metadata or {})["unfoundEvidence"]) == (True, 1)
+    found = LLMJudge(judge=Told(), criterion_name="c", description="polite?")
+    assert "unfoundEvidence" not in (results(found)[0].metadata or {})
+
+
 def test_a_template_may_hold_json() -> None:
     """Its braces stay; a placeholder may have spaces in it."""
     template = '{{ response }} as {"a": {"b": 1}}, {{"c": 2}}'
@@ -404,6 +414,40 @@ def test_a_template_may_hold_json() -> None:
         '"Tuesday" as {"a": {"b": 1}}, {{"c": 2}}'
         in judge.question_for(EvaluationInput(response='"Tuesday"'))[0].prompt
     )
+
+
+@pytest.mark.parametrize(
+    ("named", "shown"),
+    [
+        ("context", '{"order": {"id": 7}}'),
+        ("context.order", '{"id": 7}'),
+        ("context.order.id", "7"),
+        ("history", "Hello"),
+        ("tool_calls", "find_order"),
+    ],
+)
+def test_a_placeholder_is_filled_or_the_input_is_skipped(named: str, shown: str) -> None:
+    """What is no text stands in the template as JSON; an input without it is skipped, and the judge is not asked."""
+    prompts: list[str] = []
+
+    def model(prompt: str) -> str:
+        prompts.append(prompt)
+        return '{"score": true, "reasoning": "so"}'
+
+    judge = LLMJudge(
+        judge=model, criterion_name="c", placement="inline", reply_form="score", scale="pass/fail",
+        prompt_template=f"{{{{{named}}}}} {{{{response}}}}",
+    )  # fmt: skip
+    whole = EvaluationInput.model_validate({
+        "response": "r", "context": {"order": {"id": 7}}, "message_history": [{"role": "user", "content": "Hello"}],
+        "tool_calls": [{"name": "find_order", "arguments": {}}],
+    })  # fmt: skip
+    assert [result.score for result in results(judge, whole)] == [True]
+    assert shown in prompts[0]
+    with pytest.raises(EvaluationSkipped, match=f"no {named.replace('_', ' ')}"):
+        results(judge, EvaluationInput(response="r"))
+    assert len(prompts) == 1
+    assert "N/A" not in prompts[0]
 
 
 @pytest.mark.parametrize(("kind", "path"), [("anthropic", ""), ("openai_compatible", "/v1")])

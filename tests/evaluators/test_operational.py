@@ -55,6 +55,16 @@ def test_one_of_several_ground_truths_has_to_match() -> None:
     assert "no other reference matches either" in (wrong.reasoning or "")
 
 
+@pytest.mark.parametrize("value", [-1.0, float("-inf")])
+@pytest.mark.parametrize(
+    ("evaluator", "field"), [(CostWithin(max_cost_usd=1), "cost"), (CompletedWithin(limit_s=1), "duration_s")]
+)
+def test_an_impossible_cost_or_duration_is_a_failure(evaluator: Any, field: str, value: float) -> None:
+    """What is below 0 was not observed: it neither passes nor counts."""
+    result = run(evaluator, **{field: value})
+    assert (result.score, result.passed, result.error_type) == (None, None, "invalid_value")
+
+
 def test_nothing_to_compare_is_no_zero() -> None:
     """Without a ground truth, a cost or a duration it is a skip; an answer without text is a failure."""
     for evaluator in (ExactMatch(), CostWithin(max_cost_usd=1), CompletedWithin(limit_s=1)):
@@ -77,7 +87,7 @@ def test_contains_counts_what_is_found() -> None:
     assert len(many.reasoning or "") < 200
 
 
-LIMITS = [(1.0, 0.5, 1.0), (1.0, 1.0, 1.0), (1.0, 4.0, 0.25), (0.0, 0.0, 1.0), (0.0, 3.0, 0.0), (1.0, -0.5, 1.0),
+LIMITS = [(1.0, 0.5, 1.0), (1.0, 1.0, 1.0), (1.0, 4.0, 0.25), (0.0, 0.0, 1.0), (0.0, 3.0, 0.0),
           (1.0, math.inf, 0.0), (5e-324, 1e308, 0.0)]  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from agenteval_otel import EvaluationCriteria, EvaluationRunConfig
+from agenteval_otel import EvaluationCriteria, EvaluationInput, EvaluationRunConfig, run_evaluation_sync
 from agenteval_otel.embedders import Embedder
 from agenteval_otel.errors import ConfigurationError, EvaluationSkipped
 from agenteval_otel.evaluators import NLPAccuracy
@@ -42,14 +42,26 @@ def run(response: Any, ground_truth: Any, *, embedder: Any = table, scale: str =
 
 @pytest.mark.parametrize(
     ("response", "ground_truth", "cosine"),
-    [("x", "x", 1), ("x", "y", 0), ("x", "-x", -1), ("x", "3-4", 0.6), ("x", "z", 0)],
+    [("x", "x", 1), ("x", "y", 0), ("x", "-x", -1), ("x", "3-4", 0.6)],
 )
 def test_the_score_is_the_cosine(response: str, ground_truth: str, cosine: float) -> None:
-    """0 beside a zero vector; a negative one is 0 on ``numeric``, and itself where the scale has a place for it."""
+    """A negative one is 0 on ``numeric``, and itself where the scale has a place for it."""
     result = run(response, ground_truth)
     assert result.score == result.normalized == max(0, cosine)
     assert run(response, ground_truth, scale="likeness").score == cosine
     assert f"cosine {cosine:.4f}" in result.reasoning
+
+
+def test_a_text_without_anything_to_compare_is_no_score() -> None:
+    """A zero vector has no angle: a failed result, for equal texts too; AgentDock's 0 in its own form."""
+    for ground_truth in ("x", "z"):
+        failed = run("z", ground_truth)
+        assert (failed.score, failed.error_type) == (None, "missing_text")
+    assert run("!!!", "!!!", embedder="hashing").error_type == "missing_text"
+    config = {"type": "NLPAccuracy", "config": {"criterionName": "N", "embeddingModel": "hashing"}}
+    given = EvaluationInput(response="!!!", ground_truth="a", criteria=(EvaluationCriteria(name="N", scale="numeric"),))
+    (result,) = run_evaluation_sync(given, EvaluationRunConfig(evaluator_configs=[config])).results
+    assert result.score == 0
 
 
 @pytest.mark.parametrize(("threshold", "reached"), [(0.6, True), (0.61, False), (0, True), (-1, True)])

@@ -107,9 +107,18 @@ def test_wrong_arguments_are_refused_at_decoration(seen: Seen, arguments: dict[s
     assert seen.outcomes == {}
 
 
-@pytest.mark.parametrize("handler", [7, "name", Free])
-def test_what_is_no_handler_is_refused(handler: Any) -> None:
-    """Something that cannot be called is no handler; a class is none either: its methods are."""
-    with pytest.raises(ConfigurationError) as caught:
+@pytest.mark.parametrize(
+    ("handler", "hint"),
+    [
+        (7, "found int"),
+        ("name", "agent='name'"),
+        (Free, "decorate its method"),
+        (property(str), "put @monitor below it"),
+        (monitor(str.upper), "monitored already"),
+    ],
+)
+def test_what_is_no_handler_is_refused(handler: Any, hint: str) -> None:
+    """Something that cannot be called is no handler, nor is a class, a property, or what is one already."""
+    with pytest.raises(ConfigurationError, match=hint) as caught:
         monitor(handler)
     assert caught.value.path == "handler"

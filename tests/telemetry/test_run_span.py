@@ -67,6 +67,13 @@ def test_it_carries_scores_and_labels(watch: Watch) -> None:
     assert result["agenteval.sampling.reason"] == "ratio"
 
 
+def test_the_module_follows_what_is_annotated(watch: Watch) -> None:
+    """The part of the system that answered, as the ground truth is looked up by it; else the agent."""
+    watch.answer(Free(), facts={"metadata": {"module": "FAQAgent"}})
+    assert watch.span().attributes["gen_ai.evaluation.module"] == "FAQAgent"
+    assert watch.span().attributes["gen_ai.agent.name"] == "support"
+
+
 @pytest.mark.parametrize("count", [50, 51, 70, 130])
 def test_many_criteria_do_not_push_the_core_out(watch: Watch, count: int) -> None:
     """With more criteria than a span takes, scores are left out and the core attributes stand."""

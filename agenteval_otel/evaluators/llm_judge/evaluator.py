@@ -300,12 +300,22 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
         )  # fmt: skip
 
     def _skip_reason(self, evaluation_input: EvaluationInput, task: CriterionTask) -> str | None:
-        missing = missing_of(evaluation_input, task.needs)
+        missing = missing_of(evaluation_input, (*task.needs, *self._named))
         if missing is not None or not self.refuse_degenerate:
             return missing
         is_shown = any("response" in wanted.split("|") for wanted in (*task.needs, *task.takes))
         text = evaluation_input.text_at("response") if is_shown or self.prompt_template is not None else None
         return None if text is None else no_answer(text)
+
+    @cached_property
+    def _named(self) -> Sequence[str]:
+        """The fields that the template names: without one of them the judge would be asked about ``N/A``.
+
+        Not those of the originals' templates, where they read ``N/A`` in the prompt.
+        """
+        fields = [field for _, field in fields_of(self.prompt_template or "")]
+        are_ours = self.reply_form in ("evidence", "number")
+        return [field for field in fields if are_ours or field not in ("question", "response", "ground_truth")]
 
     def _result(
         self, verdict: Verdict, task: CriterionTask, case: Mapping[str, CaseText], *, alone: bool

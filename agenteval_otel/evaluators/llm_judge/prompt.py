@@ -166,7 +166,10 @@ def question(
     form = answer_form(tasks, reply_form)
     system = _SYSTEMS[reply_form] if system_prompt is None else system_prompt
     if template is not None and is_inline:
-        text = _filled(template, tasks, case, is_inline=True)
+        # AgentDock inserts none of its own fields that is no text.
+        of_agentdock = ("input", "response", "reference") if reply_form == "score" else ()
+        shown = {name: text for name, text in case.items() if name not in of_agentdock or isinstance(text.text, str)}
+        text = _filled(template, tasks, shown, is_inline=True)
         prompt = JudgePrompt(text, hashlib.sha256(text.encode()).hexdigest())
         if reply_form == "lines" and system_prompt is None:
             system = ""  # GoGrid sends the template as one message and nothing else
@@ -201,8 +204,8 @@ def _filled(template: str, tasks: Sequence[CriterionTask], case: Mapping[str, Ca
             return "; ".join(of_criteria[name])
         if not is_inline:
             return f"[data: {neutral_json(name)}]" if name in case else _ABSENT
-        text = case[name].text if name in case else None
-        return visible(text) if isinstance(text, str) else _ABSENT  # structured values are not inserted
+        text = case[name].text if name in case else _ABSENT
+        return visible(text if isinstance(text, str) else json.dumps(text, ensure_ascii=False))
 
     # In one pass: a placeholder in a value stays as it is.
     return _PLACEHOLDERS.sub(lambda match: value_of(match.group()), template)

@@ -57,7 +57,11 @@ def reply_of(
     quotes = answer.get("evidence")
     quotes = quotes if isinstance(quotes, list) else [quotes]
     evidence = [quote[:_MOST_CHARACTERS] for quote in quotes[:_MOST_QUOTES] if isinstance(quote, str) and quote]
-    return CriterionReply(task.scale.read(answer["score"]), reason, {"evidence": evidence} if evidence else {})
+    facts: dict[str, Any] = {"evidence": evidence} if evidence else {}
+    shown = _readings({name: text.text for name, text in case.items()}) if evidence else ("", "")
+    if unfound := sum(not _is_quoted(quote, shown) for quote in evidence):
+        facts["unfoundEvidence"] = unfound  # its score may be made up too
+    return CriterionReply(task.scale.read(answer["score"]), reason, facts)
 
 
 def _malformed(message: str) -> EvaluationError:
@@ -73,7 +77,7 @@ def _whole_number(text: str, task: CriterionTask) -> ScoreValue:
 def _of_lines(text: str, task: CriterionTask) -> CriterionReply:
     # The last line of each counts; a score line that cannot be read spoils the answer.
     score: ScoreValue | None = None
-    reason = ""
+    reason: str | None = None
     for line in text.split("\n"):
         label, colon, rest = line.partition(":")
         if colon and label.strip().upper() == "SCORE":
@@ -82,7 +86,7 @@ def _of_lines(text: str, task: CriterionTask) -> CriterionReply:
             reason = rest.strip()
     if score is None:
         raise _malformed("the judge's answer has no score line")
-    return CriterionReply(score, (reason or "no reason provided")[:_MOST_CHARACTERS], {})
+    return CriterionReply(score, ("no reason provided" if reason is None else reason)[:_MOST_CHARACTERS], {})
 
 
 def claims_reply(listing: Any, claims: Claims, source: CaseText | None, reason: str | None) -> CriterionReply:

@@ -1,0 +1,105 @@
+"""Responses of web frameworks and HTTP clients: their body where it is at hand, and the pieces of one that is streamed.
+
+Read are Starlette's and FastAPI's, Flask's (Werkzeug's), Django's, those of httpx and requests, and the tuples
+``(body, status)`` that Flask takes.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator, Iterator
+from types import FrameType
+from typing import Any, Final
+
+from agenteval_otel.capture.answers import add_answer, add_plain
+from agenteval_otel.capture.fields import field, json_object
+from agenteval_otel.capture.reading import Reading, response_format
+from agenteval_otel.capture.text import to_text
+
+# Where a response keeps its streamed body, and under which name another one is set; None where it is a file's.
+_STREAMED: Final[dict[tuple[str, str], tuple[str, str] | None]] = {
+    ("starlette", "StreamingResponse"): ("body_iterator", "body_iterator"),
+    ("werkzeug", "Response"): ("response", "response"),
+    ("django", "FileResponse"): None,
+    ("django", "StreamingHttpResponse"): ("_iterator", "streaming_content"),
+}
+_WHOLE: Final = (str, bytes, bytearray, list, tuple)
+
+
+@response_format(
+    "http",
+    libraries=("httpx", "requests", "starlette", "werkzeug"),
+    fields=("_container", "_content", "_status_code", "body", "status_code"),
+)
+def _add_http_response(reading: Reading, answer: Any) -> bool:
+    if isinstance(answer, tuple):
+        if len(answer) not in (2, 3) or type(answer[1]) is not int or not 100 <= answer[1] <= 599:
+            return False
+        if not add_answer(reading, answer[0]):
+            add_plain(reading, answer[0])
+        return True
+    if not isinstance(field(answer, "status_code"), int) and not isinstance(field(answer, "_status_code"), int):
+        return False
+    body = _body_in(answer)
+    if body is None:
+        return False
+    read = json_object(body)
+    if not isinstance(read, dict) or not add_answer(reading, read):
+        add_plain(reading, body if read is None else read)
+    return True
+
+
+def _body_in(answer: Any) -> str | None:
+    for name in ("body", "_content", "_container", "response"):
+        body = field(answer, name)
+        if isinstance(body, bytes):
+            return to_text(body)
+        if isinstance(body, list | tuple) and all(isinstance(piece, bytes | str) for piece in body):
+            return to_text(b"".join(piece if isinstance(piece, bytes) else piece.encode() for piece in body))
+    return None
+
+
+def streamed_body(answer: Any) -> tuple[str, Any] | None:
+    """The name by which another body is set, and the pieces of the streamed body; None for every other object."""
+    for base in type(answer).__mro__:
+        place = base.__module__.partition(".")[0], base.__name__
+        if place in _STREAMED:
+            names = _STREAMED[place]
+            pieces = None if names is None else getattr(answer, names[0])
+            is_file = getattr(answer, "direct_passthrough", False)  # a server may send it without Python
+            return None if names is None or is_file or isinstance(pieces, _WHOLE) else (names[1], pieces)
+    return None
+
+
+def app_with(function: Any, frame: FrameType | None) -> str | None:
+    """The application among the names of the code that decorates a function, if it has the function as a route already.
+
+    `frame` is ours; the first one of another package decorates.
+    """
+    package = __name__.partition(".")[0]
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == package:
+        frame = frame.f_back
+    if frame is None or not any(name in sys.modules for name in ("flask", "starlette")):
+        return None
+    for name, value in [*frame.f_globals.items(), *frame.f_locals.items()]:
+        if type(value).__module__.partition(".")[0] in ("fastapi", "flask", "starlette"):
+            routes = [getattr(route, "endpoint", None) for route in getattr(value, "routes", None) or ()]
+            views = getattr(value, "view_functions", None)
+            if any(known is function for known in (*routes, *(views.values() if isinstance(views, dict) else ()))):
+                return f"{type(value).__name__} {name!r}"
+    return None
+
+
+def pieces_of(body: Any) -> Iterator[Any]:
+    """The pieces of a streamed body, which is closed with them."""
+    try:
+        yield from body
+    finally:
+        if callable(close := getattr(body, "close", None)):
+            close()
+
+
+async def pieces_later(body: Any) -> AsyncIterator[Any]:
+    """The same for a body that is iterated asynchronously."""
+    async for piece in body:
+        yield piece
