@@ -19,7 +19,7 @@ from agenteval_otel.testing import check_storage
 TABLE = "CREATE TABLE IF NOT EXISTS scores (agent, criterion, normalized REAL, label)"
 
 
-class SqliteStorage(EvaluationStorageProvider, type="sqlite"):
+class SqliteStorage(EvaluationStorageProvider, type="own_sqlite"):
     """One row for each criterion; rows that come together are one transaction."""
 
     path: str

@@ -61,7 +61,7 @@ LINES: dict[str, tuple[str, ...]] = {
         "research  overall 0.94  citations 1.00  short pass  helpful pass",
         "research  overall 0.56  citations 0.50  short pass  helpful fail",
         "research  overall 1.00  citations skipped  short pass  helpful failed (RateLimitError)",
-        "event='evaluation_failed' part='helpful' error_type='RateLimitError'",
+        "agenteval-otel: event='evaluation_failed' part='helpful' error_type='RateLimitError'",
         "offline: 0.67",
     ),
     "10_wrapped_evaluator": (

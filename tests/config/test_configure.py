@@ -15,6 +15,7 @@ from agenteval_otel.pipeline import PoolDispatcher
 from agenteval_otel.runtime.memory import MEMORY
 from agenteval_otel.sampling import RateLimitSampler, RatioSampler
 from agenteval_otel.storage import EvaluationStorageProvider, OtlpStorageProvider
+from tests.pipeline.support import eventually
 from tests.testing.doubles import Free, Keeping
 
 
@@ -164,9 +165,7 @@ def test_replaced_pipelines_deliver_what_they_have_taken(again: bool) -> None:
     configure(storage=[kept], dispatcher=PoolDispatcher(linger_s=0), sample_rate=1.0)
     assert flush(20)
     assert len(kept.saved) == accounting()["evaluated"] == 100
-    for thread in set(threading.enumerate()) - before:
-        thread.join(10)
-        assert not thread.is_alive()
+    assert eventually(lambda: set(threading.enumerate()) <= before)
 
 
 def test_a_provider_that_cannot_save_is_refused() -> None:
