@@ -202,13 +202,7 @@ async def run_evaluations(
             (``inputs[3].prompt``), or a wrong `concurrency`.
         Exception: Whatever the iterable or `on_result` raised.
     """
-    if type(concurrency) is not int or not 1 <= concurrency <= _MOST_AT_ONCE:
-        expected = f"expected a whole number from 1 to {_MOST_AT_ONCE}"
-        raise ConfigurationError(f"{expected}, found {str(concurrency)[:40]}", path="concurrency")
-    if not isinstance(inputs, Iterable) or isinstance(inputs, str | bytes | Mapping | EvaluationInput):
-        raise ConfigurationError(f"expected EvaluationInputs, found {type(inputs).__name__}", path="inputs")
-    if isinstance(inputs, Sequence):
-        inputs = _checked(inputs)
+    inputs = _accepted(inputs, concurrency)
     total = len(inputs) if isinstance(inputs, Sized) else None
     results: dict[int, AggregatedEvaluationResult] = {}
     running: dict[int, asyncio.Event] = {}
@@ -234,6 +228,15 @@ async def run_evaluations(
         except BaseExceptionGroup as failures:
             raise failures.exceptions[0] from None  # the first one ended the others
     return [results[position] for position in sorted(results)]
+
+
+def _accepted(inputs: Iterable[InputLike], concurrency: int) -> Iterable[InputLike]:
+    if type(concurrency) is not int or not 1 <= concurrency <= _MOST_AT_ONCE:
+        expected = f"expected a whole number from 1 to {_MOST_AT_ONCE}"
+        raise ConfigurationError(f"{expected}, found {str(concurrency)[:40]}", path="concurrency")
+    if not isinstance(inputs, Iterable) or isinstance(inputs, str | bytes | Mapping | EvaluationInput):
+        raise ConfigurationError(f"expected EvaluationInputs, found {type(inputs).__name__}", path="inputs")
+    return _checked(inputs) if isinstance(inputs, Sequence) else inputs
 
 
 def run_evaluations_sync(

@@ -88,8 +88,8 @@ def test_every_problem_is_reported(cli: CommandLine) -> None:
 @pytest.mark.parametrize(("fields", "problem"), [
     ("objective: 1.5", "evaluators[0].objective: expected at most 1, found 1.5"),
     ("objective: -0.1", "evaluators[0].objective: expected at least 0, found -0.1"),
-    ("objective: 0.9, threshold: 5", "criterion 'c': the threshold 5 lies outside of the scale 'numeric', 0 to 1"),
-    ("scale: likert5, threshold: 0.7", "criterion 'c': the threshold 0.7 lies outside of the scale 'likert5', 1 to 5"),
+    ("objective: 0.9, threshold: 5", "the threshold 5 lies outside of the scale 'numeric', 0 to 1"),
+    ("scale: likert5, threshold: 0.7", "the threshold 0.7 lies outside of the scale 'likert5', 1 to 5"),
     ("criterion_name: Währung", "must be a slug: a letter a-z or A-Z, then"),
     ("criterion_name: score.x", "must not begin with 'score'"),
 ])  # fmt: skip
