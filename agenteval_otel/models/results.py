@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeAlias
 
 from pydantic import ConfigDict, Field, model_validator
 
-from agenteval_otel.models.inputs import EvaluationInput, StreamEnd
+from agenteval_otel.models.inputs import Annotations, EvaluationInput, StreamEnd
 from agenteval_otel.models.judge_calls import Judgement
 from agenteval_otel.models.value import Value
 
@@ -125,7 +125,7 @@ class SpanReference(Value):
     is_remote: bool = False
 
 
-class AggregatedEvaluationResult(Value):
+class AggregatedEvaluationResult(Annotations):
     """All results of one input, with the weighted overall score.
 
     Attributes:

@@ -28,7 +28,7 @@ def call_of(**fields: Any) -> CapturedCall:
 def build(call: CapturedCall, **arguments: Any) -> tuple[EvaluationInput, list[str]]:
     bad: list[str] = []
     call.keep_facts()
-    return build_input(call, on_bad_fact=bad.append, **arguments), bad
+    return build_input(call, on_bad_fact=lambda name, *_: bad.append(name), **arguments), bad
 
 
 def test_the_captured_call_is_the_input() -> None:

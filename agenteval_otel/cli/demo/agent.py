@@ -228,7 +228,7 @@ class Agent:
             await self._wait(0.01, 0.03)
 
     async def _use_tools(self, turn: Turn) -> None:
-        annotate(model=_MODEL, conversation_id=turn.conversation, metadata={"prompt_version": turn.release})
+        annotate(model=_MODEL, conversation_id=turn.conversation, prompt_version=turn.release)
         for call in turn.tool_calls:
             tool = str(call.get("function", call).get("name"))
             attributes = {names.OPERATION_NAME: "execute_tool", "gen_ai.tool.name": tool}
