@@ -11,9 +11,10 @@ from typing import Any, Final
 from uuid import UUID
 
 from agenteval_otel.capture.text import clean
-from agenteval_otel.semconv import ANNOTATIONS, CRITERION_NAME, CRITERION_NAME_RULE, MAX_TAGS
+from agenteval_otel.models.inputs import Annotations
+from agenteval_otel.semconv import CRITERION_NAME, CRITERION_NAME_RULE, MAX_TAGS
 
-NAMES: Final = frozenset({*ANNOTATIONS, "tags"})
+NAMES: Final = frozenset(Annotations.model_fields)
 _MAX_CHARS: Final = 200
 _HASH_CHARS: Final = 32
 _TEXTS: Final = (str, int, float, Decimal, UUID, date)

@@ -299,7 +299,7 @@ class Settings(_Explained):
             ``agenteval.prompt.name``, ``agenteval.prompt.version``, ``deployment.environment.name`` and keys of tags.
             A list, or a mapping to how many values each may have (16): docs/telemetry.md.
         user_id: What leaves of ``annotate(user_id=...)``: ``hashed`` or ``plain``: docs/privacy.md.
-        user_id_salt: Makes the hash one that nobody else can compute; the same in all processes.
+        user_id_salt: The key of that hash, without which it cannot be computed; the same in all processes.
         agent_span: Which calls outside of any trace get an ``invoke_agent`` span: ``sampled``, ``always`` or ``never``.
         agent_span_end: ``background`` ends those spans on the background thread, with the scores that are ready, if
             every span processor of the application is the SDK's batch processor; ``caller`` when the handler returns.

@@ -104,9 +104,9 @@ class EvaluatedResponse:
         self.model = short("model", evaluation_input.model)
         self.response_id = short("response_id", evaluation_input.response_id)
         self.conversation_id = short("conversation_id", evaluation_input.conversation_id)
-        self.annotations = {
-            name: redaction.text(value, name.removeprefix(TAG)) for name, value in evaluation_input.annotations.items()
-        }
+        self.annotations = evaluation_input.annotations
+        for name, value in self.annotations.items():
+            self.annotations[name] = redaction.text(value, name.removeprefix(TAG))
         self.stream_end = evaluation_input.stream_end
         self.has_ground_truth = not is_blank(evaluation_input.ground_truth)
         self.results: list[EvaluationResult] = [outgoing_words(result, redaction) for result in outcome.results]

@@ -113,6 +113,9 @@ class MemoryStats(Value):
     newest: int | float | str | None = None
 
 
+_ANNOTATED = frozenset({*ANNOTATIONS, "tags"})
+
+
 class Annotations(Value):
     """What results are sliced by, as `annotate` says it.
 
@@ -133,6 +136,8 @@ class Annotations(Value):
     @property
     def annotations(self) -> dict[str, str]:
         """Those that are set, by the names of their attributes."""
+        if _ANNOTATED.isdisjoint(self.__pydantic_fields_set__):
+            return {}
         named = {attribute: value for name, attribute in ANNOTATIONS.items() if (value := getattr(self, name))}
         return {**named, **{TAG + key: value for key, value in self.tags.items()}} if self.tags else named
 

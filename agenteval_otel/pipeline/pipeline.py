@@ -66,6 +66,9 @@ class Pipeline:
         late_spans: Agent spans may end on the background thread, with scores, where the host's processors allow it.
     """
 
+    _ending_thread: int | None = None
+    _unsaved = 0
+
     def __init__(
         self,
         *,
@@ -107,19 +110,16 @@ class Pipeline:
             accounting=self.accounting, redaction=self.redaction, objectives=self.objectives,
             shedding=self.load_shedder, sampled=self.sampled, broken=self.broken, user_id=user_id,
         )  # fmt: skip
-        self.metric_dimensions = metric_dimensions
-        self.enabled, self.agent_span, self.shutdown_timeout_s = enabled, agent_span, shutdown_timeout_s
+        self.enabled, self.agent_span, self.metric_dimensions = enabled, agent_span, metric_dimensions
         self.late_spans = agent_span_end == "background" and isinstance(self.dispatcher, PoolDispatcher)
         self._parts: dict[str, Any] = {
             "aggregation": aggregation, "ground_truth": ground_truth, "telemetry_off": telemetry_off,
             "calls_back": self.objectives.settings.calls_back,
         }  # fmt: skip
-        # Every provider that a handler of this pipeline saves to: it may hold what is not written yet when the handler
-        # is gone already.
+        # Of all handlers: a provider may hold what is not written yet when its handler is gone already.
         self._providers: dict[int, Any] = {}
-        self.telemetry, self._open, self._unsaved = telemetry, True, 0
+        self.telemetry, self._open, self.shutdown_timeout_s = telemetry, True, shutdown_timeout_s
         self._unended: list[CapturedCall] = []
-        self._ending_thread: int | None = None
         for provider in (telemetry, *storage):
             self._know(provider)
         if telemetry is not None:

@@ -108,6 +108,8 @@ class ResultTotals:
 
     def dimensions_of(self, attributes: Mapping[str, Any]) -> Labels:
         """The metric dimensions among the attributes of a response, each within its number of values."""
+        if not self.dimensions:
+            return ()
         return tuple(
             (name, self.bounded(name, attributes[name], limit) or names.OTHER)
             for name, limit in self.dimensions.items() if name in attributes
