@@ -63,6 +63,15 @@ OBJECTIVE_HIGH: Final = "agenteval.objective.high"
 OBJECTIVE_COUNT: Final = "agenteval.objective.count"
 OBJECTIVE_SINCE: Final = "agenteval.objective.since"
 OBJECTIVE_REMINDER: Final = "agenteval.objective.reminder"
+PROMPT_NAME: Final = "agenteval.prompt.name"
+PROMPT_VERSION: Final = "agenteval.prompt.version"
+TAG: Final = "agenteval.tag."
+USER_ID: Final = "user.id"
+ENVIRONMENT: Final = "deployment.environment.name"
+ANNOTATIONS: Final = {
+    "prompt_name": PROMPT_NAME, "prompt_version": PROMPT_VERSION, "user_id": USER_ID, "environment": ENVIRONMENT,
+}  # fmt: skip
+"""The attributes of what `annotate` says for slicing, by its keywords; tags are beside them, below `TAG`."""
 OUTCOME: Final = "agenteval.outcome"
 EXPORT_SIGNAL: Final = "agenteval.export.signal"
 EXPORT_REASON: Final = "agenteval.export.reason"
@@ -122,6 +131,10 @@ MAX_WORDS: Final = 16  # categories of one criterion
 MAX_JUDGE_OUTCOMES: Final = 24  # ours are fewer
 MAX_ERROR_TYPES: Final = 4  # of one criterion
 MAX_SERIES: Final = 40  # of one criterion of one agent, whatever models and categories come; a histogram counts as one
+MAX_TAGS: Final = 16
+MAX_DIMENSIONS: Final = 4
+MAX_DIMENSION_VALUES: Final = 16  # of one dimension, unless the settings say otherwise
+MAX_PROCESS_SERIES: Final = 2_000  # with metric dimensions: of the score, results and weight metrics together
 MAX_CRITERIA_PER_SPAN: Final = 50  # two attributes each; the SDK evicts the oldest beyond 128
 
 

@@ -41,9 +41,9 @@ NAMES: dict[str, list[str]] = {
     ],
     "agenteval_otel.redaction": ["PatternRedactor", "Redactor", "default_redactors"],
     "agenteval_otel.sampling": [
-        "AgentSampler", "AnswerFacts", "ConversationSampler", "ErrorSampler", "Escalation", "FirstOfSampler",
-        "FunctionSampler", "PatternSampler", "RateLimitSampler", "RatioSampler", "ResultSampler", "RuleSampler",
-        "Sampler", "SamplingContext", "SamplingDecision", "SlowSampler",
+        "AgentSampler", "AnnotationSampler", "AnswerFacts", "ConversationSampler", "ErrorSampler", "Escalation",
+        "FirstOfSampler", "FunctionSampler", "PatternSampler", "RateLimitSampler", "RatioSampler", "ResultSampler",
+        "RuleSampler", "Sampler", "SamplingContext", "SamplingDecision", "SlowSampler",
     ],
     "agenteval_otel.storage": [
         "ConsoleStorageProvider", "EvaluationStorageProvider", "JsonFileStorageProvider",

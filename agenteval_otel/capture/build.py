@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from datetime import date
+from functools import lru_cache, partial
 from typing import Any, Final, NamedTuple, TypedDict
 from uuid import UUID
 
 from pydantic import ValidationError
 
+from agenteval_otel.capture.annotations import NAMES, clean_annotation, hashed
 from agenteval_otel.capture.answers import read_answer, read_chunks
 from agenteval_otel.capture.calls import CONVERSATION_NAMES, PROMPT_NAMES, SYSTEM_NAMES, CapturedCall
 from agenteval_otel.capture.detached import Detached, Unreadable, take
@@ -17,6 +20,7 @@ from agenteval_otel.capture.messages import Turn, all_turns, calls_in, content_t
 from agenteval_otel.capture.reading import Calls, Reading, plain_calls
 from agenteval_otel.capture.text import CAP_CHARS, PlainCopy, clean, plain, to_text
 from agenteval_otel.components.blocking import part_of
+from agenteval_otel.components.explained import suggestion
 from agenteval_otel.errors import CaptureError
 from agenteval_otel.models import EvaluationInput, MemoryStats
 from agenteval_otel.models.value import construct
@@ -30,6 +34,7 @@ class Facts(TypedDict, total=False):
 
     agent_config: Mapping[str, Any] | None
     agent_id: str | None
+    environment: str | None
     context: Mapping[str, Any] | Sequence[Any] | None
     conversation_id: str | int | UUID | None
     cost: float | None
@@ -40,14 +45,20 @@ class Facts(TypedDict, total=False):
     metadata: Mapping[str, Any] | None
     model: str | None
     prompt: object
+    prompt_name: str | None
+    prompt_version: str | float | date | None
     response: object
     response_id: str | None
     session_id: str | int | UUID | None
+    tags: Mapping[str, str | float | None] | None
     tool_calls: Sequence[object] | None
     turns: int | None
     usage: object
+    user_id: str | int | UUID | None
 
 
+BadFact = Callable[..., None]
+"""Takes a fact's name and, where it is known, why the fact is left out: words of ours, without content."""
 FACTS: Final = frozenset(Facts.__annotations__)
 SNAPSHOT: Final = "agenteval.snapshot"
 """Key in the input's metadata: there, where what is evaluated is not the whole answer."""
@@ -58,11 +69,11 @@ _CONVERSATION_KEYS: Final = ("messages", "input", "history", "message_history")
 
 
 def build_input(
-    call: CapturedCall, *, on_bad_fact: Callable[[str], None], capture: Callable[..., Any] | None = None,
-    function: Callable[..., Any] | None = None,
+    call: CapturedCall, *, on_bad_fact: BadFact, capture: Callable[..., Any] | None = None,
+    function: Callable[..., Any] | None = None, user_id: Callable[[str], str] = hashed,
 ) -> EvaluationInput:  # fmt: skip
     """The input of a call: text capped and sanitised, facts laid over what was captured; `on_bad_fact` gets the name of
-    a fact that does not fit its field and is left out.
+    a fact that does not fit its field and is left out, and why. `user_id` is what is kept of a user's id.
 
     Raises:
         CaptureError: The answer has no text that can be read, or `capture` raised.
@@ -76,7 +87,7 @@ def build_input(
         raise
     except Exception as error:
         raise CaptureError(f"no evaluation input: {type(error).__name__}") from error
-    cleaned = _clean_facts(facts, on_bad_fact)
+    cleaned = _clean_facts(facts, on_bad_fact, user_id) if facts else {}
     fields |= cleaned
     is_long = type(call.answer) in (str, bytes) and len(call.answer) > CAP_CHARS
     if "response" not in cleaned and (call.truncated or is_long):
@@ -131,12 +142,18 @@ def _captured_facts(call: CapturedCall, capture: Callable[..., Any], function: C
     return {name: take(value).value for name, value in facts.items()}
 
 
-def _clean_facts(facts: dict[str, Any], on_bad_fact: Callable[[str], None]) -> dict[str, Any]:
+def _clean_facts(facts: dict[str, Any], on_bad_fact: BadFact, user_id: Callable[[str], str]) -> dict[str, Any]:
     cleaned: dict[str, Any] = {}
     for name, value in facts.items():
         is_metadata = name == "metadata" and value is not None
-        if name not in FACTS or type(value) is Unreadable or (is_metadata and not isinstance(value, dict)):
+        if name not in FACTS:
+            on_bad_fact(name, _unknown(name) if type(name) is str and len(name) < 64 else "")
+        elif type(value) is Unreadable or (is_metadata and not isinstance(value, dict)):
             on_bad_fact(name)
+        elif name in NAMES:
+            annotation = None if value is None else clean_annotation(name, value, user_id, partial(on_bad_fact, name))
+            if annotation is not None:
+                cleaned[name] = annotation
         elif value is not None:
             try:
                 cleaned[name] = _clean_fact(name, value)
@@ -146,6 +163,11 @@ def _clean_facts(facts: dict[str, Any], on_bad_fact: Callable[[str], None]) -> d
                 if name == "tool_calls" and isinstance(value, list | tuple) and len(value) > MAX_ITEMS:
                     on_bad_fact(name)  # those beyond are left out
     return cleaned
+
+
+@lru_cache(maxsize=64)
+def _unknown(name: str) -> str:
+    return f"unknown fact{suggestion(name, FACTS)}; what is your own goes into tags={{...}}"
 
 
 def _clean_fact(name: str, value: Any) -> Any:
@@ -169,7 +191,7 @@ def _clean_fact(name: str, value: Any) -> Any:
     return plain(value)
 
 
-def _validated(fields: dict[str, Any], on_bad_fact: Callable[[str], None]) -> EvaluationInput:
+def _validated(fields: dict[str, Any], on_bad_fact: BadFact) -> EvaluationInput:
     try:
         return EvaluationInput.model_validate(fields)
     except ValidationError as error:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from agenteval_otel.components import Component
 from agenteval_otel.components.explained import known_choices, suggestion
@@ -23,6 +24,7 @@ from agenteval_otel.provisioning.delays import warnings_of
 from agenteval_otel.reports.figures import count_of, setting
 from agenteval_otel.runtime.masking import printable
 from agenteval_otel.sampling import Escalation
+from agenteval_otel.semconv import MAX_PROCESS_SERIES, OTHER
 
 DESCRIPTION = (
     "Read a settings file (YAML, TOML or JSON) as the process would, with its profile, the variables AGENTEVAL_* and "
@@ -30,6 +32,9 @@ DESCRIPTION = (
     "the plugins that the file lists. Checks every profile; --profile checks and prints one. "
     "Exit codes: 0 valid, 1 problems, 2 wrong use."
 )
+
+
+_SERIES: Final = 10  # results and two weights by both verdicts, the score, and the three sums of weighted scores
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -84,6 +89,8 @@ def _report(loaded: Loaded) -> Iterator[str]:
         if functions := settings.functions_of(name or None):
             yield f"  functions of decorators: {', '.join(functions)}"
     yield from ("", f"Telemetry goes {_describe_telemetry(settings)}")
+    if settings.metric_dimensions:
+        yield _describe_dimensions(settings, pipeline)
     if stored := [_describe_storage(part) for part in settings.storage if not _emits(part)]:
         yield from ("Results are stored in:", *(f"  {words}" for words in stored))
     yield f"Redaction of what leaves the process: {', '.join(map(_describe, settings.redactors)) or 'none'}"
@@ -143,6 +150,20 @@ def _describe_telemetry(settings: Settings) -> str:
     words += [f"detail {provider.detail}"] if provider.detail != "auto" else []
     words += [f"headers {', '.join(sorted(provider.headers))} (values hidden)"] if provider.headers else []
     return "; ".join(words)
+
+
+def _describe_dimensions(settings: Settings, pipeline: Pipeline) -> str:
+    """The product: how many series there may be of the metrics that have the dimensions, for one model of an agent."""
+    criteria = 0
+    for name in (None, *settings.agents):
+        criteria += len(pipeline.handler(name or "").runner.criteria) + len(settings.functions_of(name))
+    combinations = math.prod(limit + 1 for limit in settings.metric_dimensions.values())
+    total = combinations * criteria * _SERIES
+    shown = ", ".join(f"{name} ({limit} values)" for name, limit in settings.metric_dimensions.items())
+    counted = count_of(criteria, "criterion", "criteria")
+    words = f"Metric dimensions: {shown}; {combinations:,} combinations with {OTHER} x {counted}"
+    over = f"; {MAX_PROCESS_SERIES:,} are kept, the rest counts under {OTHER}" if total > MAX_PROCESS_SERIES else ""
+    return f"{words} x {_SERIES} series = {total:,}{over}"
 
 
 def _emits(provider: Any) -> bool:

@@ -8,8 +8,10 @@ import time
 import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 
+from agenteval_otel.capture.annotations import hashed
 from agenteval_otel.config.load import Loaded, load_settings, located
 from agenteval_otel.config.settings import AgentSettings, Settings, enabled_by_variable, load_sampler
 from agenteval_otel.engine.handler import HandlerOptions, prepare_models
@@ -100,7 +102,8 @@ def build(settings: Settings, *, accounting: Accounting | None = None) -> Pipeli
         aggregation=settings.aggregation, ground_truth=settings.ground_truth, escalation=settings.escalation,
         sampling=settings.sampling,
         objectives=ObjectiveSettings(settings.breach, settings.on_breach, settings.on_recovery),
-        telemetry_off=telemetry_switched_off(os.environ),
+        telemetry_off=telemetry_switched_off(os.environ), metric_dimensions=settings.metric_dimensions,
+        user_id=str if settings.user_id == "plain" else partial(hashed, salt=settings.user_id_salt),
         agents={name: _defaults(settings, name, agent) for name, agent in settings.agents.items()},
     )  # fmt: skip
     # Fails here instead of at the first handler.

@@ -29,13 +29,20 @@ from agenteval_otel.runtime.masking import mask
 from agenteval_otel.sampling import RatioSampler, Sampler
 from agenteval_otel.sampling.base import expect_before_results
 from agenteval_otel.sampling.escalation import Escalation, load_escalation
+from agenteval_otel.sampling.rules import annotated_attribute
 from agenteval_otel.sampling.trace import SamplingSettings
 from agenteval_otel.scoring import Aggregation, WeightedMean, check_criteria
-from agenteval_otel.semconv import wrong_criterion_name
+from agenteval_otel.semconv import MAX_DIMENSION_VALUES, MAX_DIMENSIONS, USER_ID, wrong_criterion_name
 from agenteval_otel.storage import EvaluationStorageProvider, OtlpStorageProvider
 
 # A file can only name a function.
 _Callback = Annotated[Callback, WithJsonSchema({"type": "string", "pattern": "^[^:]+:[^:]+$"})]
+_Dimensions = Annotated[dict[str, Annotated[int, Field(ge=1, le=200)]], WithJsonSchema({
+    "anyOf": [
+        {"type": "array", "items": {"type": "string"}, "maxItems": MAX_DIMENSIONS},
+        {"type": "object", "additionalProperties": {"type": "integer", "minimum": 1, "maximum": 200}},
+    ],
+})]  # fmt: skip
 Problems = list[tuple[str | None, str]]
 
 
@@ -142,6 +149,29 @@ def _with_slugs(evaluator: Evaluator, path: str) -> Evaluator:
     return evaluator
 
 
+def _load_dimensions(values: Any) -> Any:
+    """The number of values of each dimension, by its attribute."""
+    if not isinstance(values, list | tuple | Mapping) or not all(isinstance(name, str) for name in values):
+        expected = "expected a list of names, or a mapping of names to how many values each may have"
+        raise ConfigurationError(expected, path="metric_dimensions")
+    limits = values if isinstance(values, Mapping) else dict.fromkeys(values, MAX_DIMENSION_VALUES)
+    loaded: dict[str, Any] = {}
+    problems: Problems = []
+    for name, limit in limits.items():
+        try:
+            attribute = annotated_attribute(name, path="metric_dimensions")
+        except ConfigurationError as failure:
+            problems += failure.problems
+            continue
+        loaded[attribute] = limit
+        if attribute == USER_ID or isinstance(limit, bool):
+            wrong = "an id of users makes a series of each" if attribute == USER_ID else f"expected a number: {limit}"
+            problems.append(("metric_dimensions", f"{name}: {wrong}"))
+    if problems:
+        raise ConfigurationError.of(problems)
+    return loaded
+
+
 def _load_telemetry(value: Any) -> Any:
     return OtlpStorageProvider.load(value, path="telemetry") if isinstance(value, Mapping) else value
 
@@ -150,6 +180,7 @@ _LOADERS: dict[str, Callable[[Any], Any]] = {
     "aggregation": partial(resolve, Aggregation, path="aggregation"),
     "dispatcher": partial(resolve, Dispatcher, path="dispatcher"),
     "escalation": load_escalation, "evaluators": _load_evaluators, "ground_truth": load_store,
+    "metric_dimensions": _load_dimensions,
     "on_breach": partial(load_callback, path="on_breach"), "on_recovery": partial(load_callback, path="on_recovery"),
     "redactors": partial(load_redactors, path="redactors"), "sampler": partial(load_sampler, None),
     "telemetry": _load_telemetry,
@@ -264,6 +295,11 @@ class Settings(_Explained):
         on_breach: The function to call then, with an `ObjectiveCrossing`; sync or async, or ``module:function``. It
             runs on its own thread; errors are counted.
         on_recovery: The function to call when the objective is met again.
+        metric_dimensions: Annotations that the metrics of scores, results and weights have as attributes: up to four of
+            ``agenteval.prompt.name``, ``agenteval.prompt.version``, ``deployment.environment.name`` and keys of tags.
+            A list, or a mapping to how many values each may have (16): docs/telemetry.md.
+        user_id: What leaves of ``annotate(user_id=...)``: ``hashed`` or ``plain``: docs/privacy.md.
+        user_id_salt: The key of that hash, without which it cannot be computed; the same in all processes.
         agent_span: Which calls outside of any trace get an ``invoke_agent`` span: ``sampled``, ``always`` or ``never``.
         agent_span_end: ``background`` ends those spans on the background thread, with the scores that are ready, if
             every span processor of the application is the SDK's batch processor; ``caller`` when the handler returns.
@@ -294,6 +330,9 @@ class Settings(_Explained):
     breach: BreachSettings = Field(default_factory=BreachSettings)
     on_breach: _Callback | None = None
     on_recovery: _Callback | None = None
+    metric_dimensions: _Dimensions = Field(default_factory=dict, max_length=MAX_DIMENSIONS)
+    user_id: Literal["hashed", "plain"] = "hashed"
+    user_id_salt: str | None = Field(default=None, repr=False)
     agent_span: Literal["always", "sampled", "never"] = "sampled"
     agent_span_end: Literal["background", "caller"] = "background"
     shutdown_timeout_s: float = Field(default=2.0, ge=0, le=60)

@@ -15,10 +15,10 @@ from opentelemetry import context as otel_context
 from opentelemetry import trace
 from opentelemetry.trace import Span
 
-from agenteval_otel.capture.build import FACTS, build_input
+from agenteval_otel.capture.annotations import hashed
+from agenteval_otel.capture.build import build_input
 from agenteval_otel.capture.calls import CURRENT, EVALUATING, CapturedCall
 from agenteval_otel.components.blocking import UserPart, part_of
-from agenteval_otel.components.explained import known_choices
 from agenteval_otel.engine.handler import HandlerSettings
 from agenteval_otel.engine.response import EvaluatedResponse, outgoing_words
 from agenteval_otel.engine.run import Run, RunOutcome
@@ -92,7 +92,9 @@ class Engine:
         shedding: Any,
         sampled: SamplingRecord,
         broken: Callable[[str, BaseException], None],
+        user_id: Callable[[str], str] = hashed,
     ) -> None:
+        self.user_id = user_id
         self.accounting, self.redaction, self.objectives = accounting, redaction, objectives
         self.shedding, self.sampled, self.broken = shedding, sampled, broken
         self.emitters: set[Emitter] = set()
@@ -214,7 +216,11 @@ class Engine:
         self._reading = call
         try:
             evaluation_input = build_input(
-                call, on_bad_fact=self._bad_fact, capture=settings.capture, function=settings.function
+                call,
+                on_bad_fact=self._bad_fact,
+                capture=settings.capture,
+                function=settings.function,
+                user_id=self.user_id,
             )
         finally:
             self._reading = None
@@ -242,12 +248,11 @@ class Engine:
         finally:
             self._reading = None
 
-    def _bad_fact(self, name: str) -> None:
+    def _bad_fact(self, name: str, why: str = "") -> None:
         # A name may come from data: only identifiers are logged.
         shown = self.redaction.text(name) if type(name) is str and len(name) <= 48 and name.isidentifier() else "other"
         self.accounting.fail(f"annotate:{shown}" if len(self.accounting.failures) < 64 else "annotate")
-        hint = {} if name in FACTS else {"fix": f"unknown{known_choices(shown, sorted(FACTS))}"}
-        log.warning("fact_left_out", part=shown, **hint)
+        log.warning("fact_left_out", part=shown, **({"why": why} if why else {}))
 
     def _ground_truth_failed(self, error: BaseException) -> None:
         self.accounting.fail("ground_truth")

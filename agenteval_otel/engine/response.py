@@ -12,14 +12,17 @@ from opentelemetry.trace import SpanContext
 from agenteval_otel.engine.handler import HandlerSettings
 from agenteval_otel.engine.run import WEIGHTED_MEAN, EvaluationRunner, RunOutcome, combined
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationInput, EvaluationResult, RunError, SpanReference
-from agenteval_otel.models.inputs import is_blank
+from agenteval_otel.models.inputs import Annotations, is_blank
 from agenteval_otel.models.value import construct, copy_with
 from agenteval_otel.redaction.outgoing import Redaction
 from agenteval_otel.scoring import Aggregation
-from agenteval_otel.semconv import OTHER
+from agenteval_otel.semconv import OTHER, TAG
 from agenteval_otel.telemetry.spans import reference_of
 
-_OF_THE_INPUT = ("agent_id", "session_id", "agent", "stream_end", "response_id", "conversation_id", "model")
+_OF_THE_INPUT = (
+    "agent_id", "session_id", "agent", "stream_end", "response_id", "conversation_id", "model",
+    *Annotations.model_fields,
+)  # fmt: skip
 
 
 def aggregate(
@@ -74,7 +77,7 @@ class EvaluatedResponse:
 
     __slots__ = (
         "_errors", "_evaluated", "_input", "_outcome", "_redaction", "_sampled", "_settings", "_span",
-        "agent", "conversation_id", "ended_ns", "has_ground_truth", "input_snapshot", "model", "module",
+        "agent", "annotations", "conversation_id", "ended_ns", "has_ground_truth", "input_snapshot", "model", "module",
         "overall_score", "response_ended_ns", "response_id", "results", "sampling_clustered",
         "sampling_probability", "sampling_reason", "sampling_scope", "started_ns", "stream_end",
     )  # fmt: skip
@@ -102,6 +105,9 @@ class EvaluatedResponse:
         self.model = short("model", evaluation_input.model)
         self.response_id = short("response_id", evaluation_input.response_id)
         self.conversation_id = short("conversation_id", evaluation_input.conversation_id)
+        self.annotations = evaluation_input.annotations
+        for name, value in self.annotations.items():
+            self.annotations[name] = redaction.text(value, name.removeprefix(TAG))
         self.stream_end = evaluation_input.stream_end
         self.has_ground_truth = not is_blank(evaluation_input.ground_truth)
         self.results: list[EvaluationResult] = [outgoing_words(result, redaction) for result in outcome.results]

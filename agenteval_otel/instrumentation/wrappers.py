@@ -14,7 +14,7 @@ import functools
 import inspect
 import sys
 from collections.abc import AsyncGenerator, Callable, Generator
-from itertools import islice
+from itertools import chain, islice
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any, Unpack
 
@@ -356,7 +356,9 @@ def annotate(**facts: Unpack[Facts]) -> None:
 
     Args:
         facts: Any of the keywords of `agenteval_otel.capture.Facts`. ``context`` is a mapping or a list of documents,
-            ``cost`` is in USD, ``tool_calls`` are added to those set before; any other fact replaces the earlier one.
+            ``cost`` is in USD; ``tool_calls`` and ``tags`` are added to those set before, any other fact replaces the
+            earlier one. Results are sliced by ``prompt_name``, ``prompt_version``, ``user_id`` (hashed),
+            ``environment`` and up to 16 ``tags``: attributes of spans and events, columns in storage.
     """
     try:
         call = _running_call()
@@ -367,6 +369,8 @@ def annotate(**facts: Unpack[Facts]) -> None:
             before = known.get(name)
             if name == "tool_calls" and isinstance(value, list | tuple) and isinstance(before, list | tuple):
                 value = [*before, *islice(value, max(0, _MAX_CALLS - len(before)))]
+            elif name == "tags" and type(value) is dict and type(before) is dict:
+                value = dict(islice(chain(before.items(), value.items()), _MAX_FACTS))
             if name in known or len(known) < _MAX_FACTS:
                 # Where the call waits already, nothing of the host's joins it.
                 known[name] = take(value).value if call.ended_ns else value

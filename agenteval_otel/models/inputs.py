@@ -11,6 +11,7 @@ from typing import Any, Literal
 from pydantic import AliasChoices, ConfigDict, Field, FiniteFloat, ValidationInfo, field_validator, model_validator
 
 from agenteval_otel.models.value import Value
+from agenteval_otel.semconv import ANNOTATIONS, TAG
 
 StreamEnd = Literal["completed", "error", "abandoned"]
 _INDEX = re.compile(r"0|[1-9][0-9]{0,17}")
@@ -115,7 +116,36 @@ class MemoryStats(Value):
     newest: int | float | str | None = None
 
 
-class EvaluationInput(Value):
+_ANNOTATED = frozenset({*ANNOTATIONS, "tags"})
+
+
+class Annotations(Value):
+    """What results are sliced by, as `annotate` says it.
+
+    Attributes:
+        prompt_name: Which of the application's prompts answered, such as ``refunds``.
+        prompt_version: Its version.
+        user_id: Who asked; of monitored answers hashed, unless the settings say otherwise.
+        environment: Where it ran, such as ``production``.
+        tags: The application's own, such as ``{"tenant": "acme"}``.
+    """
+
+    prompt_name: str | None = None
+    prompt_version: str | None = None
+    user_id: str | None = None
+    environment: str | None = None
+    tags: dict[str, str] | None = None
+
+    @property
+    def annotations(self) -> dict[str, str]:
+        """Those that are set, by the names of their attributes."""
+        if _ANNOTATED.isdisjoint(self.__pydantic_fields_set__):
+            return {}
+        named = {attribute: value for name, attribute in ANNOTATIONS.items() if (value := getattr(self, name))}
+        return {**named, **{TAG + key: value for key, value in self.tags.items()}} if self.tags else named
+
+
+class EvaluationInput(Annotations):
     """The captured interaction: what an evaluator sees. Unknown fields are refused.
 
     Attributes:

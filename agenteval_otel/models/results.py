@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeAlias
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
-from agenteval_otel.models.inputs import EvaluationInput, StreamEnd, names_of
+from agenteval_otel.models.inputs import Annotations, EvaluationInput, StreamEnd, names_of
 from agenteval_otel.models.judge_calls import Judgement
 from agenteval_otel.models.value import Value
 from agenteval_otel.runtime.masking import printable
@@ -140,7 +140,7 @@ class SpanReference(Value):
     is_remote: bool = False
 
 
-class AggregatedEvaluationResult(Value):
+class AggregatedEvaluationResult(Annotations):
     """All results of one input, with the weighted overall score.
 
     Attributes:

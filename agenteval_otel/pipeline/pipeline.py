@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from agenteval_otel.capture.annotations import hashed
 from agenteval_otel.capture.calls import CapturedCall
 from agenteval_otel.components.blocking import running_part
 from agenteval_otel.engine.handler import (
@@ -57,11 +58,16 @@ class Pipeline:
         agent_span_end: ``background`` (see `late_spans`), or ``caller`` when the handler returns.
         agents: What differs for single agents, by the agent's name.
         telemetry_off: No signal can leave: handlers whose results are neither stored nor watched count as disabled.
+        metric_dimensions: Attributes of annotations that metrics have too, with the number of values of each.
+        user_id: What is kept of an annotated user's id.
 
     Attributes:
         provisional: Not configured yet: handlers' arguments are checked against the pipeline that `configure` builds.
         late_spans: Agent spans may end on the background thread, with scores, where the host's processors allow it.
     """
+
+    _ending_thread: int | None = None
+    _unsaved = 0
 
     def __init__(
         self,
@@ -86,6 +92,8 @@ class Pipeline:
         sampling: SamplingSettings | None = None,
         telemetry_off: bool = False,
         shutdown_timeout_s: float = EXIT_TIMEOUT_S,
+        metric_dimensions: Mapping[str, int] | None = None,
+        user_id: Callable[[str], str] = hashed,
     ) -> None:
         log.load()
         self.defaults = HandlerOptions(evaluators, sampler, tuple(storage), tuple(criteria), None, escalation)
@@ -100,20 +108,18 @@ class Pipeline:
         self.load_shedder = self._load.shedder
         self.engine = Engine(
             accounting=self.accounting, redaction=self.redaction, objectives=self.objectives,
-            shedding=self.load_shedder, sampled=self.sampled, broken=self.broken,
+            shedding=self.load_shedder, sampled=self.sampled, broken=self.broken, user_id=user_id,
         )  # fmt: skip
-        self.enabled, self.agent_span, self.shutdown_timeout_s = enabled, agent_span, shutdown_timeout_s
+        self.enabled, self.agent_span, self.metric_dimensions = enabled, agent_span, metric_dimensions
         self.late_spans = agent_span_end == "background" and isinstance(self.dispatcher, PoolDispatcher)
         self._parts: dict[str, Any] = {
             "aggregation": aggregation, "ground_truth": ground_truth, "telemetry_off": telemetry_off,
             "calls_back": self.objectives.settings.calls_back,
         }  # fmt: skip
-        # Every provider that a handler of this pipeline saves to: it may hold what is not written yet when the handler
-        # is gone already.
+        # Of all handlers: a provider may hold what is not written yet when its handler is gone already.
         self._providers: dict[int, Any] = {}
-        self.telemetry, self._open, self._unsaved = telemetry, True, 0
+        self.telemetry, self._open, self.shutdown_timeout_s = telemetry, True, shutdown_timeout_s
         self._unended: list[CapturedCall] = []
-        self._ending_thread: int | None = None
         for provider in (telemetry, *storage):
             self._know(provider)
         if telemetry is not None:
@@ -155,7 +161,7 @@ class Pipeline:
             judges = [judge.guarded() for _, judge in judges_of(settings.runner.evaluators)]
             emitter.observe(
                 self.accounting, self.dispatcher.state, self.load_shedder.gauges,
-                objectives=self.objectives.states, judges=judges,
+                objectives=self.objectives.states, judges=judges, dimensions=self.metric_dimensions,
             )  # fmt: skip
         return settings
 

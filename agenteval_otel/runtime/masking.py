@@ -14,7 +14,7 @@ _SHORTEST = 4
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _LAST = frozenset(
     {"password", "passwd", "passphrase", "secret", "token", "authorization", "credential", "credentials", "cookie",
-     "apikey", "headers"}
+     "apikey", "headers", "salt"}
 )  # fmt: skip
 _BEFORE_KEY = frozenset({"api", "private", "access", "secret", "signing", "auth", "license"})
 # Greedy up to the last @: a password may hold slashes and an @ of its own.

@@ -6,6 +6,7 @@ from agenteval_otel.sampling.escalation import Escalation, ResultSampler
 from agenteval_otel.sampling.ratio import RateLimitSampler, RatioSampler
 from agenteval_otel.sampling.rules import (
     AgentSampler,
+    AnnotationSampler,
     ErrorSampler,
     FunctionSampler,
     PatternSampler,
@@ -15,7 +16,7 @@ from agenteval_otel.sampling.rules import (
 from agenteval_otel.scoring.probability import SamplingDecision
 
 __all__ = [
-    "AgentSampler", "AnswerFacts", "ConversationSampler", "ErrorSampler", "Escalation", "FirstOfSampler",
-    "FunctionSampler", "PatternSampler", "RateLimitSampler", "RatioSampler", "ResultSampler", "RuleSampler",
-    "Sampler", "SamplingContext", "SamplingDecision", "SlowSampler",
+    "AgentSampler", "AnnotationSampler", "AnswerFacts", "ConversationSampler", "ErrorSampler", "Escalation",
+    "FirstOfSampler", "FunctionSampler", "PatternSampler", "RateLimitSampler", "RatioSampler", "ResultSampler",
+    "RuleSampler", "Sampler", "SamplingContext", "SamplingDecision", "SlowSampler",
 ]  # fmt: skip

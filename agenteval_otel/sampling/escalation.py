@@ -31,8 +31,8 @@ class Escalation(BaseModel, metaclass=FriendlyErrors):
     Attributes:
         baseline_rate: Share of the answers, 0 to 1, that goes on whatever the rules say. With 0 the answers that no
             rule matches are never seen, so nothing is known of them: the probability is then unknown.
-        rules: Samplers that are rules: ``result``, ``slow``, ``error``, ``pattern``, ``agent``, ``function``. Each has
-            a ratio, 1 when left out; the largest that matches holds.
+        rules: Samplers that are rules: ``result``, ``slow``, ``error``, ``pattern``, ``agent``, ``annotation``,
+            ``function``. Each has a ratio, 1 when left out; the largest that matches holds.
         criteria: The criteria whose evaluators wait for the others; those of all that ask a model when empty.
     """
 

@@ -11,14 +11,16 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from agenteval_otel.components import ListOf
+from agenteval_otel.components.explained import suggestion
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models import EvaluationInput
 from agenteval_otel.runtime.patterns import check_flags, compile_pattern
 from agenteval_otel.sampling.base import AnswerFacts, Sampler, SamplingContext, threshold_of
 from agenteval_otel.scoring.probability import SamplingDecision
+from agenteval_otel.semconv import ANNOTATIONS, CRITERION_NAME, TAG
 
 
 class RuleSampler(Sampler):
@@ -136,6 +138,52 @@ class SlowSampler(RuleSampler, type="slow"):
     def matches(self, context: SamplingContext) -> bool | None:
         answer = context.answer or _recorded(context)
         return None if answer is None else answer.duration_s > self.above_s
+
+
+class AnnotationSampler(RuleSampler, type="annotation"):
+    """Samples a share of the responses that are annotated so, on the background thread.
+
+    Attributes:
+        name: ``agenteval.prompt.name``, ``agenteval.prompt.version``, ``deployment.environment.name``, ``user.id`` or
+            the key of a tag.
+        values: As spans have them (a user's id hashed), with ``*`` and ``?`` as wildcards; upper and lower case differ.
+    """
+
+    name: str
+    values: ListOf[str] = Field(min_length=1)
+
+    @field_validator("name")
+    @classmethod
+    def _is_an_attribute(cls, value: str) -> str:
+        return annotated_attribute(value, path="name")
+
+    @cached_property
+    def _pattern(self) -> re.Pattern[str]:
+        return re.compile("|".join(map(fnmatch.translate, self.values)))
+
+    def matches(self, context: SamplingContext) -> bool | None:
+        if context.evaluation_input is None:
+            return None
+        value = context.evaluation_input.annotations.get(self.name)
+        return value is not None and self._pattern.match(value) is not None
+
+
+def annotated_attribute(name: str, *, path: str) -> str:
+    """The attribute of an annotation, by itself, by `annotate`'s keyword or by the key of a tag.
+
+    Raises:
+        ConfigurationError: No slug, or so near to the name of another annotation that it is taken for a mistake.
+    """
+    attribute = ANNOTATIONS.get(name, name)
+    key = attribute.removeprefix(TAG)
+    if attribute in ANNOTATIONS.values() or (key != attribute and CRITERION_NAME.fullmatch(key)):
+        return attribute
+    near = suggestion(name, [*ANNOTATIONS.values(), *ANNOTATIONS])
+    if near or not CRITERION_NAME.fullmatch(name) or name.partition(".")[0] in ("agenteval", "gen_ai"):
+        known = f"known: {', '.join(ANNOTATIONS.values())}, and the keys of tags"
+        also = f" (a tag of this key: {TAG}{name})" if CRITERION_NAME.fullmatch(name) else ""
+        raise ConfigurationError(f"no annotation {name!r}{near}; {known}{also}", path=path)
+    return TAG + name
 
 
 class FunctionSampler(RuleSampler, type="function"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Literal, Self
@@ -10,7 +11,7 @@ from pydantic import Field, model_validator
 
 from agenteval_otel.models import AggregatedEvaluationResult
 from agenteval_otel.storage.batcher import BatchedStorageProvider, Sink
-from agenteval_otel.storage.sql_rows import StoredResult, Target, in_utc, name_of, rows_of, target_of
+from agenteval_otel.storage.sql_rows import StoredResult, Target, in_utc, name_of, rows_of, tags_of, target_of
 
 
 class SqlStorageProvider(BatchedStorageProvider, type="sql"):
@@ -52,7 +53,9 @@ class SqlStorageProvider(BatchedStorageProvider, type="sql"):
         self, *, criterion: str | None = None, agent: str | None = None, since: datetime | None = None,
         until: datetime | None = None, min_score: float | None = None, max_score: float | None = None,
         status: Literal["scored", "skipped", "failed"] | None = None, passed: bool | None = None,
-        trace_id: str | None = None, limit: int = 100, offset: int = 0,
+        trace_id: str | None = None, prompt_name: str | None = None, prompt_version: str | None = None,
+        user_id: str | None = None, environment: str | None = None, tags: Mapping[str, str] | None = None,
+        limit: int = 100, offset: int = 0,
     ) -> list[StoredResult]:  # fmt: skip
         """The stored results that match all filters, newest first.
 
@@ -68,6 +71,11 @@ class SqlStorageProvider(BatchedStorageProvider, type="sql"):
             status: Scored, skipped or failed.
             passed: The verdict.
             trace_id: Of the evaluated span, 32 hexadecimal digits.
+            prompt_name: As it was annotated, like those that follow.
+            prompt_version: As it was annotated.
+            user_id: As it is stored: hashed, unless the settings said otherwise.
+            environment: As it was annotated.
+            tags: All of these, such as ``{"tenant": "acme"}``.
             limit: How many at most, from 1.
             offset: How many of the newest are skipped, from 0.
 
@@ -78,7 +86,8 @@ class SqlStorageProvider(BatchedStorageProvider, type="sql"):
         filters = {
             "criterion": name_of(criterion), "agent": name_of(agent), "trace_id": name_of(trace_id), "status": status,
             "passed": passed, "since": in_utc(since), "until": in_utc(until), "min_score": min_score,
-            "max_score": max_score,
+            "max_score": max_score, "prompt_name": name_of(prompt_name), "prompt_version": name_of(prompt_version),
+            "user_id": name_of(user_id), "environment": name_of(environment), "tags": tags_of(tags),
         }  # fmt: skip
         return find_results(self._target, filters, limit=limit, offset=offset)
 

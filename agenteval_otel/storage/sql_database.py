@@ -53,13 +53,15 @@ _METADATA = sa.MetaData()
 _SCHEMA = sa.Table(
     "agenteval_schema", _METADATA, sa.Column("version", sa.Integer, primary_key=True, autoincrement=False)
 )
+_ANNOTATIONS = "prompt_name prompt_version user_id environment"
+_JSON = sa.JSON(none_as_null=True)
 EVALUATIONS = sa.Table(
     "agenteval_evaluations", _METADATA,
     sa.Column("id", sa.String(32), primary_key=True), *_columns(_MOMENT, "evaluated_at!"),
     *_columns(sa.Text, "agent agent_id session_id conversation_id response_id model trace_id span_id"),
     *_columns(sa.Double, "overall_score sampling_probability"), *_columns(sa.Text, "sampling_reason stream_end"),
     *_columns(sa.Boolean, "has_ground_truth!"), *_columns(sa.BigInteger, "started_ns ended_ns response_ended_ns"),
-    *_columns(sa.Text, "details!"),
+    *_columns(sa.Text, "details!"), *_columns(sa.Text, _ANNOTATIONS), *_columns(_JSON, "tags"),
     *_indices("agenteval_evaluations", {"time": "evaluated_at", "trace": "trace_id"}),
 )  # fmt: skip
 RESULTS = sa.Table(
@@ -71,7 +73,7 @@ RESULTS = sa.Table(
     *_columns(sa.Text, "label"), *_columns(sa.Boolean, "passed"), *_columns(sa.Double, "threshold"),
     *_columns(sa.Text, "reason_code reasoning error_type error skip_reason"),
     *_columns(sa.Double, "probability weight!"), *_columns(sa.BigInteger, "started_ns ended_ns"),
-    *_columns(sa.Text, "details!"),
+    *_columns(sa.Text, "details!"), *_columns(sa.Text, _ANNOTATIONS), *_columns(_JSON, "tags"),
     *_indices("agenteval_results", {
         "time": "evaluated_at", "criterion": "criterion evaluated_at", "agent": "agent evaluated_at",
         "score": "criterion score", "trace": "trace_id",
@@ -85,16 +87,29 @@ def connect_writer(target: Target, *, durable: bool) -> sa.Connection:
     connection = engine.connect()
     try:
         with connection.begin():
-            if not all(map(sa.inspect(connection).has_table, _METADATA.tables)):
+            if _missing_columns(connection):
                 if target.path is None:  # several processes may create them at once
                     connection.execute(sa.text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _CREATE_LOCK})
                 _METADATA.create_all(connection)
+                for column in _missing_columns(connection):  # tables of a package that did not have them yet
+                    kind = column.type.compile(connection.dialect)
+                    connection.execute(sa.text(f"ALTER TABLE {column.table.name} ADD COLUMN {column.name} {kind}"))
             if not _has_version(connection):
                 connection.execute(_SCHEMA.insert().values(version=VERSION))
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def _missing_columns(connection: sa.Connection) -> list[sa.Column[Any]]:
+    inspector, missing = sa.inspect(connection), []
+    for table in _METADATA.sorted_tables:
+        present = (
+            {column["name"] for column in inspector.get_columns(table.name)} if inspector.has_table(table.name) else ()
+        )
+        missing += [column for column in table.columns if column.name not in present]
+    return missing
 
 
 def _has_version(connection: sa.Connection) -> bool:
@@ -276,8 +291,9 @@ def find_results(target: Target, filters: Mapping[str, Any], *, limit: int, offs
     }  # fmt: skip
     conditions = [
         ranges[name](value) if name in ranges else columns[name] == value
-        for name, value in filters.items() if value is not None
+        for name, value in filters.items() if value is not None and name != "tags"
     ]  # fmt: skip
+    conditions += [columns.tags[key].as_string() == value for key, value in (filters.get("tags") or {}).items()]
     newest = (columns.evaluated_at.desc(), columns.evaluation_id.desc(), columns.position)
     statement = sa.select(RESULTS).where(*conditions).order_by(*newest).limit(limit).offset(offset)
     with connect_reader(target) as connection:

@@ -18,6 +18,7 @@ from urllib.parse import unquote, urlsplit
 
 from agenteval_otel.capture.text import sanitise
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationResult
+from agenteval_otel.models.inputs import Annotations
 from agenteval_otel.models.value import Value
 from agenteval_otel.runtime.masking import mask_known, mask_text
 from agenteval_otel.scoring.probability import weight
@@ -30,6 +31,7 @@ _EVALUATION_COLUMNS = frozenset({
     "agent", "agent_id", "session_id", "conversation_id", "response_id", "model", "sampling_reason", "stream_end",
     "started_ns", "ended_ns", "response_ended_ns", "overall_score", "sampling_probability", "has_ground_truth",
 })  # fmt: skip
+_ANNOTATIONS = frozenset(Annotations.model_fields)  # in both tables
 _RESULT_COLUMNS = frozenset({
     "evaluator_type", "evaluator_version", "evaluator_kind", "label", "reason_code", "error_type", "normalized",
     "threshold", "probability", "passed", "started_ns", "ended_ns", *_TEXTS,
@@ -93,8 +95,8 @@ class Rows(NamedTuple):
     size: int
 
 
-class StoredResult(Value):
-    """One score, skip or failure as it is stored.
+class StoredResult(Annotations):
+    """One score, skip or failure as it is stored, with what its response was annotated with.
 
     Attributes:
         evaluation_id: Of the evaluation: 32 hexadecimal digits, which sort by time.
@@ -129,8 +131,10 @@ def _rows_of(aggregated: AggregatedEvaluationResult) -> Rows:
     common: dict[str, Any] = {
         "evaluated_at": _evaluated_at(aggregated), "agent": name_of(aggregated.agent),
         "trace_id": name_of(span.trace_id if span else None), "span_id": name_of(span.span_id if span else None),
+        **_cells(aggregated, _ANNOTATIONS - {"tags"}), "tags": tags_of(aggregated.tags),
     }  # fmt: skip
-    details = aggregated.model_dump_json(exclude={*_EVALUATION_COLUMNS, "results"}, exclude_defaults=True)
+    in_columns = {*_EVALUATION_COLUMNS, *_ANNOTATIONS, "results"}
+    details = aggregated.model_dump_json(exclude=in_columns, exclude_defaults=True)
     evaluation = {"id": key, **common, **_cells(aggregated, _EVALUATION_COLUMNS), "details": details}
     results = [
         {"evaluation_id": key, "position": position, **common, **_result_cells(result)}
@@ -181,6 +185,10 @@ def name_of(text: str | None) -> str | None:
     return None if text is None else sanitise(text)[:_NAME_CHARS]
 
 
+def tags_of(tags: Mapping[str, str] | None) -> dict[str | None, str | None] | None:
+    return {name_of(key): name_of(value) for key, value in tags.items()} if tags else None
+
+
 def _evaluated_at(aggregated: AggregatedEvaluationResult) -> datetime:
     seconds = aggregated.ended_ns / 1e9 if aggregated.ended_ns else aggregated.timestamp / 1e3
     try:
@@ -195,7 +203,8 @@ def stored_of(row: Mapping[Any, Any]) -> StoredResult:
 
 
 def evaluation_of(row: Mapping[Any, Any], results: Sequence[Mapping[Any, Any]]) -> AggregatedEvaluationResult:
-    return AggregatedEvaluationResult(**_fields_of(row, _EVALUATION_COLUMNS), results=tuple(map(_result_of, results)))
+    columns = _EVALUATION_COLUMNS | _ANNOTATIONS
+    return AggregatedEvaluationResult(**_fields_of(row, columns), results=tuple(map(_result_of, results)))
 
 
 def _result_of(row: Mapping[Any, Any]) -> EvaluationResult:

@@ -76,8 +76,10 @@ class Emitter:
     def observe(
         self, accounting: Accounting, queue: Callable[[], Mapping[str, float]], load: Callable[[], Mapping[str, float]],
         objectives: Callable[[], ObjectiveStates] = dict, judges: Iterable[Any] = (),
+        dimensions: Mapping[str, int] | None = None,
     ) -> None:  # fmt: skip
         """Set, at start, the sources of our own metrics; imports what exporters will need."""
+        self.totals.dimensions = dict(dimensions or {})
         self._accounting, self._gauges = accounting, lambda: {**queue(), **load()}
         self._objectives = objectives
         self.judge_totals.know(judges)
@@ -134,11 +136,12 @@ class Emitter:
         context = context_of_span(evaluated)
         events = self._guarded("logs", self.providers.events) if self._wants_events else None
         common = response_attributes(response)
+        dimensions = totals.dimensions_of(common)
         shown: list[tuple[EvaluationResult, dict[str, Any]]] = []
         for result in response.results:
-            counted_for = totals.add(result, agent, model)
+            scores_of = totals.add(result, agent, model, dimensions)
             if self._instruments is not None:
-                self._guarded("metrics", self._instruments.record_score, result, agent, counted_for, context)
+                self._guarded("metrics", self._instruments.record_score, result, scores_of, context)
             if result.skip_reason is not None and not result.error:
                 continue  # a skip has neither an event nor a span
             attributes = event_attributes(result, common)
@@ -228,6 +231,7 @@ def response_attributes(response: Any) -> dict[str, Any]:
         names.CONVERSATION_ID: response.conversation_id, names.REQUEST_MODEL: response.model,
         names.SAMPLING_REASON: response.sampling_reason, names.SAMPLING_SCOPE: response.sampling_scope,
         names.SAMPLING_CLUSTERED: response.sampling_clustered or None, names.STREAM_END: response.stream_end,
+        **response.annotations,
     })  # fmt: skip
 
 
@@ -303,11 +307,12 @@ def score_attributes(results: Sequence[EvaluationResult]) -> dict[str, Any]:
 def run_attributes(
     response: Any, *, scores: Mapping[str, Any], common: Mapping[str, Any], with_content: bool
 ) -> dict[str, Any]:
-    """The run span's attributes: scores first, core last, because the SDK evicts the oldest beyond its limit."""
+    """The run span's attributes: annotations and scores first, core last, because the SDK evicts the oldest beyond its
+    limit."""
     snapshot = response.input_snapshot if with_content else None
     content = {names.USER_PROMPT: snapshot.prompt, names.FULL_RESPONSE: snapshot.response_text} if snapshot else {}
     failing = tuple(result.criterion_name for result in response.results if result.passed is False)
-    return {**scores, **_sanitised(content), **common, **_sanitised({
+    return {**response.annotations, **scores, **_sanitised(content), **common, **_sanitised({
         names.SAMPLING_PROBABILITY: response.sampling_probability,
         names.EVALUATION_MODULE: response.module,
         names.HAS_GROUND_TRUTH: response.has_ground_truth,

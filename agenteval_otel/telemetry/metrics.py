@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable, Mapping
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from opentelemetry import metrics
@@ -53,10 +53,13 @@ _MOST_USD: Final = 1_000_000.0
 _STATES: Final = {"closed": 0, "half_open": 1, "open": 2}
 
 
-class _Series(NamedTuple):
-    """Where a criterion's results count."""
+_RESERVED: Final = names.MAX_PROCESS_SERIES // 5  # for criteria, agents and models that come later
 
-    model: str | None
+
+class _Series(NamedTuple):
+    """Where a criterion's results count; `scores` are the attributes of its histogram."""
+
+    scores: dict[str, str]
     key: Labels
     of_agent: Labels
     verdicts: tuple[Labels, ...]
@@ -67,60 +70,95 @@ class ResultTotals:
 
     Models' names and categories may come from outside: of each criterion of each agent the first pairs of model and
     label have series of their own; later ones share ``_other``, which always has room, as both verdicts have.
+
+    Attributes:
+        dimensions: How many values each of the metric dimensions may have, by the attribute. What they add stays below
+            `MAX_PROCESS_SERIES` with everything else; later combinations count where every dimension is ``_other``.
     """
 
     def __init__(self) -> None:
+        self.dimensions: Mapping[str, int] = {}
         self.results: dict[Labels, int] = {}
         self.errors: dict[Labels, int] = {}
         self.sums: dict[str, dict[Labels, float]] = {instrument.name: {} for instrument in _WEIGHTED}
         self._weights, self._scores = list(self.sums.values())[:2], list(self.sums.values())[2:]
         self.last_success: float | None = None
-        self._known: dict[str, set[str]] = {}
-        self._pairs: dict[tuple[str, str | None], set[tuple[str | None, str | None]]] = {}
-        self._shared: dict[tuple[str, str | None], str | None] = {}
-        self._series: dict[tuple[str, str | None, str | None, str | None, bool], _Series] = {}
+        self._begin()
 
-    def bounded(self, kind: str, value: str | None) -> str | None:
+    def _begin(self) -> None:
+        self._known: dict[str, set[str]] = {}
+        self._pairs: dict[tuple[str, str | None, Labels], set[tuple[str | None, str | None]]] = {}
+        self._shared: dict[tuple[str, str | None, Labels], str | None] = {}
+        self._series: dict[tuple[str, str | None, str | None, str | None, bool, Labels], _Series] = {}
+        self._counted: set[tuple[Instrument, Labels]] = set()
+        self._of_dimensions = self._of_others = 0
+        self._is_full = False
+
+    def bounded(self, kind: str, value: str | None, limit: int | None = None) -> str | None:
         """The value, or ``_other`` once too many were seen: text from outside never makes unbounded series."""
         if value is None:
             return None
         known = self._known.setdefault(kind, set())
-        limit = _LIMITS.get(kind.partition(" ")[0], names.MAX_WORDS)
+        if limit is None:
+            limit = _LIMITS.get(kind.partition(" ")[0], names.MAX_WORDS)
         if value in known or len(known) < limit:
             known.add(value)
             return value
         return names.OTHER
 
-    def add(self, result: EvaluationResult, agent: str | None, model: str | None) -> str | None:
-        """Add one result, with a known probability to the weighted sums too; gives the model that it counts for."""
+    def dimensions_of(self, attributes: Mapping[str, Any]) -> Labels:
+        """The metric dimensions among the attributes of a response, each within its number of values."""
+        if not self.dimensions:
+            return ()
+        return tuple(
+            (name, self.bounded(name, attributes[name], limit) or names.OTHER)
+            for name, limit in self.dimensions.items() if name in attributes
+        )  # fmt: skip
+
+    def add(
+        self, result: EvaluationResult, agent: str | None, model: str | None, dimensions: Labels = ()
+    ) -> dict[str, str] | None:
+        """Add one result, with a known probability to the weighted sums too; gives the attributes of its score."""
         status = result.status
         if status == "failed":
             error_type = self.bounded(f"error {result.criterion_name}", result.error_type or "error") or ""
             _add(self.errors, ((names.EVALUATION_NAME, result.criterion_name), (names.ERROR_TYPE, error_type)), 1)
-            return model
+            return None
         if status != "scored":
-            return model
+            return None
         label = result.label
         if label and label not in _VERDICTS:
             label = self.bounded(f"label {result.criterion_name}", label)
         has_verdict = result.passed is not None
-        place = (result.criterion_name, agent, model, label or None, has_verdict)
+        place = (result.criterion_name, agent, model, label or None, has_verdict, dimensions)
         series = self._series.get(place)
         if series is None:
-            series = self._series[place] = self._new_series(*place)
+            series = self._new_series(*place)
         if has_verdict:
             for verdict in series.verdicts:
                 self.results.setdefault(verdict, 0)
         self.results[series.key] = self.results.get(series.key, 0) + 1
         if result.probability:
             self._add_weighted(result, series)
-        return series.model
+        return series.scores
 
     def _new_series(
-        self, criterion: str, agent: str | None, model: str | None, label: str | None, has_verdict: bool
-    ) -> _Series:
-        """The series of a result: of its own model and label, or of ``_other`` for one or both."""
-        owner = criterion, agent
+        self, criterion: str, agent: str | None, model: str | None, label: str | None, has_verdict: bool,
+        dimensions: Labels,
+    ) -> _Series:  # fmt: skip
+        """The series of a result: of its own dimensions, model and label, or of ``_other`` for some or all."""
+        place = (criterion, agent, model, label, has_verdict, dimensions)
+        others = tuple((name, names.OTHER) for name in self.dimensions) if dimensions else ()
+        if dimensions != others:
+            series = _series_of(criterion, agent, model, label, dimensions)
+            if self._takes(series, has_verdict):
+                self._series[place] = series
+                return series
+            # Kept where the others are: combinations of values are many, and would fill the memory.
+            place = (criterion, agent, model, label, has_verdict, others)
+            if place in self._series:
+                return self._series[place]
+        owner = criterion, agent, others
         # Chosen once, so that there is one place for what has none of its own: with a model's name or without.
         shared = self._shared.setdefault(owner, None if model is None else names.OTHER)
         pairs = self._pairs.setdefault(owner, {(shared, kept_free) for kept_free in (*_VERDICTS, names.OTHER)})
@@ -133,10 +171,28 @@ class ResultTotals:
                 break
         else:
             model, label = shared, general or names.OTHER
-        labels = _labels(criterion, agent, model)
-        key = (*labels, (names.SCORE_LABEL, label)) if label else labels
-        verdicts = tuple((*labels, (names.SCORE_LABEL, verdict)) for verdict in _VERDICTS)
-        return _Series(model, key, _labels(criterion, agent, None), verdicts)
+        series = self._series[place] = _series_of(criterion, agent, model, label, others)
+        self._takes(series, has_verdict, always=True)
+        return series
+
+    def _takes(self, series: _Series, has_verdict: bool, *, always: bool = False) -> bool:
+        """Count what the series add; False where they are over the process's limit, as all later ones then are."""
+        if self._is_full and not always:
+            return False
+        pairs = {series.key, *(series.verdicts if has_verdict else ())}
+        added = {(metric, labels) for metric in (names.METRIC_RESULTS, *_WEIGHTED[:2]) for labels in pairs}
+        added |= {(metric, series.of_agent) for metric in _WEIGHTED[2:]}
+        added.add((names.METRIC_SCORE, tuple(series.scores.items())))
+        added -= self._counted
+        if always:
+            self._of_others += len(added)
+        elif self._of_dimensions + len(added) > names.MAX_PROCESS_SERIES - max(self._of_others, _RESERVED):
+            self._is_full = True
+            return False
+        else:
+            self._of_dimensions += len(added)
+        self._counted |= added
+        return True
 
     def _add_weighted(self, result: EvaluationResult, series: _Series) -> None:
         weight = weight_of(result.probability)
@@ -153,21 +209,24 @@ class ResultTotals:
                 sums[series.of_agent] = sums.get(series.of_agent, 0.0) + amount
 
     def reset(self) -> None:
+        self._begin()
         every: list[dict[Labels, Any]] = [self.results, self.errors, *self.sums.values()]
         for totals in every:
             totals.clear()
         self.last_success = None
 
 
-def _labels(criterion: str, agent: str | None, model: str | None) -> Labels:
+def _labels(criterion: str, agent: str | None, model: str | None = None) -> Labels:
     pairs = ((names.EVALUATION_NAME, criterion), (names.AGENT_NAME, agent), (names.REQUEST_MODEL, model))
     return tuple((name, value) for name, value in pairs if value is not None)
 
 
-@lru_cache(maxsize=4096)
-def _attributes(criterion: str, agent: str | None, model: str | None) -> dict[str, str]:
-    # Shared by all measurements of the series: the SDK copies what it keeps.
-    return dict(_labels(criterion, agent, model))
+def _series_of(criterion: str, agent: str | None, model: str | None, label: str | None, dimensions: Labels) -> _Series:
+    labels = (*_labels(criterion, agent, model), *dimensions)
+    key = (*labels, (names.SCORE_LABEL, label)) if label else labels
+    verdicts = tuple((*labels, (names.SCORE_LABEL, verdict)) for verdict in _VERDICTS)
+    # The dictionary is shared by all measurements of the series: the SDK copies what it keeps.
+    return _Series(dict(labels), key, (*_labels(criterion, agent), *dimensions), verdicts)
 
 
 class JudgeTotals:
@@ -279,12 +338,13 @@ class Instruments:
             callback = partial(_observations, read)
             create(instrument.name, [callback], unit=instrument.unit, description=instrument.description)
 
-    def record_score(self, result: EvaluationResult, agent: str | None, model: str | None, context: Context) -> None:
-        if result.normalized is not None and result.status == "scored":
-            self._score.record(result.normalized, _attributes(result.criterion_name, agent, model), context=context)
+    def record_score(self, result: EvaluationResult, scores: dict[str, str] | None, context: Context) -> None:
+        """Record one result; `scores` are the attributes that `ResultTotals.add` gave, None for skips and failures."""
+        if scores is not None and result.normalized is not None:
+            self._score.record(result.normalized, scores, context=context)
         if result.calls_model and result.started_ns is not None and result.ended_ns is not None:
             seconds = max(0, result.ended_ns - result.started_ns) / 1e9
-            self._duration.record(seconds, _attributes(result.criterion_name, None, None), context=context)
+            self._duration.record(seconds, {names.EVALUATION_NAME: result.criterion_name}, context=context)
 
     def record_run(self, response: Any, agent: str | None, context: Context) -> None:
         if response.started_ns is None or response.ended_ns is None:
@@ -321,7 +381,7 @@ def _gauge(read: Callable[[], Mapping[str, float | None]], key: str) -> dict[Lab
 
 
 def _objective_states(read: Callable[[], ObjectiveStates], at: int) -> dict[Labels, float]:
-    states = {_labels(criterion, agent, None): state[at] for (criterion, agent), state in read().items()}
+    states = {_labels(criterion, agent): state[at] for (criterion, agent), state in read().items()}
     return {labels: float(value) for labels, value in states.items() if value is not None}
 
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
 from typing import Any
+from uuid import UUID
 
 import pytest
 
+from agenteval_otel.capture.annotations import hashed
 from agenteval_otel.capture.build import build_input
 from agenteval_otel.capture.calls import CapturedCall
 from agenteval_otel.errors import CaptureError
 from agenteval_otel.models import EvaluationInput, MemoryStats, Message, ToolCall
+from agenteval_otel.redaction import PatternRedactor
 from tests.capture.hostile import Broken
 
 SECOND = 1_000_000_000
@@ -28,7 +32,7 @@ def call_of(**fields: Any) -> CapturedCall:
 def build(call: CapturedCall, **arguments: Any) -> tuple[EvaluationInput, list[str]]:
     bad: list[str] = []
     call.keep_facts()
-    return build_input(call, on_bad_fact=bad.append, **arguments), bad
+    return build_input(call, on_bad_fact=lambda name, *_: bad.append(name), **arguments), bad
 
 
 def test_the_captured_call_is_the_input() -> None:
@@ -124,3 +128,47 @@ def test_a_capture_function_that_breaks(capture: Any) -> None:
 
     with pytest.raises(CaptureError, match="capture="):
         build(call_of(arguments=(("q",), {})), capture=capture, function=handler)
+
+
+def test_annotations_are_short_texts() -> None:
+    """Numbers and booleans become text, long values are cut, empty ones are left out; the user's id is hashed."""
+    facts = {
+        "prompt_name": " refunds ", "prompt_version": 3, "user_id": UUID(int=7), "environment": "",
+        "tags": {"tenant": "a" * 1_000, "beta": True, "none": None, "share": 0.5, "lone": "\ud800"},
+    }  # fmt: skip
+    built, bad = build(call_of(facts=facts))
+    assert (built.prompt_name, built.prompt_version, built.environment, bad) == ("refunds", "3", None, [])
+    assert built.user_id == sha256(str(UUID(int=7)).encode()).hexdigest()[:32]
+    assert built.tags is not None
+    assert len(built.tags.pop("tenant")) < 256
+    assert built.tags == {"beta": "true", "share": "0.5", "lone": "\ufffd"}
+
+
+SLUG = "a tag's key must be a slug: a letter a-z or A-Z, then at most 63 of these, digits, '_', '.', '-'"
+
+
+@pytest.mark.parametrize(
+    ("facts", "why"),
+    [({"prompt_verison": 3}, "unknown fact (did you mean 'prompt_version'?); what is your own goes into tags={...}"),
+     ({"tags": ["beta"]}, "expected a mapping such as tags={'tenant': 'acme'}"),
+     ({"tags": {"a b": 1, "kept": 1}}, SLUG), ({"tags": {7: 1, "kept": 1}}, SLUG),
+     ({"tags": {"list": [1], "kept": 1}}, "a tag's value must be text, a number or a boolean"),
+     ({"tags": {f"t{index}": 1 for index in range(20)}}, "at most 16 tags; further ones are left out"),
+     ({"user_id": {"id": 1}}, "expected text or a number"), ({"prompt_name": ["a"]}, "expected text or a number")],
+)  # fmt: skip
+def test_a_wrong_annotation_is_left_out_and_explained(facts: dict[str, Any], why: str) -> None:
+    """The words name what was expected and quote nothing; the other tags stay."""
+    reasons: list[tuple[str, ...]] = []
+    call = call_of(facts=facts)
+    call.keep_facts()
+    built = build_input(call, on_bad_fact=lambda *reason: reasons.append(reason))
+    assert reasons == [(next(iter(facts)), why)]
+    tags = list(facts.get("tags", ()))[:16]
+    assert list(built.tags or ()) == [key for key in tags if key not in ("a b", 7, "list", "beta")]
+
+
+def test_a_hash_passes_redaction() -> None:
+    """No hash is taken for a number of a card, a phone or a secret."""
+    redactor = PatternRedactor()
+    hashes = [hashed(f"user-{number}") for number in range(20_000)]
+    assert [text for text in hashes if redactor.redact(text) != text] == []

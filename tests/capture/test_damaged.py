@@ -91,7 +91,7 @@ def captured(value: Any) -> EvaluationInput | None:
     else:
         call.answer = value
     try:
-        return build_input(call, on_bad_fact=lambda name: None)
+        return build_input(call, on_bad_fact=lambda *_: None)
     except CaptureError:
         return None
 

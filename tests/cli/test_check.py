@@ -59,6 +59,18 @@ def test_the_report_on_a_valid_file_describes_what_will_run(cli: CommandLine, mo
     assert "secret-7" not in out + cli.err
 
 
+def test_the_report_has_the_product_of_the_dimensions(cli: CommandLine) -> None:
+    """Values with ``_other``, times criteria, times series; above the limit, what happens then."""
+    line = (
+        "Metric dimensions: agenteval.tag.tenant ({} values); {} combinations with _other x 2 criteria x 10 series = "
+    )
+    agents = "agents: {a: {sample_rate: 0.5}}"
+    out = cli("check", cli.settings(f"metric_dimensions: [tenant]\n{agents}"))
+    assert line.format(16, 17) + "340\n" in out
+    out = cli("check", cli.settings(f"metric_dimensions: {{tenant: 150}}\n{agents}"))
+    assert line.format(150, 151) + "3,020; 2,000 are kept, the rest counts under _other\n" in out
+
+
 def test_one_profile_can_be_checked(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     """The option and the variable choose it; a disabled one is reported as disabled."""
     file = cli.settings(VALID)

@@ -16,7 +16,7 @@ from agenteval_otel.errors import JudgeError
 from agenteval_otel.evaluators import Func, KeywordCoverage, LLMJudge, ResponseHealth
 from agenteval_otel.judges import Judge, JudgeRequest, JudgeUsage, Verdict
 from agenteval_otel.models import EvaluationInput
-from agenteval_otel.semconv import INSTRUMENTS, METRIC_LOOP_LAG, METRIC_WEIGHT, criterion_label, criterion_score
+from agenteval_otel.semconv import INSTRUMENTS, METRIC_LOOP_LAG, METRIC_WEIGHT, TAG, criterion_label, criterion_score
 from agenteval_otel.storage import OtlpStorageProvider
 from agenteval_otel.telemetry import reference
 from agenteval_otel.testing import RecordedTelemetry
@@ -60,7 +60,10 @@ def watch(telemetry: RecordedTelemetry) -> Iterator[Watch]:
             breaker={}, cache={}, spend={"prices": {"paid-1": {"input": 1, "output": 2}}, "usd_per_day": 1},
         )),
     )  # fmt: skip
-    facts = {"model": "m", "conversation_id": "c", "response_id": "r", "ground_truth": "An answer."}
+    facts = {
+        "model": "m", "conversation_id": "c", "response_id": "r", "ground_truth": "An answer.", "prompt_name": "p",
+        "prompt_version": "1", "user_id": "u", "environment": "test", "tags": {"tenant": "acme"},
+    }  # fmt: skip
     made.answer(*evaluators, facts=facts)
     made.answer(*evaluators, traced=False, facts={"ground_truth": "An answer."})
     made.answer(*evaluators, answer="Only half an", traced=False)
@@ -78,6 +81,7 @@ def generic(names: Any) -> set[str]:
     """Attribute names with the criterion's name replaced by its placeholder."""
     known = {form(item): form("<criterion>") for form in (criterion_score, criterion_label)
              for item in ("response_health", "words", "mood", "breaks", "judged")}  # fmt: skip
+    known[f"{TAG}tenant"] = f"{TAG}<key>"
     return {known.get(name, name) for name in names}
 
 
@@ -89,7 +93,8 @@ def test_events_and_run_spans_have_the_attributes_of_the_table(watch: Watch) -> 
     assert len(spans) == len(events)
     runs = [generic(span.attributes or {}) for span in watch.telemetry.spans("evaluation support")]
     assert len(runs) == 5
-    for carrier, seen in (("event", [*events, *(set(span.attributes or {}) for span in spans)]), ("run_span", runs)):
+    of_results = [generic(names) for names in (*events, *(span.attributes or {} for span in spans))]
+    for carrier, seen in (("event", of_results), ("run_span", runs)):
         for attributes in seen:
             assert there(carrier, "always") <= attributes <= there(carrier)
         # Not met here: a stream, an injection, a long text, a handler that repeats within a trace.
@@ -147,7 +152,7 @@ def test_the_data_files_name_what_semconv_names() -> None:
     values = {name: value for name, value in vars(semconv).items() if isinstance(value, str) and name.isupper()}
     attributes = {
         value for name, value in values.items()
-        if re.fullmatch(r"(gen_ai|agenteval|error)(\.\w+)+", value) and not name.startswith("EVENT_")
+        if re.fullmatch(r"(gen_ai|agenteval|error|user|deployment)(\.\w+)+", value) and not name.startswith("EVENT_")
     }  # fmt: skip
     names = [item.name for item in ATTRIBUTES]
     assert sorted(name for name in names if "<" not in name) == sorted(attributes)

@@ -48,6 +48,24 @@ def test_in_every_shape(seen: Seen) -> None:
     assert [made.session_id for made in seen.inputs] == [None, None, "later", "later"]
 
 
+def test_tags_of_several_calls_add_up(seen: Seen) -> None:
+    """A later value of a key replaces the earlier one; the host's own mapping stays as it was."""
+    shared = {"tenant": "a", "plan": "free"}
+
+    @seen.monitor
+    def handler(question: str) -> str:
+        annotate(tags=shared, prompt_version="1")
+        annotate(tags={"plan": "paid", "region": "eu"}, prompt_version="2")
+        for number in range(1_000):
+            annotate(tags={"step": number})
+        return "a"
+
+    handler("q")
+    assert seen.last.prompt_version == "2"
+    assert seen.last.tags == {"tenant": "a", "plan": "paid", "region": "eu", "step": "999"}
+    assert shared == {"tenant": "a", "plan": "free"}
+
+
 def test_from_tasks_and_threads(seen: Seen) -> None:
     """A task or a thread of a handler belongs to its call; a thread without its context and a late task do not."""
 

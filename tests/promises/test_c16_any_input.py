@@ -141,7 +141,7 @@ def capture(answer: Any, *, prompt: Any = "asked", chunks: list[Any] | None = No
                 for chunk in chunks:
                     call.keep_chunk(chunk, kept)
                 call.keep_stream(kept, "completed", False)
-            made = build_input(call, on_bad_fact=lambda name: None)
+            made = build_input(call, on_bad_fact=lambda *_: None)
         except CaptureError:
             made = None
         took_s = time.thread_time() - began

@@ -186,7 +186,7 @@ def test_any_rules_give_one_threshold(
      ({"rules": [{"type": "resutl"}]}, r"rules\[0\]: unknown sampler type 'resutl' \(did you mean 'result'"),
      ({"rules": [{"type": "error"}, {"type": "result"}]}, r"rules\[1\]: expected labels, below"),
      ({"rules": [{"type": "result", "bellow": 1}]}, r"rules\[0\].bellow: unknown field \(did you mean 'below'"),
-     ({"rules": [{"type": "ratio"}]}, r"rules\[0\]: 'ratio' is no rule; known: agent, error, function"),
+     ({"rules": [{"type": "ratio"}]}, r"rules\[0\]: 'ratio' is no rule; known: agent, annotation, error"),
      ({"baseline_rat": 0.1}, "baseline_rat: unknown field .did you mean .baseline_rate"),
      ({"criteria": "good"}, "criteria: expected a list"),
      ({"rules": [{"type": "error"}] * 33}, "rules: ")],

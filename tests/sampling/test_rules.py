@@ -11,12 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agenteval_otel import monitor
+from agenteval_otel.capture.annotations import hashed
 from agenteval_otel.components.loading import resolve
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models import EvaluationInput
 from agenteval_otel.pipeline import InlineDispatcher
 from agenteval_otel.sampling import (
     AgentSampler,
+    AnnotationSampler,
     AnswerFacts,
     ConversationSampler,
     ErrorSampler,
@@ -48,6 +50,7 @@ SAMPLERS: dict[str, Sampler] = {
     "agent": AgentSampler(agents=("sup*",), ratio=0.5),
     "error": ErrorSampler(types=("TimeoutError",)),
     "slow": SlowSampler(above_s=2, ratio=0.5),
+    "annotation": AnnotationSampler(name="tenant", values=("acme",), ratio=0.5),
     "pattern": PatternSampler(pattern="refund", ratio=0.5),
     "first_of": FirstOfSampler(samplers=(ErrorSampler(), SlowSampler(above_s=2, ratio=0.5), RatioSampler(ratio=0.05))),
     "conversation": ConversationSampler(sampler=FirstOfSampler(samplers=(ErrorSampler(), RatioSampler(ratio=0.1)))),
@@ -123,6 +126,20 @@ def test_patterns_and_functions_wait_for_the_input() -> None:
         last_word(FunctionSampler(function=lambda evaluation_input: 7), LOW, FINE)
     with pytest.raises(ConfigurationError, match="expected a boolean or a ratio from 0 to 1, found None"):
         last_word(FunctionSampler(function=lambda evaluation_input: None), LOW, FINE)
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "matches"),
+    [("tenant", ["acme"], True), ("agenteval.tag.tenant", ["ac*", "x"], True), ("tenant", ["ACME"], False),
+     ("prompt_version", ["3"], True), ("agenteval.prompt.version", ["2"], False), ("region", ["*"], False),
+     ("user.id", [hashed("ann")], True)],
+)  # fmt: skip
+def test_annotations_by_name_and_wildcard(name: str, values: list[str], matches: bool) -> None:
+    """Named by attribute, keyword or the key of a tag; a user by the hash. What is not annotated matches nothing."""
+    sampler = AnnotationSampler(name=name, values=values)
+    assert not sampler.decide(SamplingContext("a", LOW, FINE)).settled
+    known = EvaluationInput(response="-", prompt_version="3", user_id=hashed("ann"), tags={"tenant": "acme"})
+    assert sampler.decide(SamplingContext("a", LOW, FINE, known)).sampled is matches
 
 
 def test_the_first_that_applies_decides() -> None:
@@ -203,11 +220,14 @@ def test_conversations_are_sampled_whole() -> None:
          "missing"),
         ({"type": "first_of", "samplers": []}, "sampler.samplers", "at least 1"),
         ({"type": "first_of", "samplers": {"type": "error"}}, "sampler.samplers", "expected a list"),
-        ({"type": "first_of", "samplers": [{"type": "often"}]}, "sampler.samplers[0]", "known: agent, conversation"),
+        ({"type": "first_of", "samplers": [{"type": "often"}]}, "sampler.samplers[0]", "known: agent, annotation"),
         ({"type": "conversation", "sampler": {"type": "ratio", "ratio": 2}}, "sampler.sampler.ratio", "found 2"),
         ({"type": "first_of", "samplers": [{"type": "error"}, {"type": "conversation"}]}, "sampler.samplers[1]",
          "has its own randomness, and probabilities of different ones do not nest: put the first_of inside of it"),
         ({"type": "agent"}, "sampler.agents", "missing"),
+        ({"type": "annotation", "name": "prompt_verison", "values": ["3"]}, "sampler.name",
+         "(did you mean 'prompt_version'?); known: agenteval.prompt.name, "),
+        ({"type": "annotation", "name": "a b", "values": ["3"]}, "sampler.name", "no annotation 'a b'"),
         ({"type": "pattern", "pattern": "("}, "sampler.pattern", "found '('"),
         ({"type": "pattern", "pattern": "a", "flags": "x"}, "sampler.flags", "at most once, found 'x'"),
         ({"type": "first_of", "samplers": [{"type": "first_of", "samplers": [{"type": "error", "ratio": -1}]}]},

@@ -104,6 +104,18 @@ def test_results_are_found(storage: SqlStorageProvider) -> None:
     assert names(trace_id=TRACE, agent="old") == []
 
 
+def test_results_are_found_by_annotation(storage: SqlStorageProvider) -> None:
+    """By prompt, user, environment and tags, all of them together; what comes back has them all."""
+    said: dict[str, Any] = {"prompt_name": "p", "prompt_version": "3", "user_id": "u", "environment": "test"}
+    value = aggregated(scored("tone"), **said, tags={"tenant": "acme", "plan.tier-1": "yes"})
+    save(storage, value, aggregated(scored("tone"), prompt_version="4", tags={"tenant": "other"}), aggregated())
+    (stored,) = storage.query(**said, tags={"tenant": "acme", "plan.tier-1": "yes"})
+    assert (stored.prompt_version, stored.user_id, stored.tags) == ("3", "u", value.tags)
+    assert storage.read(stored.evaluation_id) == value
+    assert [item.prompt_version for item in storage.query(tags={"tenant": "other"})] == ["4"]
+    assert storage.query(tags={"tenant": "acme", "plan": "x"}) == storage.query(user_id="v") == []
+
+
 def test_values_are_bound(storage: SqlStorageProvider) -> None:
     """What looks like SQL is a value like any other, stored and asked for."""
     evil = "'); DROP TABLE agenteval_results; --"

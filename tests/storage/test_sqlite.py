@@ -115,6 +115,20 @@ def test_a_missing_database_is_an_error(tmp_path: Path) -> None:
         save(SqlStorageProvider(path=path), aggregated())
 
 
+def test_tables_without_the_newest_columns_get_them(tmp_path: Path) -> None:
+    """A database of a package that knew fewer columns is written and read, with what it held."""
+    storage = SqlStorageProvider(path=tmp_path / "x.db")
+    save(storage, aggregated(scored()))
+    with closing(sqlite3.connect(tmp_path / "x.db")) as connection, connection:
+        for table in ("agenteval_evaluations", "agenteval_results"):
+            connection.execute(f"ALTER TABLE {table} DROP COLUMN tags")
+            connection.execute(f"ALTER TABLE {table} DROP COLUMN prompt_version")
+    again = SqlStorageProvider(path=tmp_path / "x.db")
+    save(again, aggregated(scored(), prompt_version="3", tags={"tenant": "acme"}))
+    assert [item.prompt_version for item in again.query()] == ["3", None]
+    assert len(again.query(tags={"tenant": "acme"})) == 1
+
+
 @pytest.mark.parametrize("gone", ["file", "table"])
 def test_what_goes_away_is_made_anew(tmp_path: Path, gone: str) -> None:
     """No result goes into a file that nobody sees any more; a table that is missing costs the saves that meet it."""

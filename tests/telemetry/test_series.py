@@ -1,11 +1,19 @@
-"""The budget of series: whatever comes from outside, a criterion of an agent stays within it and loses no count."""
+"""The budget of series: whatever comes from outside, a criterion of an agent, and with metric dimensions the whole
+process, stays within it and loses no count."""
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from agenteval_otel.models import EvaluationResult
+from agenteval_otel.semconv import MAX_PROCESS_SERIES, OTHER
 from agenteval_otel.telemetry.metrics import ResultTotals
+
+TENANT, VERSION = "agenteval.tag.tenant", "agenteval.prompt.version"
 
 
 def test_what_came_first_keeps_its_series() -> None:
@@ -15,11 +23,63 @@ def test_what_came_first_keeps_its_series() -> None:
     """
     totals = ResultTotals()
 
-    def add(criterion: str, agent: str, model: str, label: str) -> str | None:
+    def add(criterion: str, agent: str, model: str, label: str) -> str:
         facts: dict[str, Any] = {"criterion_name": criterion, "evaluator_type": "T", "score": 1.0}
-        return totals.add(EvaluationResult(**facts, label=label, passed=label == "pass"), agent, model)
+        scores = totals.add(EvaluationResult(**facts, label=label, passed=label == "pass"), agent, model) or {}
+        return scores["gen_ai.request.model"]
 
     for criterion, agent in (("one", "a"), ("two", "a"), ("one", "b")):
         models = [add(criterion, agent, f"m{index}", "pass") for index in range(5)]
         assert models == ["m0", "m1", "m2", "_other", "_other"]
         assert add(criterion, agent, "m1", "fail") == "m1"
+
+
+def add(totals: ResultTotals, *, agent: str = "a", model: str | None = "m", label: str = "pass", **said: str) -> Any:
+    """One scored result of a response that says so; gives the attributes of its score."""
+    attributes = {{"tenant": TENANT, "version": VERSION}[name]: value for name, value in said.items()}
+    facts: dict[str, Any] = {"criterion_name": "one", "evaluator_type": "T", "score": 1.0, "normalized": 1.0}
+    passed = label == "pass" if label in ("pass", "fail") else None
+    result = EvaluationResult(**facts, label=label, passed=passed, probability=0.5)
+    return totals.add(result, agent, model, totals.dimensions_of(attributes))
+
+
+def test_dimensions_have_series_of_their_own_up_to_their_number_of_values() -> None:
+    """The first values of each are kept, others share ``_other``; what is not annotated has no such attribute."""
+    totals = ResultTotals()
+    totals.dimensions = {TENANT: 2, VERSION: 1}
+    said = [add(totals, tenant=f"t{index}", version="v1") for index in range(4)]
+    assert [scores[TENANT] for scores in said] == ["t0", "t1", OTHER, OTHER]
+    assert add(totals, version="v2")[VERSION] == OTHER
+    assert TENANT not in add(totals, version="v1")
+    assert not {TENANT, VERSION} & set(add(totals))
+    totals.dimensions = {}  # settings are reloaded without them
+    assert TENANT not in add(totals, tenant="t0")
+    assert sum(totals.results.values()) == 8
+    assert sum(totals.sums["agenteval.evaluation.weight"].values()) == 16.0
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 2**32), st.tuples(*(st.integers(1, most) for most in (4, 20, 20, 200, 200))))
+def test_the_process_stays_within_its_series(seed: int, most: tuple[int, ...]) -> None:
+    """Whatever agents, models, labels and values of dimensions come in whatever order: at most 2,000 series.
+
+    No count is lost, each agent keeps its own, and a forked child begins with all of its room.
+    """
+    numbers, scores = random.Random(seed), set()
+    totals = ResultTotals()
+    totals.dimensions = {TENANT: 200, VERSION: 200}
+    for _ in range(1_000):
+        agent, model, label, tenant, version = map(numbers.randrange, most)
+        said = add(
+            totals, agent=f"a{agent}", model=f"m{min(model, 8)}", label=("pass", "fail", f"l{label}")[min(label, 2)],
+            tenant=f"t{tenant}", version=f"v{version}",
+        )  # fmt: skip
+        scores.add(tuple(said.items()))
+    assert sum(totals.results.values()) == 1_000
+    assert {dict(key)["gen_ai.agent.name"] for key in totals.results} == {f"a{agent}" for agent in range(most[0])}
+    series = len(scores) + len(totals.results) + sum(map(len, totals.sums.values()))
+    assert series <= MAX_PROCESS_SERIES
+    shared = any(dict(key)[TENANT] == OTHER for key in totals.results)
+    assert not shared or series > MAX_PROCESS_SERIES * 3 // 4, "the room is used"
+    totals.reset()
+    assert add(totals, tenant="new", version="new")[TENANT] == "new"

@@ -233,7 +233,7 @@ class Agent:
             await self._wait(0.01, 0.03)
 
     async def _use_tools(self, turn: Turn) -> None:
-        facts = {"model": _MODEL, "conversation_id": turn.conversation, "metadata": {"prompt_version": turn.release}}
+        facts = {"model": _MODEL, "conversation_id": turn.conversation, "prompt_version": turn.release}
         annotate(**cast(Facts, facts | dict(turn.facts)))
         for call in turn.tool_calls:
             tool = str(call.get("function", call).get("name"))

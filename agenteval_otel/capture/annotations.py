@@ -1,0 +1,64 @@
+"""What `annotate` says for slicing results, short and safe: prompt, environment, tags, and the user's id, hashed."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Callable
+from datetime import date
+from decimal import Decimal
+from typing import Any, Final
+from uuid import UUID
+
+from agenteval_otel.capture.text import clean
+from agenteval_otel.models.inputs import Annotations
+from agenteval_otel.semconv import CRITERION_NAME, CRITERION_NAME_RULE, MAX_TAGS
+
+NAMES: Final = frozenset(Annotations.model_fields)
+_MAX_CHARS: Final = 200
+_HASH_CHARS: Final = 32
+_TEXTS: Final = (str, int, float, Decimal, UUID, date)
+
+
+def hashed(user_id: str, salt: str | None = None) -> str:
+    """The first 32 hexadecimal digits of the id's SHA-256; with a salt, of its HMAC-SHA-256 under that key."""
+    text = user_id.encode("utf-8", "replace")
+    digest = hashlib.sha256(text) if not salt else hmac.new(salt.encode("utf-8", "replace"), text, "sha256")
+    return digest.hexdigest()[:_HASH_CHARS]
+
+
+def clean_annotation(name: str, value: Any, user_id: Callable[[str], str], wrong: Callable[[str], None]) -> Any:
+    """A detached annotation as its field has it, None where there is nothing; `wrong` gets why some of it is left out.
+
+    `user_id` is what leaves of a user's id.
+    """
+    if name == "tags":
+        return _tags(value, wrong)
+    text = _text(value)
+    if text is None:
+        wrong("expected text or a number")
+    return clean(user_id(text) if name == "user_id" else text, _MAX_CHARS) if text else None
+
+
+def _tags(value: Any, wrong: Callable[[str], None]) -> dict[str, str] | None:
+    tags: dict[str, str] = {}
+    if not isinstance(value, dict):
+        wrong("expected a mapping such as tags={'tenant': 'acme'}")
+    for key, item in value.items() if isinstance(value, dict) else ():
+        text = _text(item)
+        if not isinstance(key, str) or not CRITERION_NAME.fullmatch(key):
+            wrong(f"a tag's key must be a slug: {CRITERION_NAME_RULE}")
+        elif text is None and item is not None:
+            wrong("a tag's value must be text, a number or a boolean")
+        elif text and len(tags) == MAX_TAGS:
+            wrong(f"at most {MAX_TAGS} tags; further ones are left out")
+            break
+        elif text:
+            tags[key] = clean(text, _MAX_CHARS)
+    return tags or None
+
+
+def _text(value: Any) -> str | None:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value).strip() if isinstance(value, _TEXTS) else None
