@@ -297,8 +297,8 @@ class Settings(_Explained):
         on_recovery: The function to call when the objective is met again.
         metric_dimensions: Annotations that the metrics of scores, results and weights have as attributes: up to four of
             ``agenteval.prompt.name``, ``agenteval.prompt.version``, ``deployment.environment.name`` and keys of tags.
-            A list, or a mapping to how many values each may have (16): docs/telemetry.md.
-        user_id: What leaves of ``annotate(user_id=...)``: ``hashed`` or ``plain``: docs/privacy.md.
+            A list, or a mapping to how many values each may have (16).
+        user_id: What leaves of ``annotate(user_id=...)``: ``hashed`` or ``plain``.
         user_id_salt: The key of that hash, without which it cannot be computed; the same in all processes.
         agent_span: Which calls outside of any trace get an ``invoke_agent`` span: ``sampled``, ``always`` or ``never``.
         agent_span_end: ``background`` ends those spans on the background thread, with the scores that are ready, if
