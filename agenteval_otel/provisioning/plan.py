@@ -13,6 +13,7 @@ from agenteval_otel.objectives import BreachSettings
 from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.scoring import normalize
 from agenteval_otel.scoring.scales import BOOLEAN_SCALES
+from agenteval_otel.semconv import ENVIRONMENT
 
 _EVERY_OTHER = ""
 _LEAST_OBJECTIVE = 1e-9
@@ -80,6 +81,7 @@ class MonitoringPlan(Value):
 
     Attributes:
         agents: The agents that the settings name and do not switch off.
+        dimensions: Attributes of annotations that metrics have, the environment aside, which all series have.
         has_spend_limit: Whether any judge has a limit of what its calls may cost.
         seen_share: The share of an agent's evaluated answers that an evaluator looks at in any case, above 0 to 1: less
             than 1 where all evaluators of an agent have a sampling ratio of their own. Of several agents the least.
@@ -90,6 +92,7 @@ class MonitoringPlan(Value):
     criteria: tuple[PlannedCriterion, ...] = ()
     agents: tuple[str, ...] = ()
     judge_models: tuple[str, ...] = ()
+    dimensions: tuple[str, ...] = ()
     has_spend_limit: bool = False
     seen_share: float = 1.0
     breach: BreachSettings = BreachSettings()
@@ -129,6 +132,7 @@ class MonitoringPlan(Value):
         return cls(
             criteria=tuple(sorted(planned, key=lambda item: (item.name, item.agents))), agents=tuple(agents),
             judge_models=tuple(sorted({judge.model for judge in judges})),
+            dimensions=tuple(sorted({*(pipeline.metric_dimensions or ())} - {ENVIRONMENT})),
             has_spend_limit=any(judge.spend is not None for judge in judges),
             seen_share=min(filter(None, rates), default=1.0), breach=pipeline.objectives.settings.breach,
             time_scale=time_scale,

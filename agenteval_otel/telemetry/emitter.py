@@ -54,6 +54,7 @@ class Emitter:
         self.content = content = content or _content_by_variable()
         self.wants_spans = "traces" in signals and detail != "none"
         self._wants_events, self._wants_metrics = "events" in signals, "metrics" in signals
+        providers.wanted = ["LOGS" if signal == "events" else signal.upper() for signal in signals]
         self._span_content = content in ("span_only", "span_and_event")
         self._event_content = content in ("event_only", "span_and_event")
         self.totals = ResultTotals()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import chain
 from typing import Any, Final, TypeVar
 
@@ -48,6 +48,7 @@ class Providers:
         self.on_host: Callable[[], object] = lambda: None  # when one of the application's is first used; on any thread
         self.lost: dict[tuple[str, str], int] = {}
         self.warns = True
+        self.wanted: Collection[str] = SIGNALS
         self._flushing = Worker("agenteval-flush", max_waiting=1, idle_s=0.0)
         self._forget()
         reset_in_child(self._forget)
@@ -217,7 +218,7 @@ class Providers:
             return
         self._warned = True
         missing = [
-            signal.lower() for signal in SIGNALS
+            signal.lower() for signal in SIGNALS if signal in self.wanted
             if self._of_host(signal) is None and not is_off(signal) and not self._target.is_configured(signal)
         ]  # fmt: skip
         if missing:

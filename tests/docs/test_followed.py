@@ -54,25 +54,26 @@ UNEVEN = """
 
 
 class Followed(NamedTuple):
-    """What runs when the reader has come to step 5."""
+    """What runs when the reader has come to step 5, and what the application logged in step 3."""
 
     collector: Collector
     jaeger: Jaeger
     prometheus: Prometheus
     folder: Path
+    logged: str
 
 
 def blocks(text: str, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
 
 
-def run(folder: Path, *command: str, **variables: str) -> str:
+def run(folder: Path, *command: str, **variables: str) -> tuple[str, str]:
     finished = subprocess.run(
         [sys.executable, *command], cwd=folder, env=bare_environment() | variables, capture_output=True, text=True,
         timeout=120, check=False,
     )  # fmt: skip
     assert finished.returncode == 0, finished.stderr
-    return finished.stdout
+    return finished.stdout, finished.stderr
 
 
 @pytest.fixture(scope="module")
@@ -92,20 +93,33 @@ def followed(
         reader = folder("reader")
         (reader / "app.py").write_text("\n".join(blocks(QUICK_START, "python")))
         (message,) = [block for block in blocks(QUICK_START, "console") if "export" in block]
-        variables = dict(re.findall(r"^export (\w+)=(.*)$", message, re.MULTILINE))
-        assert variables.keys() == {"OTEL_SERVICE_NAME", "OTEL_EXPORTER_OTLP_ENDPOINT"}
+        variables = dict(re.findall(r"^export (\w+)='?(.*?)'?$", message, re.MULTILINE))
+        assert variables.keys() == {"OTEL_SERVICE_NAME", "OTEL_EXPORTER_OTLP_ENDPOINT", "AGENTEVAL_TELEMETRY__SIGNALS"}
+        alone = variables | {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://{jaeger.otlp_endpoint}"}
+        printed, logged = run(reader, "app.py", **alone | {"OTEL_SERVICE_NAME": "first-look"})
+        assert printed == "{'evaluated': 3}\n"
+        del variables["AGENTEVAL_TELEMETRY__SIGNALS"]
         variables["OTEL_EXPORTER_OTLP_ENDPOINT"] = collector.grpc_endpoint
-        assert run(reader, "app.py", **variables) == "{'evaluated': 3}\n"
+        assert run(reader, "app.py", **variables)[0] == "{'evaluated': 3}\n"
         run(reader, "-c", textwrap.dedent(UNEVEN), "uneven.jsonl", **variables | {"OTEL_SERVICE_NAME": "uneven"})
         for service in ("my-agent", "uneven"):
             prometheus.wait_for(
                 lambda seen, job=service: seen.query(f'agenteval_responses_total{{job="{job}"}}'), ARRIVAL_LIMIT_S
             )
-        yield Followed(collector, jaeger, prometheus, reader)
+        yield Followed(collector, jaeger, prometheus, reader, logged)
+
+
+def test_jaeger_alone_shows_the_scores_without_a_warning(followed: Followed) -> None:
+    """Step 3: traces alone, straight to Jaeger."""
+    traces = followed.jaeger.wait_for(lambda seen: seen.traces("first-look"), ARRIVAL_LIMIT_S)
+    runs = [span for trace in traces for span in trace.spans if span.name == "evaluation support"]
+    labels = [span.tags["gen_ai.evaluation.response_health.label"] for span in runs]
+    assert sorted(labels) == ["fail", "pass", "pass"]
+    assert followed.logged == ""
 
 
 def test_the_reader_finds_the_answers_that_are_none(followed: Followed) -> None:
-    """The search of step 5 finds the one empty answer, its evaluation below the agent's span."""
+    """The search of step 3 finds the one empty answer, its evaluation below the agent's span."""
     (searched,) = [line for block in blocks(QUICK_START, "text") for line in block.splitlines()]
     name, _, value = searched.partition("=")
     (trace,) = followed.jaeger.wait_for(lambda seen: seen.traces("my-agent", tags={name: value}), ARRIVAL_LIMIT_S)

@@ -50,7 +50,7 @@ FULL = plan_of(
     criterion("polite", other_agents=AWKWARD[:3], objective=0.85),
     criterion("speed", scale="seconds"),
     criterion("tone", scale="numeric", threshold=0.25),
-    agents=AWKWARD, judge_models=("judge-1",), has_spend_limit=True,
+    agents=AWKWARD, judge_models=("judge-1",), has_spend_limit=True, dimensions=("agenteval.tag.tenant",),
 )  # fmt: skip
 """With threshold and objective, with an objective alone, with neither and no verdicts, with a threshold alone."""
 

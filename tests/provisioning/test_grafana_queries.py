@@ -167,6 +167,17 @@ def test_an_agent_is_found_whatever_it_is_called(prometheus: Prometheus, plan: M
         assert [dict(sample.labels) for sample in prometheus.query(query.expression)] == [{AGENT: agent}]
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_dimension_that_is_chosen_filters(prometheus: Prometheus, plan: MonitoringPlan, kind: str) -> None:
+    """What metrics have by `metric_dimensions`: a row a value, and only those that are chosen."""
+    for chosen, tenants in ((".*", ["acme", 'the "other"']), ("acme", ["acme"])):
+        queries = [query for query in panel_queries(plan, kind, tenant=chosen) if query.panel == "Pass rate by tenant"]
+        assert len(queries) == (4 if kind == "recorded" else 2)
+        for query in queries:
+            found = prometheus.query(query.expression)
+            assert sorted(sample.labels["agenteval_tag_tenant"] for sample in found) == tenants
+
+
 def test_the_band_lies_around_the_pass_rate(prometheus: Prometheus, plan: MonitoringPlan) -> None:
     """By agent: at least <= pass rate <= at most, all between 0 and 1, and narrower than everything."""
     rate, low, high, answers = (

@@ -55,6 +55,7 @@ def settings() -> dict[str, Any]:
     )  # fmt: skip
     return {
         "sample_rate": 1.0,
+        "metric_dimensions": ["tenant"],
         "load_shedding": {"enabled": False},
         "evaluators": [
             ResponseHealth(objective=0.9), Func.of(spoken, scale="numeric"), Func.of(broken),
@@ -81,7 +82,7 @@ def main(seconds: float) -> None:
 
 
 def _answer(number: int) -> str:
-    annotate(model=("model-1", 'model "2"')[number % 2])
+    annotate(model=("model-1", 'model "2"')[number % 2], tags={"tenant": ("acme", 'the "other"')[number % 2]})
     return "word " * (number % 11)
 
 

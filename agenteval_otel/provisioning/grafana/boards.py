@@ -129,6 +129,12 @@ class Board:
         query = f"label_values({_RESULTS}{{{matchers}}}, {AGENT})"
         self._dashboard.with_variable(_choice("agent", "Agent", query, "The monitored agent.", all_value=".*"))
 
+    def choose_dimension(self, name: str, label: str, matchers: str) -> None:
+        """Add the variable of an annotation that metrics have; answers without it are among all."""
+        query = f"label_values({_RESULTS}{{{matchers}}}, {label})"
+        description = "Filters the panels of scores and traces, and its own."
+        self._dashboard.with_variable(_choice(name, name, query, description, all_value=".*"))
+
     def choose_versions(self) -> None:
         """Add two variables, one version each: `baseline`, the earliest at first, and `candidate`, the latest."""
         query = f"label_values({_RESPONSES}{{{SERVICE}}}, service_version)"

@@ -159,6 +159,8 @@ def _criterion(plan: MonitoringPlan, *, is_raw: bool) -> GeneratedFiles:
     board = Board(plan, "criterion", text, is_raw=is_raw)
     board.choose_criterion()
     board.choose_window()
+    for attribute in plan.dimensions:
+        board.choose_dimension(_variable(attribute), label_name(attribute), OF_CRITERION)
     board.choose_events()
     board.row("$criterion over time")
     text = f"Share of answers that pass; the dashed line is the objective.{_BAND}{WEIGHTED}"
@@ -169,7 +171,9 @@ def _criterion(plan: MonitoringPlan, *, is_raw: bool) -> GeneratedFiles:
     lines = _mean_math() if is_raw else _recorded("mean_score", "threshold", "mean", "scored")
     board.graph("Mean score of $agent", text, "percentunit", *lines, width=24, for_each="agent")
     _parts(board)
-    _scores(board)
+    for attribute in plan.dimensions:
+        _by_dimension(board, attribute, plan)
+    _scores(board, plan)
     _failures(board, calls_model=any(planned.calls_model for planned in plan.criteria))
     return board.files()
 
@@ -229,23 +233,48 @@ def _parts(board: Board) -> None:
         board.tabular(title, text, keys, *columns, width=12)
 
 
-def _scores(board: Board) -> None:
+def _by_dimension(board: Board, attribute: str, plan: MonitoringPlan) -> None:
+    name, label, matchers = _variable(attribute), label_name(attribute), joined(OF_CRITERION, *_dimensions(plan))
+    board.row(f"By {name} in the last $window")
+    for title, word, columns, counted in (
+        ("Pass rate", "pass_rate", _rates, _answers), ("Mean score", "mean_score", _means, _scored),
+    ):  # fmt: skip
+        text = f"{title} with its 95 percent interval.{WEIGHTED}{_COUNTED}"
+        shown = (*columns(board, matchers, (label,), level=label), counted(board, matchers, (label,), level=label))
+        board.tabular(f"{title} by {name}", text, {label: name}, *shown, width=12)
+        query = Query(_estimate(board, word, matchers, (label,), level=label), f"{{{{{label}}}}}")
+        text = f"{title}.{_IN_WINDOW} How many: the table above."
+        board.graph(f"{title} by {name} over time", text, "percentunit", query)
+
+
+def _variable(attribute: str) -> str:
+    return label_name(attribute.removeprefix("agenteval.").removeprefix("tag."))
+
+
+def _dimensions(plan: MonitoringPlan) -> tuple[str, ...]:
+    """Matchers of what is chosen of the dimensions, for selectors and for LogQL alike."""
+    return tuple(f"{label_name(attribute)}=~`${{{_variable(attribute)}:regex}}`" for attribute in plan.dimensions)
+
+
+def _scores(board: Board, plan: MonitoringPlan) -> None:
+    chosen = _dimensions(plan)
+    matchers = joined(OF_CRITERION, *chosen)
     board.row("Scores and their traces")
-    buckets = Query(f"sum by (le) (increase({_SCORE}_bucket{{{OF_CRITERION}}}[{EACH}]))", "{{le}}")
+    buckets = Query(f"sum by (le) (increase({_SCORE}_bucket{{{matchers}}}[{EACH}]))", "{{le}}")
     text = "How many answers had which score; unweighted. Points are exemplars: a click on one leads to its trace."
     board.distribution("Distribution of scores", text, "percentunit", buckets)
-    lowest = Query(quantile(semconv.METRIC_SCORE, _LOW, matchers=OF_CRITERION), "lowest tenth")
+    lowest = Query(quantile(semconv.METRIC_SCORE, _LOW, matchers=matchers), "lowest tenth")
     text = (
         "A tenth of the answers score at or below the line. The lowest points are the worst traces: a click opens one."
     )
     board.graph("Worst scores, with their traces", text, "percentunit", lowest, exemplars=True, sparse=True)
-    counts = Query(promql.increase(semconv.METRIC_RESULTS, OF_CRITERION, EACH, (LABEL,)), f"{{{{{LABEL}}}}}")
+    counts = Query(promql.increase(semconv.METRIC_RESULTS, matchers, EACH, (LABEL,)), f"{{{{{LABEL}}}}}")
     board.graph("Results", "Results by label; unweighted.", "short", counts, stacked=True, sparse=True)
-    reasons = f"sum by ({_REASON}) (count_over_time({_failing()} [$__auto]))"
+    reasons = f"sum by ({_REASON}) (count_over_time({_failing(*chosen)} [$__auto]))"
     worst = "results that fail, or without a label lie in the lower half of the scale"
     board.log_graph("Reasons", f"Events of {worst}, by the evaluator's reason.", Query(reasons, f"{{{{{_REASON}}}}}"))
     text = f"Events of {worst}, the newest first. Opened, each leads to its trace."
-    board.events_list("Worst results", text, Query(_failing()))
+    board.events_list("Worst results", text, Query(_failing(*chosen)))
 
 
 def _failures(board: Board, *, calls_model: bool) -> None:
@@ -364,8 +393,8 @@ def _rates(board: Board, matchers: str, by: Sequence[str], *, level: str = "agen
     return _with_ends(board, "pass_rate", "pass rate", matchers, by, level)
 
 
-def _means(board: Board, matchers: str, by: Sequence[str]) -> list[Column]:
-    return _with_ends(board, "mean_score", "mean score", matchers, by, "agenteval")
+def _means(board: Board, matchers: str, by: Sequence[str], *, level: str = "agenteval") -> list[Column]:
+    return _with_ends(board, "mean_score", "mean score", matchers, by, level)
 
 
 def _answers(
@@ -406,9 +435,9 @@ def events(*stages: str) -> str:
     return '{service_name=~"$service"} | ' + " | ".join((*named, *stages))
 
 
-def _failing() -> str:
+def _failing(*stages: str) -> str:
     """The events of results that fail; of those without a label the ones in the lower half."""
-    return events(f'{LABEL}="{semconv.LABEL_FAIL}" or ({LABEL}="" and {_NORMALIZED} < 0.5)')
+    return events(*stages, f'{LABEL}="{semconv.LABEL_FAIL}" or ({LABEL}="" and {_NORMALIZED} < 0.5)')
 
 
 def markdown(text: str) -> str:

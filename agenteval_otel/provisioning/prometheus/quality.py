@@ -75,12 +75,14 @@ def recording_rules(plan: MonitoringPlan, *, quick: bool) -> list[dict[str, Any]
 
 
 def dashboard_rules(plan: MonitoringPlan) -> list[dict[str, Any]]:
-    """What only dashboards ask for: the other estimates, and all of them by version of the service and by model."""
+    """What only dashboards ask for: the other estimates; all of them by the service's version, model and dimension."""
     rules: dict[str, str] = {}
     for name in _SHOWN if plan.criteria else ():
         rules |= _estimates(plan, name, "agenteval", GROUP)
         rules |= _estimates(plan, name, "agenteval_version", (*GROUP, promql.VERSION))
         rules |= _estimates(plan, name, "agenteval_model", (*GROUP, promql.MODEL), of_scores=False)
+        for label in map(promql.label_name, plan.dimensions):
+            rules |= _estimates(plan, name, label, (*GROUP, label))
     alerted = {rule["record"] for quick in (True, False) for rule in recording_rules(plan, quick=quick)}
     return _records({name: expression for name, expression in rules.items() if name not in alerted})
 
