@@ -115,8 +115,8 @@ def train(training: Sequence[Row]) -> dict[str, float]:
     ])  # fmt: skip
     labels = np.array([float(row.declines) for _, row, _ in pieces])
     solution, bias = _elastic_net([np.array(column) for column in columns], labels, weights / weights.sum())
-    found = {name: round(float(weight), 2) for name, weight in zip(columns.values(), solution, strict=True)}
-    return dict(sorted({BIAS: round(bias, 2), **{name: weight for name, weight in found.items() if weight}}.items()))
+    rounded = {name: round(float(weight), 2) for name, weight in zip(columns.values(), solution, strict=True)}
+    return dict(sorted({BIAS: round(bias, 2), **{name: weight for name, weight in rounded.items() if weight}}.items()))
 
 
 def _elastic_net(columns: list[Any], labels: Any, weights: Any) -> tuple[Any, float]:

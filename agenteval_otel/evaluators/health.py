@@ -162,14 +162,14 @@ def _breaks_off(text: str) -> bool:
     # A short last line may be a greeting ("Best regards,") or a heading.
     if len(line) >= _LONG_LINE and _BROKEN_OFF.search(line[-16:]) is not None:
         return True
-    return _NO_PROSE.search(line) is None and _lacks_its_end(line, [one.strip() for one in before if one.strip()])
+    return _NO_PROSE.search(line) is None and _lacks_its_end(line, [entry.strip() for entry in before if entry.strip()])
 
 
 def _lacks_its_end(line: str, before: list[str]) -> bool:
     """Whether the last line stops in a sentence, where the lines before it end theirs."""
     item = _ITEM.match(line)
     if item is not None:
-        items = [one for one in before if _ITEM.match(one) and len(one) >= _LONG_LINE]
+        items = [entry for entry in before if _ITEM.match(entry) and len(entry) >= _LONG_LINE]
         return bool(items) and _ended(items) > 0.8 * len(items) and len(line) >= _SHORT_ITEM
     sentences = _SENTENCE_END.split(line)
     rest = sentences[-1].split()

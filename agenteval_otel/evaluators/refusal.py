@@ -178,9 +178,9 @@ def _starts() -> frozenset[str]:
 def declines(head: str, weights: Mapping[str, float] | None = None) -> bool:
     """Whether an opening declines what was asked, by the package's weights or by others."""
     if not has_phrase(head):
-        found = features(head, _starts() if weights is None else None)
+        present = features(head, _starts() if weights is None else None)
         weights = _weights() if weights is None else weights
-        if fsum(map(weights.__getitem__, (found & weights.keys()) | {BIAS})) <= 0:
+        if fsum(map(weights.__getitem__, (present & weights.keys()) | {BIAS})) <= 0:
             return False
     return _UNREAL.search(head) is None or _OBJECTION.search(head) is not None
 
@@ -231,9 +231,9 @@ def features(head: str, starts: Set[str] | None = None) -> set[str]:
         for form in _UNABLE_FORMS:
             text = text.replace(f" {form} ", " UNABLE ")
     read = text.split()
-    found = set(read)
+    runs = set(read)
     for place, word in enumerate(read):
         if starts is None or word in starts:
-            found.add(" ".join(read[place : place + 2]))
-            found.add(" ".join(read[place : place + 3]))
-    return found
+            runs.add(" ".join(read[place : place + 2]))
+            runs.add(" ".join(read[place : place + 3]))
+    return runs
