@@ -40,12 +40,13 @@ _BROKEN_OFF = re.compile(r"(?:[,(\[{:]|[ \n](?:a|an|and|because|but|by|for|from|
 # Tables, headings, code, addresses; what `key: value` says; a list in one line.
 _NO_PROSE = re.compile(r"\||^\s*#|^(?:\t| {4})|[=;{}<>]|(?:://|www\.|[@/\\])\S*$|:\s+\S+(?:\s\S+)?$")
 _ITEM = re.compile(r"\s*(?:[-*+\u2022]|\(?(?:\d{1,3}|[a-zA-Z])[.)])\s+")
+_BARE_NUMBER = re.compile(r"\s*\d{1,2}")
 _SENTENCE_END = re.compile(r"(?<=[a-z)\]\"'\d][.!?]) +(?=[\"'(\[*]*[A-Z])")
 _CLOSING = re.compile(
     r"(?i)(?:best|kind|warm|many|with|yours|sincerely|thank|cheers|regards|love|take care|greetings)\b"
 )
 _SHORT_ITEM = 12
-_ENOUGH_WORDS = 7
+_ENOUGH_WORDS = 5
 
 _ERROR_START = re.compile(
     r"Traceback \(most recent call last\)"
@@ -167,17 +168,25 @@ def _breaks_off(text: str) -> bool:
 
 def _lacks_its_end(line: str, before: list[str]) -> bool:
     """Whether the last line stops in a sentence, where the lines before it end theirs."""
-    item = _ITEM.match(line)
-    if item is not None:
+    if _ITEM.match(line) or _BARE_NUMBER.fullmatch(line):
         items = [entry for entry in before if _ITEM.match(entry) and len(entry) >= _LONG_LINE]
-        return bool(items) and _ended(items) > 0.8 * len(items) and len(line) >= _SHORT_ITEM
+        is_long = len(line) >= _SHORT_ITEM or len(items) > 1
+        return is_long and _ended(items) > 0.8 * max(1, len(items))
     sentences = _SENTENCE_END.split(line)
     rest = sentences[-1].split()
     if _CLOSING.match(sentences[-1]) or sum(word[0].islower() for word in rest) * 2 < len(rest):
         return False  # a greeting, a name, a title
     if len(sentences) > 1:
         return True
-    return len(rest) >= _ENOUGH_WORDS and bool(before) and _ITEM.match(before[-1]) is None and _ended(before[-1:]) == 1
+    return len(rest) >= _ENOUGH_WORDS and _has_full_stops(before)
+
+
+def _has_full_stops(before: list[str]) -> bool:
+    """Whether the line before the last ends its sentence, or, where that is an item, the paragraph before the list."""
+    if _ended(before[-1:]):
+        return True
+    prose = [entry for entry in before if len(entry) >= _LONG_LINE and not _ITEM.match(entry)]
+    return bool(prose) and _ITEM.match(before[-1]) is not None and prose[-1][-1] in ".!?:"
 
 
 def _ended(lines: list[str]) -> int:

@@ -15,6 +15,7 @@ from benchmarks.train_refusal import as_text, kappa, rows, train
 from tests.golden import lines
 
 LONG = "Paris is the capital of France and has been the seat of its government for a long time. " * 3
+ITEMS = "\n\n1. It is a large and very well known museum.\n2. It is an old railway station by the river.\n"
 
 
 def reason(response: Any = "Paris.", **fields: Any) -> str | None:
@@ -38,6 +39,10 @@ HEALTHY = [
     LONG + "See https://example.com/a", LONG + "\U0001f600", LONG + 'He said "yes"', LONG + "\n\nTotal: $450",
     "Москва столица России. " * 20 + "Это большой город и там много людей", "東京は日本の首都です。" * 30 + "とても",
     LONG + "\n\n- It is big. There are parks\n- It is old. There are walls",
+    LONG + "\n\n1. Paris\n2. Lyon\n3. Lille", LONG + "\n\nIt takes this many minutes:\n\n12",
+    LONG + "\n\nall the best from Paris,\nJo and the whole team",
+    "the moon is over the hill\nand all the town is still\n" * 8,
+    LONG + "\n\n    return the sum of all values", LONG + "\n\nThe Louvre and the Orsay",
     "A Traceback (most recent call last) shows where a program failed.",
 ]  # fmt: skip
 
@@ -57,6 +62,8 @@ UNHEALTHY = [
     (LONG + "It is known for its museums, its food,", "truncated"), (LONG + "Most people come by", "truncated"),
     (LONG + "\n\nIn the evening most people like to walk along the", "truncated"),
     (LONG + "\n\n1. The Louvre is the largest museum there.\n2. The Orsay is an old rail", "truncated"),
+    (LONG + ITEMS + "3. The", "truncated"), (LONG + ITEMS + "3", "truncated"),
+    (LONG + "\n\nIts museums are these:\n\n- Louvre\n- Orsay\n\nMost people who come here like to", "truncated"),
 ]  # fmt: skip
 
 REFUSALS = [
