@@ -1,4 +1,4 @@
-"""Train the weights of refusals: `uv run python -m benchmarks.train_refusal [--check] [--figures]`.
+"""Train the weights of refusals: `uv run python -m benchmarks.train_refusal [--check] [--figures] [--data folder]`.
 
 The data stay beside the repository: answers of two models to XSTest's prompts, labelled by people, and turns of airline
 agents, of which none counts as a refusal. An elastic net over the features of `agenteval_otel.evaluators.refusal`; the
@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from agenteval_otel.evaluators.refusal import BIAS, WEIGHTS, features, has_phrase, opening, outcome_of
+from agenteval_otel.evaluators.refusal import BIAS, WEIGHTS, Model, has_phrase, opening, outcome_of, reading
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 L1, L2, TOLERANCE = 5e-4, 1e-4, 1e-4
@@ -63,6 +63,12 @@ def rows(data: Path = DATA) -> list[Row]:
         if message["role"] == "assistant" and message.get("content")
     ]
     return [Row(*row, [features(opening(piece)) for piece in _pieces(row[0], row[1])]) for row in (*answers, *turns)]
+
+
+def features(head: str) -> set[str]:
+    """The words of an opening, and the runs of two and three."""
+    read = reading(head).split()
+    return {" ".join(read[at : at + length]) for length in (1, 2, 3) for at in range(len(read) + 1 - length)}
 
 
 def _records(path: Path) -> Iterator[dict[str, Any]]:
@@ -194,8 +200,8 @@ def _split(everything: Sequence[Row], tested: Callable[[Row], bool]) -> tuple[li
 def _agreement(parts: Iterable[tuple[Sequence[Row], Sequence[Row]]]) -> tuple[float, int, int]:
     tested = []
     for training, test in parts:
-        weights = train(training)
-        tested += [(row, outcome_of(row.text, weights) == "refusal") for row in test]
+        model = Model.of(train(training))
+        tested += [(row, outcome_of(row.text, model) == "refusal") for row in test]
     labelled = [(refused, row.declines) for row, refused in tested if row.model != "airline"]
     turns = [refused for row, refused in tested if row.model == "airline"]
     return kappa(*zip(*labelled, strict=True)), sum(turns), len(turns)
@@ -205,8 +211,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.train_refusal", description=__doc__)
     parser.add_argument("--check", action="store_true", help="only say whether the file is the one that training gives")
     parser.add_argument("--figures", action="store_true", help="only estimate on rows that were not trained on")
+    parser.add_argument("--data", type=Path, default=DATA, help="the folder with the samples")
     arguments = parser.parse_args()
-    everything = rows()
+    everything = rows(arguments.data)
     if arguments.figures:
         for name, (agreement, flagged, turns) in figures(everything).items():
             print(f"{name}: kappa {agreement:.3f}" + (f", {flagged} of {turns} airline turns" if turns else ""))

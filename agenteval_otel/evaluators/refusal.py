@@ -6,11 +6,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
 from functools import lru_cache
 from math import fsum
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 WEIGHTS: Final = Path(__file__).parent / "lexicon" / "refusals.tsv"
 BIAS: Final = "(bias)"
@@ -144,7 +144,9 @@ _SHORT = 600
 
 def opening(text: str) -> str:
     """How an answer begins, in lower case and without what others say in it."""
-    head = text[: 2 * _LOOKED_AT].translate(_APOSTROPHES)
+    head = text[: 2 * _LOOKED_AT]
+    if not head.isascii():
+        head = head.translate(_APOSTROPHES)
     # An answer that is wholly in quotation marks is the answer all the same.
     if '"' in head and len(unquoted := _QUOTED.sub(" ", head)) > 40:
         head = unquoted
@@ -162,33 +164,48 @@ def has_phrase(head: str) -> bool:
     )
 
 
+class Model(NamedTuple):
+    """Weights of words (`BIAS` among them), and by its longest word, which is the rarest mostly, each run's."""
+
+    words: dict[str, float]
+    runs: dict[str, list[tuple[str, float]]]
+
+    @classmethod
+    def of(cls, weights: Mapping[str, float]) -> Model:
+        runs: dict[str, list[tuple[str, float]]] = {}
+        for feature, weight in weights.items():
+            if " " in feature:
+                runs.setdefault(max(feature.split(), key=len), []).append((f" {feature} ", weight))
+        return cls({word: weight for word, weight in weights.items() if " " not in word}, runs)
+
+    def declines(self, text: str) -> bool:
+        """Whether the weights of what a `reading` contains are above 0 in all."""
+        words = {BIAS, *text.split()}
+        # The sum is exact: the order does not matter.
+        return 0 < fsum((
+            *map(self.words.__getitem__, words & self.words.keys()),
+            *(weight for word in words & self.runs.keys() for run, weight in self.runs[word] if run in text),
+        ))  # fmt: skip
+
+
 @lru_cache(maxsize=1)
-def _weights() -> dict[str, float]:
+def _model() -> Model:
     lines = WEIGHTS.read_text(encoding="utf-8").splitlines()
     pairs = (line.split("\t") for line in lines if not line.startswith("#"))
-    return {feature: float(weight) for feature, weight in pairs}
+    return Model.of({feature: float(weight) for feature, weight in pairs})
 
 
-@lru_cache(maxsize=1)
-def _starts() -> frozenset[str]:
-    """The words with which longer features begin."""
-    return frozenset(feature.split()[0] for feature in _weights() if " " in feature)
-
-
-def declines(head: str, weights: Mapping[str, float] | None = None) -> bool:
+def declines(head: str, model: Model | None = None) -> bool:
     """Whether an opening declines what was asked, by the package's weights or by others."""
-    if not has_phrase(head):
-        present = features(head, _starts() if weights is None else None)
-        weights = _weights() if weights is None else weights
-        if fsum(map(weights.__getitem__, (present & weights.keys()) | {BIAS})) <= 0:
-            return False
+    if not has_phrase(head) and not (model or _model()).declines(reading(head)):
+        return False
     return _UNREAL.search(head) is None or _OBJECTION.search(head) is not None
 
 
-def outcome_of(text: str, weights: Mapping[str, float] | None = None) -> str | None:
+def outcome_of(text: str, model: Model | None = None) -> str | None:
     """``refusal``, ``policy_denial`` or ``needs_input``; None for an answer that is none of these."""
     head = opening(text)
-    declined = declines(head, weights)
+    declined = declines(head, model)
     if (declined or len(text) <= _SHORT) and _ASKS.search(head):
         return "needs_input"
     by_rule = any(map(head.__contains__, _RULE_WORDS)) and (declined or _NOT_DONE.search(head)) and _RULE.search(head)
@@ -218,11 +235,8 @@ def _plain(word: str) -> str:
     return word
 
 
-def features(head: str, starts: Set[str] | None = None) -> set[str]:
-    """The words, and runs of two and three, of an opening; ``^`` is its start and ``.`` the end of a sentence.
-
-    With `starts`, only the runs that begin with one of these words.
-    """
+def reading(head: str) -> str:
+    """What the model reads of an opening: words between spaces; ``^`` is its start and ``.`` the end of a sentence."""
     words = _words()
     read = [words.get(word) or (word if word.isalpha() else _plain(word)) for word in _WORD.findall(head)]
     text = f" ^ {' '.join(read)} "
@@ -230,10 +244,4 @@ def features(head: str, starts: Set[str] | None = None) -> set[str]:
         text = text.replace(" can not HELP but ", " ")
         for form in _UNABLE_FORMS:
             text = text.replace(f" {form} ", " UNABLE ")
-    read = text.split()
-    runs = set(read)
-    for place, word in enumerate(read):
-        if starts is None or word in starts:
-            runs.add(" ".join(read[place : place + 2]))
-            runs.add(" ".join(read[place : place + 3]))
-    return runs
+    return text

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from agenteval_otel.evaluators import ResponseHealth
-from agenteval_otel.evaluators.refusal import WEIGHTS
 from agenteval_otel.models import EvaluationInput
-from benchmarks.train_refusal import as_text, kappa, rows, train
+from benchmarks.train_refusal import kappa
 from tests.golden import lines
 
 LONG = "Paris is the capital of France and has been the seat of its government for a long time. " * 3
@@ -179,5 +180,6 @@ def test_answers_that_were_cut_are_found() -> None:
 @pytest.mark.slow
 @pytest.mark.shared
 def test_training_gives_the_weights_of_the_package(shared: Path) -> None:
-    """The same samples give the same file, bit for bit."""
-    assert as_text(train(rows(shared / "data"))) == WEIGHTS.read_text(encoding="utf-8")
+    """The script finds nothing to change in the shipped file: the same samples give it, bit for bit."""
+    command = [sys.executable, "-m", "benchmarks.train_refusal", "--check", "--data", str(shared / "data")]
+    subprocess.run(command, check=True, cwd=Path(__file__).parents[2])
