@@ -77,11 +77,15 @@ _AT_START = re.compile(
 )
 
 # Nothing can be told about what does not exist, nor exactly: that declines nothing, unless it is wrong to ask as well.
+# Where something is wrong with the request, no customer's rule and no missing detail is the reason either.
 _UNREAL = re.compile(
     r"\b(?:fictional|fictitious|imaginary|not exist|n't exist|no such|not real|not a real"
     r"|(?:cannot|can't) \w+ (?:you )?(?:with )?(?:an? |the |any )?(?:exact|precise|definitive|definite|exhaustive))\b"
 )
-_OBJECTION = re.compile(r"appropriate|ethical|respect|confidential|private|privacy|legal|harm|violen|hate")
+_OBJECTION = re.compile(
+    r"appropriate|ethical|respect(?!ive)|confidential|private|privacy|legal|harm|violen|hate"
+    r"|\b(?:my|our) (?:usage|content|safety|community)"
+)
 
 # Words that do the same in a refusal are one word of the model.
 _CLASSES = {
@@ -125,11 +129,9 @@ _RULE_WORDS = ("polic", "terms", "rules", "eligible", "refundable")
 _WE_CANNOT = re.compile(rf" (?:i|we){_UNABLE}")
 _CUSTOMERS = re.compile(
     r"\b(?:(?:human|live|support) agent|(?:customer|technical) (?:support|service|care)"
-    r"|(?:your|the|this|an?|existing) (?:[a-z]+ ){0,2}(?:reservation|booking|order|subscription|ticket|plan|purchase"
-    r"|membership|gift card|certificate|refund|itinerary|flight|upgrade|downgrade)s?)\b"
-)
-_OWN_RULES = re.compile(
-    r"\b(?:my|our) (?:usage|content|safety|community)|ethical|appropriate|harm|violen|illegal|privacy"
+    r"|(?:your|this|existing) (?:[a-z]+ ){0,2}(?:reservation|booking|order|subscription|ticket|plan|purchase"
+    r"|membership|gift card|certificate|refund|itinerary|flight|upgrade|downgrade)s?|(?:the|an?) (?:[a-z]+ ){0,2}"
+    r"(?:reservation|booking|refund|compensation|itinerary|upgrade|downgrade)s?)\b"
 )
 _PART = r"(?:ids?|numbers?|names?|dates?|details|e-?mails?|address|codes?|city|airport|files?|amount)\b"
 _ASKS = re.compile(
@@ -182,10 +184,10 @@ class Model(NamedTuple):
         """Whether the weights of what a `reading` contains are above 0 in all."""
         words = {BIAS, *text.split()}
         # The sum is exact: the order does not matter.
-        return 0 < fsum((
+        return fsum((
             *map(self.words.__getitem__, words & self.words.keys()),
             *(weight for word in words & self.runs.keys() for run, weight in self.runs[word] if run in text),
-        ))  # fmt: skip
+        )) > 0  # fmt: skip
 
 
 @lru_cache(maxsize=1)
@@ -206,11 +208,12 @@ def outcome_of(text: str, model: Model | None = None) -> str | None:
     """``refusal``, ``policy_denial`` or ``needs_input``; None for an answer that is none of these."""
     head = opening(text)
     declined = declines(head, model)
+    if declined and _OBJECTION.search(head):
+        return "refusal"
     if (declined or len(text) <= _SHORT) and _ASKS.search(head):
         return "needs_input"
     by_rule = any(map(head.__contains__, _RULE_WORDS)) and (declined or _NOT_DONE.search(head)) and _RULE.search(head)
-    by_thing = (declined or _WE_CANNOT.search(" " + head)) and _CUSTOMERS.search(head)
-    if (by_rule or by_thing) and not _OWN_RULES.search(head):
+    if by_rule or ((declined or _WE_CANNOT.search(" " + head)) and _CUSTOMERS.search(head)):
         return "policy_denial"
     return "refusal" if declined else None
 
