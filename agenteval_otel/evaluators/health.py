@@ -37,6 +37,8 @@ _INVISIBLE = (
 _VISIBLE = re.compile(rf"[^\s\x00-\x1f\x7f-\x9f{_INVISIBLE}]")
 _FENCE = re.compile(r"^[ \t]*```", re.MULTILINE)
 _BROKEN_OFF = re.compile(r"(?:[,(\[{:]|[ \n](?:a|an|and|because|but|by|for|from|of|or|that|the|their|to|with|your))$")
+# A label without its value, bold text without its end, an item's mark alone.
+_OPEN = re.compile(r":(?:\*\*)?$|\s\*\*[A-Z][^*\n`()]*$|\n\s*[-*+\u2022](?:\s*\*\*)?$")
 # Tables, headings, code, addresses; what `key: value` says; a list in one line.
 _NO_PROSE = re.compile(r"\||^\s*#|^(?:\t| {4})|[=;{}<>]|(?:://|www\.|[@/\\])\S*$|:\s+\S+(?:\s\S+)?$")
 _ITEM = re.compile(r"\s*(?:[-*+\u2022]|\(?(?:\d{1,3}|[a-zA-Z])[.)])\s+")
@@ -157,6 +159,8 @@ def _breaks_off(text: str) -> bool:
     if len(text) < _LONG_ENOUGH_TO_BREAK_OFF:
         return False
     tail = text[-_TAIL:].rstrip()
+    if _OPEN.search(tail[-_LONG_LINE:]):
+        return True
     if not (tail[-1].isascii() and (tail[-1].isalnum() or tail[-1] in ",;:([{-")):
         return False  # a full stop, a quote, an emoji, another script
     *before, line = tail.splitlines()

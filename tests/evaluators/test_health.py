@@ -44,6 +44,8 @@ HEALTHY = [
     LONG + "\n\nall the best from Paris,\nJo and the whole team",
     "the moon is over the hill\nand all the town is still\n" * 8,
     LONG + "\n\n    return the sum of all values", LONG + "\n\nThe Louvre and the Orsay",
+    LONG + "\n\n- **Cabin:** economy\n- **Bags**", LONG + "\n\nx = 2 ** 3", LONG + " It takes `*args, **Options`.",
+    LONG + " **Bold**, and what comes behind it in plain words.", LONG + " You can also pass **kwargs.",
     "A Traceback (most recent call last) shows where a program failed.",
 ]  # fmt: skip
 
@@ -64,6 +66,7 @@ UNHEALTHY = [
     (LONG + "\n\nIn the evening most people like to walk along the", "truncated"),
     (LONG + "\n\n1. The Louvre is the largest museum there.\n2. The Orsay is an old rail", "truncated"),
     (LONG + ITEMS + "3. The", "truncated"), (LONG + ITEMS + "3", "truncated"),
+    *((LONG + "\n\n- **Cabin:** economy\n- " + cut, "truncated") for cut in ("**Ba", "**Bags:**", "Bags:", "", "**")),
     (LONG + "\n\nIts museums are these:\n\n- Louvre\n- Orsay\n\nMost people who come here like to", "truncated"),
 ]  # fmt: skip
 
