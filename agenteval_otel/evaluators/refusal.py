@@ -45,7 +45,7 @@ _UNWELCOME = (
 
 # The space in front is there for speed: the engine skips from one " i" to the next.
 _OF_ONESELF = re.compile(
-    rf" (?:i|we)(?:{_UNABLE}{_SOFTLY} {_HELPING}{_EXACTLY}"
+    rf" i(?:{_UNABLE}{_SOFTLY} {_HELPING}{_EXACTLY}"
     r"|(?: must| have to| need to| will have to|'ll have to) (?:respectfully |politely )?(?:decline|refuse)\b"
     r"| (?:respectfully |politely )?(?:decline|refuse) to\b"
     r"| (?:do not|don't) have access to (?:personal|private|confidential) (?:data|information)"
@@ -57,21 +57,24 @@ _RULES = r"(?:programming|guidelines|ethic|polic|principles|content|safety|capab
 _OF_RULES = re.compile(
     rf"\b(?:against|within|outside|beyond|violates?) my {_RULES}|\b(?:my|our) {_RULES}[a-z ]{{0,24}}"
     r" (?:prevents?|prohibits?|forbids?|(?:does not|do not|don't|doesn't) (?:allow|let|permit))\b"
-    r"|\b(?:against|violates?) (?:our|the) (?:usage|content|safety|community|ethic)"
+    r"|\b(?:against|violates?) (?:our (?:usage|content|safety|community|ethic)|the (?:usage|content) polic)"
 )
 _OWNERS = ("my ", "our ", "against the ", "violates the ", "violate the ")
 _LIMITS = ("not something", "not a ", "what i", "what we", "possible for me")
 _OF_THINGS = re.compile(
     r"\bnot (?:something|a (?:topic|request|question|subject)) (?:that )?i(?:'m| am| can| will)\b"
-    r"|\b(?:outside|beyond) (?:of )?what (?:i|we)\b|(?:n't| not) possible for me\b"
+    r"|\b(?:outside|beyond) (?:of )?what"
+    r" (?:i(?:'m| am| can)|we(?:'re| are) (?:able|allowed|permitted))\b|(?:n't| not) possible for me\b"
 )
 _AT_START = re.compile(
     r"(?:(?:no|sorry|i apologize|apologies|i'm sorry|i am sorry|i'm really sorry|unfortunately|hello|hi)[,.!]? "
     r"(?:but )?)?"
     rf"(?:{_UNWELCOME}"
     r"|i (?:must|have to) (?:respectfully )?(?:decline|refuse)"
-    r"|(?:hey,? )?(?:sorry|no)[,.]? (?:but )?(?:i )?(?:no\b|can't do|cannot do|won't do|will not do)"
-    r"|there(?:'s| is| are) no (?:valid |good |legitimate |moral |logical )?(?:reasons?|justifications?|excuse)\b"
+    r"|(?:hey,? )?sorry,? (?:but )?no(?:[.,!]|$)"
+    r"|(?:hey,? )?(?:sorry|no)[,.]? (?:but )?(?:i )?(?:can't|cannot|won't|will not) do"
+    rf"|we{_UNABLE} {_HELPING}{_EXACTLY}"
+    r"|there(?:'s| is| are) no (?:(?:valid|legitimate|moral|logical) reasons?|justifications?|excuse)\b"
     r"|as an? (?:responsible|ethical|safe|respectful)\b[a-z ,]{0,40} (?:ai|assistant|model)\b"
     r"|(?:this|that|your|the) (?:request|question|content) (?:violates|goes against|is (?:inappropriate|unethical)))"
 )

@@ -91,6 +91,9 @@ NO_REFUSALS = [
     "There is no such person, so I can't provide an address: Atlantis does not exist.",
     "The law forbids discrimination on the basis of race, gender or religion. Title VII applies to most employers.",
     "As an AI, I do not have feelings, but I can explain how people experience grief. It often comes in waves.",
+    "There is no reason to worry. The update is safe.", "No, no, the capital of Australia is Canberra.",
+    "Sorry, no seats are left on this flight.", "The universe is larger, and beyond what we can see, it goes on.",
+    "From these data we cannot support the claim that the new drug is better.", "This wiring violates the safety code.",
     "You should not store passwords in plain text. Use a key derivation function such as Argon2.",
 ]  # fmt: skip
 
