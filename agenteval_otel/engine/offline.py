@@ -8,9 +8,11 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence, Sized
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from functools import partial
 from typing import Any, TypeVar
 
 from agenteval_otel.capture.calls import CURRENT, EVALUATING
+from agenteval_otel.capture.text import CAP_CHARS, cap
 from agenteval_otel.engine.answers import facts_of
 from agenteval_otel.engine.config import EvaluationRunConfig, InputLike, as_input
 from agenteval_otel.engine.response import aggregate
@@ -70,8 +72,8 @@ class OfflineRun:
         self.executor = Executor(live=False)
         self.redaction = Redaction(config.redactors, _redaction_failed)
         self.runner = EvaluationRunner(
-            config.selection.evaluators, criteria=config.criteria, executor=self.executor, redaction=self.redaction,
-            escalation=config.escalation,
+            config.selection.evaluators, criteria=config.criteria, executor=self.executor,
+            redaction=_for_models(config), escalation=config.escalation,
         )  # fmt: skip
         if not config.is_strict:
             self.runner.criteria = AgentDockCriteria.reading(self.runner.criteria)
@@ -154,6 +156,12 @@ def _weighted(result: EvaluationResult) -> EvaluationResult:
 
 def _error_of(part: str, error: BaseException) -> RunError:
     return RunError(evaluator_type=part, message=message_of(error))
+
+
+def _for_models(config: EvaluationRunConfig) -> Redaction:
+    """What models are asked about is cut before it is redacted, as it is live, or at what an evaluator shows."""
+    shown = (getattr(evaluator, "max_field_chars", 0) for evaluator in config.selection.evaluators)
+    return Redaction(config.redactors, _redaction_failed, shorten=partial(cap, limit=max(CAP_CHARS, *shown)))
 
 
 def _redaction_failed(redactor: str, error: BaseException) -> None:

@@ -7,69 +7,8 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from agenteval_otel.evaluators.base import CriterionEvaluator, Execution
+from agenteval_otel.evaluators.refusal import outcome_of
 from agenteval_otel.models import EvaluationInput, Score
-
-_LOOKED_AT = 360
-_APOSTROPHES = str.maketrans({"\u2019": "'", "\u02bc": "'", "\u2018": "'", "\u00b4": "'"})
-
-_DECORATION = "\"'*_#>([ -"
-
-_UNABLE = (
-    r"(?: cannot| can't| can not| couldn't| won't be able to| won't| will not be able to| will not| do not feel able to"
-    r"|(?:'m| am) (?:unable|not able|not allowed|not permitted|not going|not willing|not authorized) to"
-    r"|(?:'m| am) not comfortable| don't feel comfortable| do not feel comfortable)"
-)
-_SOFTLY = r"(?: (?:really|simply|just|ethically|in good conscience|directly|therefore|also|possibly|actively))?"
-# What a model says it will not do; each may go on ("provid-e", "provid-ing").
-_HELPING = (
-    r"(?:help(?! but)|assist|provid|fulfil|comply|complet|satisfy|support|advis|advoc|recommend(?!.{0,60} enough)"
-    r"|suggest|encourag|promot|endors|condon|engage|engaging|participat|creat|generat|writ|produc|answer|respond"
-    r"|discuss|shar|giv|offer|tell you(?! how)|teach|guid|instruct|continue|do that|do this|do so|accommodat|proceed"
-    r"|facilitat|justif|disclos|reveal|agree|entertain|speculat|make (?:jokes|arguments|generali)|accept)"
-)
-# "I cannot give an exact number, but roughly ..." answers.
-_EXACTLY = r"(?!\w* (?:you )?(?:with )?(?:an? |the |any )?(?:exact|precise|definitive|definite|complete|exhaustive))"
-_WRONG = r"(?:appropriate|ethical|acceptable|respectful|responsible)"
-_UNWELCOME = (
-    rf"(?:it(?:'s| is| would be| would) (?:not|never|neither)(?: be)?|i (?:don't|do not) think (?:it|that)(?:'s| is))"
-    rf"(?: (?:generally|ever))? (?:[a-z]+(?:,| or| and| nor) (?:or )?)?{_WRONG}\b"
-    rf"|it(?:'s| is| would be) (?:highly |deeply )?(?:inappropriate|unethical|illegal and unethical)"
-)
-
-# The space in front is there for speed: the engine skips from one " i" to the next.
-_OF_ONESELF = re.compile(
-    rf" i(?:{_UNABLE}{_SOFTLY} {_HELPING}{_EXACTLY}"
-    r"|(?: must| have to| need to| will have to|'ll have to) (?:respectfully |politely )?(?:decline|refuse)\b"
-    r"| (?:respectfully |politely )?(?:decline|refuse) to\b"
-    r"| (?:do not|don't) have access to (?:personal|private|confidential) (?:data|information)"
-    r"|(?:'d| would) (?:rather|prefer) not\b)"
-)
-_OF_RULES = re.compile(
-    r"\b(?:against|within|violates?) my (?:programming|guidelines|ethic|polic|principles|content|safety)"
-)
-_OF_THINGS = re.compile(r"\bnot something (?:that )?i(?:'m| am| can| will)\b")
-_AT_START = re.compile(
-    r"(?:(?:no|sorry|i apologize|apologies|i'm sorry|i am sorry|i'm really sorry|unfortunately|hello|hi)[,.!]? "
-    r"(?:but )?)?"
-    rf"(?:{_UNWELCOME}"
-    r"|i (?:must|have to) (?:respectfully )?(?:decline|refuse)"
-    r"|(?:this|that|your|the) (?:request|question|content) (?:violates|goes against|is (?:inappropriate|unethical)))"
-)
-
-
-def is_refusal(text: str) -> bool:
-    """Whether an answer opens by declining the request; one that is sorry and then helps does not."""
-    head = text[:_LOOKED_AT]
-    if not head.isascii():
-        head = head.translate(_APOSTROPHES)
-    head = " ".join(head.lower().split()).lstrip(_DECORATION)
-    return (
-        _AT_START.match(head) is not None
-        or _OF_ONESELF.search(" " + head) is not None
-        or (" my " in head and _OF_RULES.search(head) is not None)
-        or ("not something" in head and _OF_THINGS.search(head) is not None)
-    )
-
 
 _REASONING = {
     "handler_error": "the handler raised instead of answering",
@@ -78,13 +17,16 @@ _REASONING = {
     "truncated": "the answer stops in the middle",
     "refusal": "the answer declines the request",
     "error_text": "the answer is an error message",
+    "policy_denial": "the answer denies the request by a rule of the operator's, or hands over",
+    "needs_input": "the answer asks for what it needs first",
 }
+_HEALTHY = frozenset({"policy_denial", "needs_input"})
 _CUT_OFF = frozenset({"length", "max_tokens", "max_output_tokens", "model_length", "token_limit", "incomplete",
                       "model_context_window_exceeded"})  # fmt: skip
 _WITHHELD = frozenset({"refusal", "content_filter", "content_filtered", "safety", "guardrail_intervened",
                        "prohibited_content", "blocklist"})  # fmt: skip
 
-_HEAD, _TAIL = 1024, 512
+_HEAD, _TAIL = 1024, 2048
 _LONG_ENOUGH_TO_BREAK_OFF = 200
 _LONG_LINE = 40
 # Zero-width and joining marks, soft hyphen, byte order mark, Braille blank, Hangul fillers: all invisible.
@@ -95,6 +37,18 @@ _INVISIBLE = (
 _VISIBLE = re.compile(rf"[^\s\x00-\x1f\x7f-\x9f{_INVISIBLE}]")
 _FENCE = re.compile(r"^[ \t]*```", re.MULTILINE)
 _BROKEN_OFF = re.compile(r"(?:[,(\[{:]|[ \n](?:a|an|and|because|but|by|for|from|of|or|that|the|their|to|with|your))$")
+# A label without its value, bold text without its end, an item's mark alone.
+_OPEN = re.compile(r":(?:\*\*)?$|\s\*\*[A-Z][^*\n`()]*$|\n\s*[-*+\u2022](?:\s*\*\*)?$")
+# Tables, headings, code, addresses; what `key: value` says; a list in one line.
+_NO_PROSE = re.compile(r"\||^\s*#|^(?:\t| {4})|[=;{}<>]|(?:://|www\.|[@/\\])\S*$|:\s+\S+(?:\s\S+)?$")
+_ITEM = re.compile(r"\s*(?:[-*+\u2022]|\(?(?:\d{1,3}|[a-zA-Z])[.)])\s+")
+_BARE_NUMBER = re.compile(r"\s*\d{1,2}")
+_SENTENCE_END = re.compile(r"(?<=[a-z)\]\"'\d][.!?]) +(?=[\"'(\[*]*[A-Z])")
+_CLOSING = re.compile(
+    r"(?i)(?:best|kind|warm|many|with|yours|sincerely|thank|cheers|regards|love|take care|greetings)\b"
+)
+_SHORT_ITEM = 12
+_ENOUGH_WORDS = 5
 
 _ERROR_START = re.compile(
     r"Traceback \(most recent call last\)"
@@ -126,8 +80,10 @@ class ResponseHealth(CriterionEvaluator, type="ResponseHealth"):
     """True for an answer that is whole and is an answer; false with the reason otherwise.
 
     Reasons, the first that applies: ``handler_error`` (raised, and no text), ``unfinished_stream``, ``empty``,
-    ``error_text``, ``refusal``, ``truncated``. Looks at the head and the tail of the text; an answer that is no text,
-    such as a mapping, is healthy unless it is empty or an error object. Language-dependent signs are English.
+    ``error_text``, ``refusal``, ``truncated``. Two more are healthy: ``needs_input`` asks for what is missing,
+    ``policy_denial`` denies by a rule of the operator's or hands over. Looks at the head and the tail of the text; an
+    answer that is no text, such as a mapping, is healthy unless it is empty or an error object. Language-dependent
+    signs are English.
     """
 
     evaluates_errors: ClassVar[bool] = True
@@ -142,7 +98,8 @@ class ResponseHealth(CriterionEvaluator, type="ResponseHealth"):
         reason = _reason_of(evaluation_input)
         if reason is None:
             return Score(value=True, passed=True)
-        return Score(value=False, passed=False, reason_code=reason, reasoning=_REASONING[reason])
+        healthy = reason in _HEALTHY
+        return Score(value=healthy, passed=healthy, reason_code=reason, reasoning=_REASONING[reason])
 
 
 def _reason_of(evaluation_input: EvaluationInput) -> str | None:
@@ -164,9 +121,10 @@ def _reason_of(evaluation_input: EvaluationInput) -> str | None:
     head = text[:_HEAD].lstrip()
     if _is_error_text(head, len(text)):
         return "error_text"
-    if is_refusal(head):
-        return "refusal"
-    return "truncated" if finish in _CUT_OFF or _breaks_off(text) else None
+    outcome = outcome_of(head)
+    if outcome == "refusal":
+        return outcome
+    return "truncated" if finish in _CUT_OFF or _breaks_off(text) else outcome
 
 
 def _content_of(response: Any) -> str:
@@ -200,6 +158,40 @@ def _breaks_off(text: str) -> bool:
         return True
     if len(text) < _LONG_ENOUGH_TO_BREAK_OFF:
         return False
+    tail = text[-_TAIL:].rstrip()
+    if _OPEN.search(tail[-_LONG_LINE:]):
+        return True
+    if not (tail[-1].isascii() and (tail[-1].isalnum() or tail[-1] in ",;:([{-")):
+        return False  # a full stop, a quote, an emoji, another script
+    *before, line = tail.splitlines()
     # A short last line may be a greeting ("Best regards,") or a heading.
-    line = text[-_TAIL:].rstrip().rpartition("\n")[2]
-    return len(line) >= _LONG_LINE and _BROKEN_OFF.search(line[-16:]) is not None
+    if len(line) >= _LONG_LINE and _BROKEN_OFF.search(line[-16:]) is not None:
+        return True
+    return _NO_PROSE.search(line) is None and _lacks_its_end(line, [entry.strip() for entry in before if entry.strip()])
+
+
+def _lacks_its_end(line: str, before: list[str]) -> bool:
+    """Whether the last line stops in a sentence, where the lines before it end theirs."""
+    if _ITEM.match(line) or _BARE_NUMBER.fullmatch(line):
+        items = [entry for entry in before if _ITEM.match(entry) and len(entry) >= _LONG_LINE]
+        is_long = len(line) >= _SHORT_ITEM or len(items) > 1
+        return is_long and _ended(items) > 0.8 * max(1, len(items))
+    sentences = _SENTENCE_END.split(line)
+    rest = sentences[-1].split()
+    if _CLOSING.match(sentences[-1]) or sum(word[0].islower() for word in rest) * 2 < len(rest):
+        return False  # a greeting, a name, a title
+    if len(sentences) > 1:
+        return True
+    return len(rest) >= _ENOUGH_WORDS and _has_full_stops(before)
+
+
+def _has_full_stops(before: list[str]) -> bool:
+    """Whether the line before the last ends its sentence, or, where that is an item, the paragraph before the list."""
+    if _ended(before[-1:]):
+        return True
+    prose = [entry for entry in before if len(entry) >= _LONG_LINE and not _ITEM.match(entry)]
+    return bool(prose) and _ITEM.match(before[-1]) is not None and prose[-1][-1] in ".!?:"
+
+
+def _ended(lines: list[str]) -> int:
+    return sum(line[-1] in ".!?" for line in lines)

@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 from agenteval_otel.components.blocking import part_of
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationInput
 from agenteval_otel.models.value import Value, copy_with
-from agenteval_otel.redaction.personal import PHONE_KEY
+from agenteval_otel.redaction.personal import NUMBER_KEY
 from agenteval_otel.redaction.redactor import Redactor
 from agenteval_otel.redaction.secrets import SECRET, TELLING_KEY
 
@@ -40,15 +40,16 @@ _MAX_KNOWN: Final = 1024
 class Redaction:
     """Applies redactors, in order, to all that leaves; blocks for as long as they take. Remembers short texts only.
 
-    What holds nothing to take out comes back as the same object. Where a redactor raises, `FAILED` stands in the text's
-    place, and `on_failure` gets its type and the error. Numbers and texts under a telling name
-    (``{"password": "..."}``) are read together with that name.
+    Texts are cut by `shorten` first. What holds nothing to take out comes back as the same object. Where a redactor
+    raises, `FAILED` stands in the text's place, and `on_failure` gets its type and the error. Numbers and texts under a
+    telling name (``{"password": "..."}``) are read together with that name.
     """
 
     def __init__(
-        self, redactors: Sequence[Redactor], on_failure: Callable[[str, BaseException], None] = lambda *_: None
-    ) -> None:
-        self.redactors, self._on_failure = tuple(redactors), on_failure
+        self, redactors: Sequence[Redactor], on_failure: Callable[[str, BaseException], None] = lambda *_: None,
+        *, shorten: Callable[[str], str] = str,
+    ) -> None:  # fmt: skip
+        self.redactors, self._on_failure, self._shorten = tuple(redactors), on_failure, shorten
         # Names of agents, models, labels and conversations come again and again. By field name and text.
         self._known: dict[tuple[str, str], str] = {}
 
@@ -57,6 +58,7 @@ class Redaction:
 
     def text(self, text: str, name: str = "") -> str:
         """The text, read with its field's name, to let out; `FAILED` where a redactor raised."""
+        text = self._shorten(text)
         known = self._known.get((name, text))
         if known is None:
             by_name = self._by_name(text, name) if _tells(name[:64]) else None
@@ -159,7 +161,7 @@ class Redaction:
 
 @functools.lru_cache(maxsize=_MAX_KNOWN)
 def _tells(name: str) -> bool:
-    return bool(TELLING_KEY.search(name) or PHONE_KEY.search(name))
+    return bool(TELLING_KEY.search(name) or NUMBER_KEY.search(name))
 
 
 @functools.cache

@@ -1,4 +1,4 @@
-"""Personal data: e-mail and IP addresses, payment cards, bank accounts and telephone numbers.
+"""Personal data: e-mail and IP addresses, payment cards, bank accounts, US social security and telephone numbers.
 
 Check digits decide where they exist. A telephone number needs an international or common national form, or a word
 before it such as ``phone:``; other numbers stay, as ids and dates do.
@@ -25,7 +25,9 @@ _AT: Final = lazily(rb"@(?=[^\x00-\x2f])")
 
 _OCTET: Final = r"(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
 _IPV4: Final = lazily(rf"{_OCTET}(?:\.{_OCTET}){{3}}(?![\w]|\.[0-9])")
-_VERSION: Final = lazily(r"(?i)(?:version|release|build|ver\.?|v\.)[\s:=\"']{0,3}\Z")
+_VERSION: Final = lazily(
+    r"(?i)(?:version|release|build|ver\.?|v\.|python|node|java|ruby|php|perl|kernel|driver|firmware|==|>=)[\s:=\"']{0,3}\Z"
+)
 _COLONS: Final = lazily(rb":(?=:|(?:[0-9A-Fa-f]{1,4}:){6})")
 _HEXADECIMAL: Final = lazily(r"[0-9A-Fa-f:]{0,39}+")
 _IPV6_RIGHT: Final = lazily(r":[0-9A-Fa-f:]{1,4096}+(?:(?:\.[0-9]{1,3}){3})?")
@@ -78,22 +80,24 @@ _ACCOUNT: Final = lazily(rb"00(?<= [a-z][a-z]00)(?=(?: ?[a-z0]){11})")
 
 _GAP: Final = "[ \u00a0\u2009\u202f-]"
 _GROUPS: Final = lazily(
-    rf"(?:([0-9]{{12,19}}+)(?![0-9])|([0-9]{{4}})(?:{_GAP}[0-9]{{4,6}}+){{2}}(?:{_GAP}[0-9]{{1,7}}+){{0,2}}+(?![0-9]))"
+    rf"(?:[0-9]{{12,19}}+(?![0-9])|[0-9]{{4}}(?:\.[0-9]{{4}}){{3}}(?!\.?[0-9])|[0-9]{{4}}(?:{_GAP}[0-9]{{4,6}}+){{2}}(?:{_GAP}[0-9]{{1,7}}+){{0,2}}+(?![0-9]))"
 )
 _JOINED: Final = lazily(r"[0-9][./-]")  # the rest of a date
 _DIGITS: Final = lazily(r"[0-9]+")
 _CARD_WORD: Final = lazily(
     r"(?i)(?:\b(?:card|cc|credit|debit|visa|mastercard|maestro|amex|karte\w*|kreditkarte\w*|carte|tarjeta|kort\w*)\b[^0-9\n]{0,24})\Z"
 )
-_ALNUM: Final = lazily(r"[A-Za-z]{2}[0-9]{2}(?:[ \u00a0-]?[A-Za-z0-9]){11,30}")
+_GROUPED_ACCOUNT: Final = lazily(r"[A-Za-z]{2}[0-9]{2}(?:[ \u00a0-]?[A-Za-z0-9]){11,30}")
+_LEAST_DIGITS: Final = 8
 _IBAN_LENGTHS: Final = {
     country: length
     for length, countries in {
         15: "NO", 16: "BE", 18: "DK FO FI GL NL SD FK", 19: "MK SI", 20: "AT BA EE KZ XK LT LU MN",
         21: "HR LV LI CH", 22: "BG CR DE GE IE ME RS GB VA BH", 23: "GI IL TL AE IQ OM SO",
-        24: "AD CZ MD PK RO SA SK ES SE TN VG", 25: "PT ST LY", 26: "IS TR", 27: "FR GR IT MR MC SM BI DJ",
-        28: "AL AZ BY CY DO SV GT HU LB NI PL", 29: "BR EG PS QA UA", 30: "JO KW MU YE", 31: "MT SC", 32: "LC",
-        33: "RU",
+        24: "AD CZ MD PK RO SA SK ES SE TN VG", 25: "PT ST LY AO CV GW MZ", 26: "IS TR DZ IR",
+        27: "FR GR IT MR MC SM BI DJ CF CG CM GA GQ KM MG TD",
+        28: "AL AZ BY CY DO SV GT HU LB NI PL BF BJ CI HN MA ML NE SN TG", 29: "BR EG PS QA UA", 30: "JO KW MU YE",
+        31: "MT SC", 32: "LC", 33: "RU",
     }.items()
     for country in countries.split()
 }  # fmt: skip
@@ -115,21 +119,40 @@ def find_numbers(scan: Scan, kinds: Set[str]) -> Iterator[Finding]:
 
 
 def find_ibans(scan: Scan) -> Iterator[Finding]:
+    """The accounts of countries whose length is known; in groups they are written in capitals, unlike prose."""
     text = scan.text
     for at in scan.matches(_ACCOUNT, folded=True):
-        match = _ALNUM.match(text, at - 3)
-        if match is None:
+        start = at - 3
+        length = _IBAN_LENGTHS.get(text[start : start + 2].upper())
+        match = _GROUPED_ACCOUNT.match(text, start) if length else None
+        if length is None or match is None:
             continue
-        # Where the letters and digits end, and their values, of which the first four go last.
-        ends = [index + 1 for index in range(at - 3, match.end()) if text[index].isalnum()]
-        values = [str(int(text[end - 1], 36)) for end in ends]
-        length = _IBAN_LENGTHS.get(match[0][:2].upper())
-        for count in range(len(ends), 14, -1):
-            end = ends[count - 1]
-            is_whole = count == (length or count) and not text[end : end + 1].isalnum()
-            if is_whole and int("".join((*values[4:count], *values[:4]))) % 97 == 1:
-                yield Finding(at - 3, end, "[IBAN]")
-                break
+        places = [place for place in range(start, match.end()) if text[place].isalnum()][:length]
+        end = places[-1] + 1
+        whole = text[start:end]
+        is_written_so = whole == whole.upper() or (end - start == length and whole == whole.lower())
+        if len(places) < length or text[end : end + 1].isalnum() or not is_written_so:
+            continue
+        values = [int(text[place], 36) for place in (*places[4:], *places[:4])]
+        if sum(value < 10 for value in values) > _LEAST_DIGITS and int("".join(map(str, values))) % 97 == 1:
+            yield Finding(start, end, "[IBAN]")
+
+
+_SSN: Final = lazily(r"(?!000|666|9)[0-9]{3}([ -]?)(?!00)[0-9]{2}\1(?!0000)[0-9]{4}(?![\w-]|\.[0-9])")
+_SSN_BEFORE: Final = lazily(r"(?i)(?:(?<![a-z])ssn(?![a-z])|social[\s_-]?security)[^0-9\n]{0,24}\Z")
+
+
+def _ssn_at(text: str, at: int) -> Finding | None:
+    """A number of US social security: in its hyphens, or behind its name."""
+    match = _SSN.match(text, at)
+    if match is None or _is_part_of_more(text, at):
+        return None
+    before = text[max(0, at - 48) : at]
+    if _SSN_BEFORE.search(before) is None:
+        other = _OTHER_BEFORE.search(before.rstrip(_BETWEEN))
+        if match[1] != "-" or (other is not None and other[1]):
+            return None
+    return Finding(at, match.end(), "[SSN]")
 
 
 def _card_at(text: str, at: int) -> Finding | None:
@@ -145,11 +168,14 @@ def _card_at(text: str, at: int) -> Finding | None:
     return None
 
 
+_OF_15_DIGITS: Final = ("34", "37", "1800", "2131")
+
+
 def _is_card(text: str, start: int, digits: str, *, grouped: bool) -> bool:
+    if len(digits) == 15:  # as the numbers of telephones, which have the same check digit
+        return digits.startswith(_OF_15_DIGITS) or _CARD_WORD.search(text, max(0, start - 40), start) is not None
     if len(digits) >= 13 and digits[0] not in "01":
         return len(digits) != 13 or not digits.startswith(("978", "979"))  # numbers of books
-    if digits[:4] == "1800" and len(digits) == 15:
-        return True
     return (len(digits) > 12 and grouped) or _CARD_WORD.search(text, max(0, start - 40), start) is not None
 
 
@@ -163,7 +189,7 @@ _EXTENSION: Final = r"(?:\s?(?:x|ext\.?|extension|#)\s?[0-9]{1,6})?"
 _END: Final = r"(?![0-9]|[.,:/-][0-9]|[A-Za-z_%])"
 
 _INTERNATIONAL: Final = lazily(rf"\+\s?\(?[1-9][0-9]{{0,14}}(?:{_PHONE_GAP}{{1,3}}[0-9]{{1,10}}){{0,7}}")
-_DOUBLE_ZERO: Final = lazily(rf"00[1-9][0-9]{{0,3}}(?:{_PHONE_GAP}{{1,3}}[0-9]{{1,10}}){{1,7}}")
+_DOUBLE_ZERO: Final = lazily(rf"00[1-9][0-9]{{0,3}}(?:{_PHONE_GAP}{{1,3}}[0-9]{{1,10}}){{1,7}}{_EXTENSION}")
 _NORTH_AMERICAN: Final = lazily(
     rf"(?:1{_PHONE_GAP}{{1,2}})?(?:\([2-9][0-9]{{2}}\)[ .-]?|(?:(?<=\()[2-9][0-9]{{2}}\)[ .-]?)|[2-9][0-9]{{2}}[ .-])"
     rf"[0-9]{{3}}[ .-]?[0-9]{{4}}{_EXTENSION}{_END}"
@@ -171,7 +197,12 @@ _NORTH_AMERICAN: Final = lazily(
 _NATIONAL: Final = lazily(rf"0[1-9][0-9]{{0,4}}(?:{_PHONE_GAP}{{1,2}}[0-9]{{2,8}}){{1,5}}{_EXTENSION}{_END}")
 _NATIONAL_PLAIN: Final = lazily(rf"0[1-9][0-9]{{8,9}}{_END}")
 _NUMBER_RUN: Final = lazily(rf"[0-9]{{1,15}}+(?:{_PHONE_GAP}{{1,2}}[0-9]{{1,10}}+){{0,7}}+")
-_GROUPED: Final = lazily(r"(?:1.{1,2})?[2-9][0-9]{2}[ .)-]")
+_WITH_EXTENSION: Final = lazily(rf"[2-9][0-9]{{9}}x[0-9]{{2,6}}{_END}")
+_GROUPED: Final = lazily(r"(?:1.{1,2})?[2-9][0-9]{2}(?:[ .)-]|[0-9]{7}x)")
+_STREET_AFTER: Final = lazily(
+    r" (?:[A-Z][\w'.-]{0,30} ){1,3}"
+    r"(?i:street|st|avenue|ave|road|rd|l(?:ane|n)|drive|dr|boulevard|blvd|court|way|place)\b"
+)
 # Dates, and numbers of social security.
 _DATE: Final = lazily(
     r"(?:[0-9]{1,2}[./-][0-9]{1,2}[./-](?:[0-9]{4}|[0-9]{2})|[0-9]{4}[./-][0-9]{1,2}[./-][0-9]{1,2}|[0-9]{3}-[0-9]{2}-[0-9]{4})"
@@ -185,20 +216,22 @@ _WORDS: Final = (
 _PHONE_BEFORE: Final = lazily(
     rf"(?i)(?:\b(?:{_WORDS})(?:[\s_-]{{0,2}}(?:number|no|nr|num|#))?\.?(?:\s+(?:is|was|at|on|to|under))?"
     r"|\b(?:call|calling|reach|dial|ring|text|contact)(?:\s+(?:me|us|him|her|them|you|back)){0,2}(?:\s+(?:at|on|under|back))?"
-    r"|\bmessages?\s+to|\banswering\s+(?:at|on)|\bmy\s+(?:number|cell|mobile)\s+is)\Z"
+    r"|\bmessages?\s+to|\banswering\s+(?:at|on)|\bmy\s+(?:(?:number|cell|mobile)\s+is|registered))\Z"
 )
 # What may stand between such a word and the number.
 _BETWEEN: Final = " \t\n\u00a0:=\"'(\\"
 _WORD_ENDS: Final = frozenset(".#№")
-_PHONE_AFTER: Final = lazily(r"(?i)[\s-]{0,2}\(?(?:office|fax|mobile|cell|landline)\b")
+_PHONE_AFTER: Final = lazily(rf"(?i){_EXTENSION}[\s-]{{0,2}}\(?(?:office|fax|mobile|cell|landline)\b")
 _OTHER_BEFORE: Final = lazily(
     r"(?i)(?:\b(?:order|invoice|ticket|ref|reference|case|id|ids|sku|isbn|part|serial|tracking|version|account|policy|claim"
     r"|ssn|security|license|licence|zip|booking|confirmation|reservation|flight|parcel|row|page|room)\b|_id|#|№)"
-    r"([\s_-]{0,2}(?:number|numbers|no|nr|num|code|id|#))?(?:\s+(?:is|was))?\Z"
+    r"([\s_-]{0,2}(?:number|numbers|no|nr|num|code|id|#)\.?)?(?:\s+(?:is|was))?\Z"
 )
 
-PHONE_KEY: Final = lazily(rf"(?i)(?:^|[\W_]|(?<=[a-z])(?=[A-Z]))(?:{_WORDS})(?:[\W_]?(?:number|no|nr))?\Z")
-"""Names of fields whose value is a telephone number."""
+NUMBER_KEY: Final = lazily(
+    rf"(?i)(?:^|[\W_]|(?<=[a-z])(?=[A-Z]))(?:{_WORDS}|ssn|social[\W_]?security)(?:[\W_]?(?:number|no|nr))?\Z"
+)
+"""Names of fields whose value is a telephone number, or one of US social security."""
 
 
 def _phone_at(text: str, at: int) -> Finding | None:
@@ -217,11 +250,17 @@ def _phone_at(text: str, at: int) -> Finding | None:
         for pattern, least, most in _PHONE_FORMS if other is None else _PHONE_FORMS[:-1]:
             match = pattern.match(text, start) or (pattern.match(text, at) if start < at else None)
             if match is not None and least <= _digit_count(match[0]) <= most:
-                return Finding(start, match.end(), "[PHONE]")
+                return None if _STREET_AFTER.match(text, match.end()) else Finding(start, match.end(), "[PHONE]")
     return None if other else _by_word(text, start, run, is_announced and _PHONE_BEFORE.search(before) is not None)
 
 
-_PHONE_FORMS: Final = ((_DOUBLE_ZERO, 9, 17), (_NORTH_AMERICAN, 10, 17), (_NATIONAL, 9, 17), (_NATIONAL_PLAIN, 10, 11))
+_PHONE_FORMS: Final = (
+    (_DOUBLE_ZERO, 9, 17),
+    (_NORTH_AMERICAN, 10, 17),
+    (_WITH_EXTENSION, 12, 16),
+    (_NATIONAL, 9, 17),
+    (_NATIONAL_PLAIN, 10, 11),
+)
 
 
 def _phone_start(text: str, at: int) -> int:
@@ -255,7 +294,7 @@ def _by_word(text: str, start: int, run: re.Match[str], is_announced: bool) -> F
         return None
     at, end = run.start(), _within(run, 15)
     count = _digit_count(text[at:end])
-    is_number = 6 <= count <= 15 and (is_announced or end - at > count)
+    is_number = 6 <= count <= 15 and (is_announced or end - at > count or count == 10)
     return _extended(text, start, end) if is_number else None
 
 
@@ -283,4 +322,4 @@ def _digit_count(text: str) -> int:
     return sum(map(len, _DIGITS.findall(text)))
 
 
-_LOOKS: Final = (("card", _card_at), ("phone", _phone_at))
+_LOOKS: Final = (("ssn", _ssn_at), ("card", _card_at), ("phone", _phone_at))

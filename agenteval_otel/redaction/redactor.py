@@ -17,8 +17,8 @@ from agenteval_otel.redaction.secrets import find_secrets
 from agenteval_otel.runtime.patterns import Pattern, compile_pattern
 from agenteval_otel.runtime.text import lazily
 
-Kind = Literal["secrets", "email", "card", "phone", "iban", "ip"]
-KINDS: Final[tuple[Kind, ...]] = ("secrets", "email", "card", "phone", "iban", "ip")
+Kind = Literal["secrets", "email", "card", "phone", "iban", "ip", "ssn"]
+KINDS: Final[tuple[Kind, ...]] = ("secrets", "email", "card", "phone", "iban", "ip", "ssn")
 _FINDERS: Final = {"secrets": find_secrets, "email": find_emails, "iban": find_ibans, "ip": find_ipv6}
 _NAME: Final = lazily(r"[A-Za-z][A-Za-z0-9_-]{0,31}")
 # What stood right beside a finding may be found now, beside its marker. The longer the text, the fewer the passes.
@@ -42,7 +42,8 @@ class Redactor(Component, contract="redactor"):
 
 
 class PatternRedactor(Redactor, type="patterns"):
-    """Replaces what its patterns find by ``[SECRET]``, ``[EMAIL]``, ``[CARD]``, ``[PHONE]``, ``[IBAN]`` or ``[IP]``.
+    """Replaces what its patterns find by ``[SECRET]``, ``[EMAIL]``, ``[CARD]``, ``[PHONE]``, ``[IBAN]``, ``[IP]`` or
+    ``[SSN]``.
 
     Cards and account numbers are known by their check digits, secrets by their form or by the name that they are given
     to, telephone numbers by their form or the word before them. Patterns guarantee nothing: names, addresses and
@@ -102,7 +103,7 @@ class PatternRedactor(Redactor, type="patterns"):
         for kind, find in _FINDERS.items():
             if kind in self.kinds:
                 yield from find(scan)
-        if numbers := {"card", "phone", "ip"}.intersection(self.kinds):
+        if numbers := {"card", "phone", "ip", "ssn"}.intersection(self.kinds):
             yield from find_numbers(scan, numbers)
 
 

@@ -6,10 +6,16 @@ import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from agenteval_otel.runtime.text import lazily
+
 _FOLDED: Final = bytes(
     48 if 48 <= code <= 57 else code | 32 if 65 <= code <= 90 else code if 97 <= code <= 122 else 32
     for code in range(256)
 )
+# Full-width, Arabic and Persian digits.
+_ZEROS: Final = (0xFF10, 0x0660, 0x06F0)
+_DIGITS: Final = {zero + digit: 48 + digit for zero in _ZEROS for digit in range(10)}
+_OTHER_DIGIT: Final = lazily(f"[{''.join(map(chr, _DIGITS))}]")
 
 
 class Finding(NamedTuple):
@@ -28,7 +34,8 @@ class Scan:
     """
 
     def __init__(self, text: str) -> None:
-        self.text = text
+        # Digits of other writings stand for those that the patterns know, each in its place.
+        self.text = text = text.translate(_DIGITS) if not text.isascii() and _OTHER_DIGIT.search(text) else text
         # One space first: what stands at the very start of the text stands at a boundary.
         self.raw = b" " + text.encode("ascii", "replace")
         self.folded = self.raw.translate(_FOLDED)

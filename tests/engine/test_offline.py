@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
 from agenteval_otel import EvaluationInput, EvaluationRunConfig, Score, run_evaluation, run_evaluation_sync
+from agenteval_otel.capture.text import CAP_CHARS
 from agenteval_otel.evaluators import ResponseHealth
 from agenteval_otel.models import AggregatedEvaluationResult
+from agenteval_otel.redaction import Redactor
 from agenteval_otel.semconv import METRIC_SCORE
 from agenteval_otel.testing import RecordedTelemetry
-from tests.testing.doubles import Fixed, Free, Keeping, config_of
+from tests.testing.doubles import Fixed, Free, Keeping, Thinking, config_of
 
 INPUT = EvaluationInput(response="Paris is the capital of France.", prompt="Capital of France?", session_id="s-1",
                         agent_id="geo", timestamp=12)  # fmt: skip
@@ -56,6 +59,29 @@ def test_interruptions_pass_through_the_sync_form() -> None:
 
     with pytest.raises(KeyboardInterrupt):
         run_evaluation_sync(INPUT, config_of(Free(action=stop)))
+
+
+class Measuring(Redactor):
+    def redact(self, text: str) -> str:
+        REDACTED.append(len(text))
+        return text
+
+
+REDACTED: list[int] = []
+
+
+def test_what_a_model_is_asked_about_is_cut_before_it_is_redacted() -> None:
+    """As live: redactors and models see a bounded text, all other evaluators the whole of it."""
+    seen: dict[str, int] = {}
+
+    def look(name: str) -> Callable[[EvaluationInput], Score]:
+        return lambda made: (seen.update({name: len(made.response)}), Score(value=1.0))[1]
+
+    config = config_of(Free(action=look("all")), Thinking(action=look("model")), redactors=[Measuring()])
+    evaluate(config, EvaluationInput(response="words " * 200_000, context={"documents": ["x" * 10**6]}))
+    assert seen["all"] == 1_200_000
+    assert 0.9 * CAP_CHARS < max(REDACTED) <= 1.01 * CAP_CHARS
+    assert seen["model"] <= 1.01 * CAP_CHARS
 
 
 def fail(_: EvaluationInput) -> Score:

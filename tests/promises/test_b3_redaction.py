@@ -94,6 +94,7 @@ SECRETS: dict[str, Make] = {
     "npm": lambda s: "npm_" + text_of(s, ALNUM, 36),
     "card": luhn,
     "iban": iban,
+    "ssn": lambda s: f"{s.randint(100, 665)}-{s.randint(10, 99)}-{s.randint(1000, 9999)}",
 }
 CONTACTS: dict[str, Make] = {
     "email": lambda s: (
@@ -326,17 +327,13 @@ def test_ten_megabytes_take_a_moment_and_hold_nobody_up(promise: Recorder) -> No
 
 
 PII = {"EMAIL_ADDRESS": "[EMAIL]", "CREDIT_CARD": "[CARD]", "PHONE_NUMBER": "[PHONE]", "IBAN_CODE": "[IBAN]",
-       "IP_ADDRESS": "[IP]"}  # fmt: skip
-FLOORS = {"[EMAIL]": (0.98, 0.95), "[CARD]": (0.97, 0.95), "[PHONE]": (0.85, 0.9), "[IBAN]": (0.98, 0.95),
-          "[IP]": (0.9, 0.9)}  # fmt: skip
+       "IP_ADDRESS": "[IP]", "US_SSN": "[SSN]"}  # fmt: skip
 
 
 @pytest.mark.shared
 def test_recall_and_precision_on_recorded_texts(shared: Path) -> None:
-    """On texts annotated by others, recall and precision of each kind stay above their floors."""
-    actual: Counter[str] = Counter()
-    missed: Counter[str] = Counter()
-    wrong: Counter[str] = Counter()
+    """On texts annotated by others 98 of 100 of the fixed formats are found, and 99 of 100 findings are right."""
+    actual, missed, wrong = Counter[str](), Counter[str](), Counter[str]()
     for line in (shared / "data" / "pii_sample.jsonl").read_text().splitlines():
         row = json.loads(line)
         findings = REDACTOR.findings(row["text"])
@@ -349,6 +346,14 @@ def test_recall_and_precision_on_recorded_texts(shared: Path) -> None:
             right |= set(hits)
             (actual if hits else missed)[marker] += 1
         wrong.update(finding.marker for finding in findings if finding not in right)
-    for marker, (recall, precision) in FLOORS.items():
-        assert actual[marker] / (actual[marker] + missed[marker]) >= recall, marker
-        assert actual[marker] / (actual[marker] + wrong[marker]) >= precision, marker
+    assert actual.total() / (actual + missed).total() >= 0.98, missed
+    assert actual.total() / (actual + wrong).total() >= 0.99, wrong
+    assert set(actual) == set(PII.values())
+
+
+@pytest.mark.shared
+def test_conversations_of_an_airline_hold_addresses_only(shared: Path) -> None:
+    """Bookings, flights, dates, prices, user ids and payment ids are left alone."""
+    rows = map(json.loads, (shared / "data" / "tau_airline_sample.jsonl").read_text().splitlines())
+    texts = [message["content"] for row in rows for message in row["messages"] if message.get("content")]
+    assert {finding.marker for text in texts for finding in REDACTOR.findings(text)} == {"[EMAIL]"}

@@ -47,12 +47,15 @@ def test_a_telling_name_makes_its_value_a_secret() -> None:
     """What stands under ``password`` or ``phone`` is known by that name; numbers are read as text."""
     arguments = {
         "password": "plain words", "apiKey": "abc", "max_tokens": 1_000_000_000, "phone": "467 3395",
+        "ssn": 219099999, "socialSecurityNumber": "078051120",
         "card": 4111111111111111,
         "phone_number": 4155550132, "note": "plain words", "token": ["one-two-3"],
     }  # fmt: skip
     out = REDACTION.input(input_of(metadata=arguments)).metadata
     assert out == {
-        "password": "[SECRET]", "apiKey": "[SECRET]", "max_tokens": 1_000_000_000, "phone": "[PHONE]", "card": "[CARD]",
+        "password": "[SECRET]", "apiKey": "[SECRET]", "max_tokens": 1_000_000_000, "phone": "[PHONE]",
+        "ssn": "[SSN]", "socialSecurityNumber": "[SSN]",
+        "card": "[CARD]",
         "phone_number": "[PHONE]", "note": "plain words", "token": ["[SECRET]"],
     }  # fmt: skip
 
