@@ -111,11 +111,14 @@ RATE_LIMITED: Final = "rate_limited"
 DROPPED_SHUTDOWN: Final = "dropped_shutdown"
 CAPTURE_FAILED: Final = "capture_failed"
 PIPELINE_FAILED: Final = "pipeline_failed"
+ALREADY_MONITORED: Final = "already_monitored"
 
 OUTCOMES: Final = (
     EVALUATED, NOT_SAMPLED, SHED, DISABLED, DROPPED_QUEUE_FULL, RATE_LIMITED, DROPPED_SHUTDOWN, CAPTURE_FAILED,
-    PIPELINE_FAILED,
+    PIPELINE_FAILED, ALREADY_MONITORED,
 )  # fmt: skip
+NOT_WANTED: Final = (NOT_SAMPLED, DISABLED, ALREADY_MONITORED)
+"""Outcomes of calls that nobody wanted to have evaluated."""
 
 # --- losses in export, by reason --------------------------------------------------------------------------------------
 LOST_REASONS: Final = (

@@ -50,9 +50,7 @@ OF_AGENT = f"{SERVICE}, {_CHOSEN_AGENT}"
 OF_CRITERION = f'{OF_AGENT}, {CRITERION}="$criterion"'
 _NORMALIZED = label_name(semconv.SCORE_NORMALIZED)
 WEIGHTED = " Each answer counts for as many as it stands for (1/probability), where its probability is known."
-SAMPLED = "|".join(
-    outcome for outcome in semconv.OUTCOMES if outcome not in (semconv.NOT_SAMPLED, semconv.SHED, semconv.DISABLED)
-)
+SAMPLED = "|".join(outcome for outcome in semconv.OUTCOMES if outcome not in (*semconv.NOT_WANTED, semconv.SHED))
 _SCORE = semconv.METRIC_SCORE.prometheus_name
 _REASON, _ERROR = label_name(semconv.REASON_CODE), label_name(semconv.ERROR_TYPE)
 _IN_WINDOW = " Each point is of the answers of the $window before it."

@@ -43,7 +43,7 @@ _REFUSED_SHARE: Final = 0.5
 _JUDGE, _JUDGE_NAME = label_name(names.JUDGE_MODEL), label_name(names.JUDGE_NAME)
 _PERIOD, _SIGNAL = label_name(names.JUDGE_PERIOD), label_name(names.EXPORT_SIGNAL)
 _BY_AGENT = (*SERVICE, AGENT)
-_DUE = one_of(OUTCOME, (names.NOT_SAMPLED, names.DISABLED), sign="!~")
+_DUE = one_of(OUTCOME, names.NOT_WANTED, sign="!~")
 _SHARE = "{{ $value | humanizePercentage }}"
 _JOB: Final = SERVICE_TEXT
 _THE_AGENT, _THE_CRITERION, _THE_JUDGE, _JUDGE_CALLED, _THE_SIGNAL = (
