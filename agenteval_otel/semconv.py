@@ -118,7 +118,7 @@ OUTCOMES: Final = (
     PIPELINE_FAILED, ALREADY_MONITORED,
 )  # fmt: skip
 NOT_WANTED: Final = (NOT_SAMPLED, DISABLED, ALREADY_MONITORED)
-"""Outcomes of calls that nobody wanted to have evaluated."""
+"""Outcomes of calls whose answer was not to be evaluated."""
 
 # --- losses in export, by reason --------------------------------------------------------------------------------------
 LOST_REASONS: Final = (
