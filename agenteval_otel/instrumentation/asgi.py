@@ -23,13 +23,13 @@ class AgentEvalMiddleware(Middleware):
     """
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
-        exchange = self.begin(scope["method"], scope["path"]) if scope["type"] == "http" else None
+        exchange = None
+        if scope["type"] == "http":
+            query = scope.get("query_string", b"").decode("latin-1")
+            exchange = self.begin(scope["method"], scope["path"], query, _headers(scope))
         if exchange is None:
             await self.app(scope, receive, send)
             return
-        if exchange.wanted:
-            query = scope.get("query_string", b"").decode("latin-1")
-            exchange.describe(scope["method"], scope["path"], query, _headers(scope))
         connection = _Connection(exchange, receive, send)
         exchange.open()
         try:

@@ -7,7 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextvars import Token
 from typing import Any, Final
+
+from opentelemetry import propagate, trace
+from opentelemetry.context import Context, attach, detach
 
 from agenteval_otel.capture import Facts
 from agenteval_otel.capture.calls import STREAM_CHARS, CapturedCall
@@ -23,7 +27,6 @@ from agenteval_otel.instrumentation.wrappers import check_agent, check_function,
 from agenteval_otel.models import StreamEnd
 from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.sampling import Sampler
-from agenteval_otel.semconv import PIPELINE_FAILED
 
 Routes = Sequence[str] | Mapping[str, str]
 _ROUTE: Final = re.compile(r"(?:([A-Z]+) )?(/\S*)")
@@ -93,46 +96,52 @@ class Middleware:
         return f"<{type(self).__name__} {', '.join(handler.agent for _, _, handler in self._routes)}>"
 
     def _handler(self, name: str, options: HandlerOptions, pipeline: Pipeline | None) -> Handler:
-        return Handler(
+        handler = Handler(
             name, _request, lambda used: used.handler(name, options, capture=self._read, function=_request),
             pipeline or default_pipeline(), follows=pipeline is None, keep_arguments=self._read is not None,
         )  # fmt: skip
+        handler.below_remote = True
+        return handler
 
-    def begin(self, method: str, path: str) -> Exchange | None:
+    def begin(self, method: str, path: str, query: str, headers: Iterable[tuple[str, str]]) -> Exchange | None:
         """The exchange of a request; None where its route is not captured, or the call is not monitored."""
         for wanted, pattern, handler in self._routes:
             if (method == wanted if wanted else method not in _NEVER) and pattern.fullmatch(path):
                 try:
-                    call = handler.enter((), {})
-                except Exception:  # the stack is exhausted: there is room to count, and for nothing else
-                    handler.config.outcomes[PIPELINE_FAILED] += 1
-                    return None
-                return None if call is None else Exchange(handler, call, self._limit, reads=self._read is not None)
+                    names = dict(headers)
+                    context = _remote_context(names)
+                    request = {"method": method, "path": path, "query": query, "headers": names}
+                    token = None if context is None else attach(context)
+                    try:
+                        call = handler.enter((), {})
+                    finally:
+                        if token is not None:
+                            detach(token)
+                    if call is not None:
+                        return Exchange(handler, call, self._limit, request, context, reads=self._read is not None)
+                except Exception as error:
+                    handler.broken("capture", error)  # and the call is counted
+                return None
         return None
 
 
 class Exchange:
     """One request and its response; the call ends with the body, or with what ended it before."""
 
-    def __init__(self, handler: Handler, call: CapturedCall, limit: int, *, reads: bool) -> None:
+    def __init__(
+        self, handler: Handler, call: CapturedCall, limit: int, request: dict[str, Any], context: Context | None, *,
+        reads: bool,
+    ) -> None:  # fmt: skip
         self._handler, self._call, self._reads = handler, call, reads
         self.wanted = call.settings is not None
         """Whether the bodies are: a call that is not evaluated may stand between others."""
         self.ended, self._token = False, None
-        self.request, self.response = _Body(limit), _Body(limit)
-        self._facts: dict[str, Any] = {}
+        self._context = None if call.span is None else context
+        self._attached: Token[Context] | None = None
+        self._facts, self.request, self.response = request, _Body(limit), _Body(limit)
         self._status, self._pieces = 0, 0
-
-    def describe(self, method: str, path: str, query: str, headers: Iterable[tuple[str, str]]) -> None:
-        """Take what stands before the request's body."""
-        try:
-            names = dict(headers)
-            self.request.set_headers(names)
-            self._facts = {"method": method, "path": path, "query": query}
-            if self._reads:
-                self._facts["headers"] = names
-        except Exception as error:
-            self._handler.broken("capture", error)
+        if self.wanted:
+            self.request.set_headers(request["headers"])
 
     def begin_response(self, status: int, headers: Iterable[tuple[str, str]]) -> None:
         """Take the status and the headers of the response; a later one replaces an earlier."""
@@ -140,7 +149,7 @@ class Exchange:
             self._status = status
             self.response.set_headers(dict(headers))
         except Exception as error:
-            self._handler.broken("capture", error)
+            self._broken(error)
 
     def add(self, piece: Any) -> None:
         """Keep a piece of the response's body, which has passed already."""
@@ -151,6 +160,8 @@ class Exchange:
     def open(self) -> None:
         """Make the call the current one, for code that follows on this stack."""
         if not self.ended:
+            if self._context is not None:
+                self._attached = attach(self._context)
             self._handler.scope.open(self._call)
 
     def close(self) -> None:
@@ -158,6 +169,9 @@ class Exchange:
         if self.ended:
             self._call.token, self._token = self._token, None
         self._handler.scope.close(self._call)
+        if self._attached is not None:
+            attached, self._attached = self._attached, None
+            detach(attached)
 
     def end(self, end: StreamEnd = "completed", error: BaseException | None = None, *, unread: str = "") -> None:
         """The response has ended, in this way; the first time counts. `unread` says why its body cannot be read."""
@@ -174,18 +188,21 @@ class Exchange:
                 self._keep_prompt(call)
                 self._keep_answer(call, end, error, unread)
         except Exception as failure:
-            handler.broken("capture", failure)
+            self._broken(failure)
         handler.leave(call, None, error)
 
+    def _broken(self, error: Exception) -> None:
+        """Count what broke; the call has its outcome all the same."""
+        self._handler.config.pipeline.broken("capture", error)
+
     def _keep_prompt(self, call: CapturedCall) -> None:
-        request, query = self.request, self._facts.get("query", "")
-        body = bytes(request.kept)
+        request, query, body = self.request, self._facts["query"], bytes(self.request.kept)
         call.left_out += request.truncated or (bool(request.unread) and request.was_sent)
         call.prompt = RequestBody(body, query, request.kind)
         call.size_bytes += len(body) + len(query)
         if self._reads:
             call.arguments = ({**self._facts, "body": call.prompt},), {}
-            call.size_bytes += sum(len(name) + len(value) for name, value in self._facts.get("headers", {}).items())
+            call.size_bytes += sum(len(name) + len(value) for name, value in self._facts["headers"].items())
 
     def _keep_answer(self, call: CapturedCall, end: StreamEnd, error: BaseException | None, unread: str) -> None:
         response = self.response
@@ -237,6 +254,14 @@ class _Body:
                 self.truncated = len(piece) > room
         except Exception:
             self.unread = f"a piece of it is {type(piece).__name__}"  # the server will complain
+
+
+def _remote_context(headers: dict[str, str]) -> Context | None:
+    """The context that a request brings, where no span of this process is current; None for none."""
+    if trace.get_current_span() is not trace.INVALID_SPAN:
+        return None
+    context = propagate.extract(headers)
+    return None if trace.get_current_span(context) is trace.INVALID_SPAN else context
 
 
 def _request(request: dict[str, Any]) -> None:

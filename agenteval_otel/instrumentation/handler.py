@@ -77,6 +77,8 @@ class Handler:
         self.agent = agent
         # For handlers that run in one go: a stream's context is its consumer's, so no call is current across a yield.
         self.scoped = False
+        # For requests: a span of another process is its parent, and takes no attributes.
+        self.below_remote = False
         self._settings_for = settings_for
         self._arguments = Arguments(function, keep=keep_arguments)
         self._count = 0
@@ -255,9 +257,9 @@ class Handler:
             call.prompt = prompt if type(prompt) is str else call.keep(prompt)
             if arguments.more:
                 arguments.take(call, args, kwargs)
-            if span is None and config.spans:
+            if (span is None or (self.below_remote and span_context.is_remote)) and config.spans:  # type: ignore[union-attr]
                 self._open_own_span(call, decision)
-            elif span is not None:
+            if span is not None and call.span is None:
                 call.span_context = span_context
                 if config.upstream_attribute is not None:
                     call.upstream = (getattr(span, "attributes", None) or {}).get(config.upstream_attribute)

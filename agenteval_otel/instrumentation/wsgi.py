@@ -23,12 +23,11 @@ class AgentEvalMiddleware(Middleware):
         method, path = environ["REQUEST_METHOD"], environ.get("SCRIPT_NAME", "") + environ.get("PATH_INFO", "")
         if not path.isascii():  # the bytes of a path stand as if they were Latin-1
             path = path.encode("latin-1", "replace").decode("utf-8", "replace")
-        exchange = self.begin(method, path)
+        exchange = self.begin(method, path, environ.get("QUERY_STRING", ""), _request_headers(environ))
         if exchange is None:
             body: Iterable[bytes] = self.app(environ, start_response)
             return body
         if exchange.wanted:
-            exchange.describe(method, path, environ.get("QUERY_STRING", ""), _request_headers(environ))
             environ["wsgi.input"] = _Input(environ.get("wsgi.input"), exchange)
 
         def start(status: str, headers: list[tuple[str, str]], *exc_info: Any) -> Callable[[bytes], object]:

@@ -19,7 +19,7 @@ from django.http import HttpResponse, JsonResponse, StreamingHttpResponse
 from django.test import override_settings
 from django.urls import path as django_path
 from fastapi import FastAPI
-from opentelemetry import trace
+from opentelemetry import baggage, trace
 from starlette.applications import Starlette
 from starlette.responses import JSONResponse, PlainTextResponse, StreamingResponse
 from starlette.routing import Route
@@ -626,6 +626,21 @@ def test_scores_stand_on_the_servers_span_or_on_one_of_our_own(
     assert [span.parent.span_id for span in spans if span.name.startswith("evaluation")] == [
         span.parent.span_id for span in work
     ]  # fmt: skip
+
+
+def test_a_trace_that_began_elsewhere_goes_on(telemetry: RecordedTelemetry, pipeline: Pipeline) -> None:
+    """Without a server span the agent span is a child of the client's; instrumentation inside sees its baggage too."""
+    seen: list[Any] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        seen.append(baggage.get_baggage("tenant"))
+        await asgi_app(replies(b"Due."))(scope, receive, send)
+
+    headers = {"traceparent": f"00-{7:032x}-{5:016x}-01", "baggage": "tenant=acme"}
+    TestClient(asgi.AgentEvalMiddleware(app, routes={"/chat": "a"}, pipeline=pipeline)).get("/chat", headers=headers)
+    pipeline.shutdown(5)
+    (own,) = [span for span in telemetry.spans() if span.name == "invoke_agent a"]
+    assert (own.context.trace_id, own.parent.span_id, seen) == (7, 5, ["acme"])
 
 
 @pytest.mark.parametrize(
