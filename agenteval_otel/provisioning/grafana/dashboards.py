@@ -452,6 +452,8 @@ def criterion_text(planned: PlannedCriterion) -> str:
         parts.append(f"Passes from {criterion.threshold:g} on.")
     if planned.objective is not None:
         parts.append(f"Objective: {planned.objective * 100:g} percent of the results pass.")
+    if planned.is_shadow:
+        parts.append("A trial of an evaluator: in no overall score, objective or alert.")
     if planned.agents:
         parts.append(f"For the agents {', '.join(planned.agents)}.")
     elif planned.other_agents:
