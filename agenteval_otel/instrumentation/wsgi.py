@@ -92,6 +92,9 @@ class _Pieces:
         finally:
             self._exchange.end("abandoned")
 
+    def __del__(self) -> None:
+        self._exchange.end("abandoned")  # a server that forgot to close it
+
 
 class _Input:
     """A request's body as the application reads it."""

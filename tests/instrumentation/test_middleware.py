@@ -459,8 +459,9 @@ def test_pieces_pass_one_by_one(seen: Seen) -> None:
     abandoned.close()  # type: ignore[attr-defined]
     assert noted[-2:] == ["made It ", "closed"]
     middleware(environ_of(), lambda *_: lambda _: None).close()  # type: ignore[attr-defined]  # before it was read
+    middleware(environ_of(), lambda *_: lambda _: None)  # never read, never closed
     assert [(made.response, made.stream_end) for made in seen.inputs] == [
-        ("It is due.", "completed"), ("It ", "abandoned"), ("", "abandoned"),
+        ("It is due.", "completed"), ("It ", "abandoned"), ("", "abandoned"), ("", "abandoned"),
     ]  # fmt: skip
 
 
