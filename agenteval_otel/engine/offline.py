@@ -74,7 +74,7 @@ class OfflineRun:
             escalation=config.escalation,
         )  # fmt: skip
         if not config.is_strict:
-            self.runner.criteria = AgentDockCriteria.reading(self.runner.criteria)
+            self.runner.score_on(AgentDockCriteria.reading(self.runner.criteria))
 
     def close(self) -> None:
         self.executor.close()

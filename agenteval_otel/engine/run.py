@@ -92,11 +92,9 @@ class EvaluationRunner:
         self.redaction, self.escalation = redaction, escalation
         self.evaluators = tuple(evaluators)
         _check_derived_names(self.evaluators)
-        self.criteria = tuple(criteria) or _own_criteria(self.evaluators)
-        self.executor = executor or Executor(live=False)
         self.has_shadows = any(evaluator.shadow for evaluator in self.evaluators)
-        self.criteria_by_shadow = asked_criteria(self.criteria) if self.has_shadows else (self.criteria, ())
-        """What evaluators are asked for where the input names no criteria, and what those are that are tried."""
+        self.score_on(tuple(criteria) or _own_criteria(self.evaluators))
+        self.executor = executor or Executor(live=False)
         self.steps = tuple(
             _step(evaluator, escalation, self.criteria_by_shadow[evaluator.shadow]) for evaluator in self.evaluators
         )
@@ -113,6 +111,11 @@ class EvaluationRunner:
 
     def __repr__(self) -> str:
         return f"<EvaluationRunner {', '.join(self.labels)}>"
+
+    def score_on(self, criteria: tuple[EvaluationCriteria, ...]) -> None:
+        """Score inputs that name no criteria on these; those of evaluators that are tried stand apart."""
+        self.criteria = criteria
+        self.criteria_by_shadow = asked_criteria(criteria) if self.has_shadows else (criteria, ())
 
     def admit(self, names: set[str], criteria: Sequence[EvaluationCriteria]) -> None:
         """Bound the criteria of evaluators that declare none: in telemetry each becomes attributes and series."""
