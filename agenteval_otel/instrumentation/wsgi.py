@@ -47,7 +47,7 @@ class AgentEvalMiddleware(Middleware):
         wrapper = environ.get("wsgi.file_wrapper")
         if isinstance(wrapper, type) and isinstance(body, wrapper):
             exchange.end(unread="the server sends it from a file")
-        elif type(body) in (list, tuple):
+        elif isinstance(body, list | tuple):
             for piece in body:
                 exchange.add(piece)
             exchange.end()

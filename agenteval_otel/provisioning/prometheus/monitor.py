@@ -115,6 +115,7 @@ def _blind(plan: MonitoringPlan) -> Iterator[Alert]:
             scenario("all are shed", name, answers(names.SHED, 2.0 * never / STEPS)),
             scenario("none is sampled", "", answers(names.NOT_SAMPLED, 2.0 * never / STEPS)),
             scenario("disabled", "", answers(names.DISABLED, 2.0 * never / STEPS)),
+            scenario("already monitored", "", answers(names.ALREADY_MONITORED, 2.0 * never / STEPS)),
         ),
     )  # fmt: skip
 
