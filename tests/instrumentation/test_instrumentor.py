@@ -109,3 +109,11 @@ def test_it_can_be_used_and_undone_in_code() -> None:
     assert app.test_client().get("/chat").text == "Due."
     assert flush(5)
     assert (accounting()["evaluated"], flask.Flask.__call__) == (1, before)
+
+
+def test_the_missing_extra_is_named() -> None:
+    """Where OpenTelemetry's base class is not installed, the import says what to install."""
+    code = "import sys; sys.modules['opentelemetry.instrumentation.instrumentor'] = None\n"
+    code += "import agenteval_otel.instrumentation.instrumentor"
+    finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert finished.stderr.endswith('needs the extra instrumentor: pip install "agenteval-otel[instrumentor]"\n')
