@@ -46,6 +46,7 @@ FULL_RESPONSE: Final = "gen_ai.full_nl_response"
 REASON_CODE: Final = "agenteval.evaluation.reason_code"
 SCORE_NORMALIZED: Final = "agenteval.evaluation.score.normalized"
 THRESHOLD: Final = "agenteval.evaluation.threshold"
+EVALUATION_SHADOW: Final = "agenteval.evaluation.shadow"
 SUSPECTED_INJECTION: Final = "agenteval.evaluation.suspected_injection"
 OVERALL_SCORE: Final = "agenteval.evaluation.overall_score"
 FAILED_CRITERIA: Final = "agenteval.evaluation.failed_criteria"
@@ -97,6 +98,8 @@ RESERVED_CRITERIA: Final = (
 )  # fmt: skip
 """``gen_ai.evaluation.<word>`` is an attribute of its own, or holds some: no criterion may begin with the word."""
 
+SHADOW: Final = ".shadow"
+"""What the criteria of evaluators that are tried end with: their results stand beside those of the present ones."""
 SCOPE_RECEIVED: Final = "received"
 LABEL_PASS: Final = "pass"
 LABEL_FAIL: Final = "fail"
@@ -111,11 +114,14 @@ RATE_LIMITED: Final = "rate_limited"
 DROPPED_SHUTDOWN: Final = "dropped_shutdown"
 CAPTURE_FAILED: Final = "capture_failed"
 PIPELINE_FAILED: Final = "pipeline_failed"
+ALREADY_MONITORED: Final = "already_monitored"
 
 OUTCOMES: Final = (
-    EVALUATED, NOT_SAMPLED, SHED, DISABLED, DROPPED_QUEUE_FULL, RATE_LIMITED, DROPPED_SHUTDOWN, CAPTURE_FAILED,
-    PIPELINE_FAILED,
+    EVALUATED, NOT_SAMPLED, SHED, DISABLED, ALREADY_MONITORED, DROPPED_QUEUE_FULL, RATE_LIMITED, DROPPED_SHUTDOWN,
+    CAPTURE_FAILED, PIPELINE_FAILED,
 )  # fmt: skip
+NOT_WANTED: Final = (NOT_SAMPLED, DISABLED, ALREADY_MONITORED)
+"""Outcomes of calls whose answer was not to be evaluated."""
 
 # --- losses in export, by reason --------------------------------------------------------------------------------------
 LOST_REASONS: Final = (

@@ -49,6 +49,8 @@ VENDORS = {
     "opentelemetry.proto": ("telemetry.target", "testing"),
     "opentelemetry.sdk": ("telemetry.private", "testing"),
     "opentelemetry.exporter": ("telemetry.target", "testing"),
+    "opentelemetry.instrumentation": ("instrumentation.instrumentor",),
+    "wrapt": ("instrumentation.instrumentor",),
     "opentelemetry": ("telemetry", "capture", "sampling.trace", "engine", "pipeline",
                       "instrumentation", "storage.otlp", "testing", "cli.demo.agent", "http_client.client"),
     "sqlalchemy": ("storage.sql_database",),

@@ -35,6 +35,9 @@ NAMES: dict[str, list[str]] = {
     ],
     "agenteval_otel.ground_truth": ["FileGroundTruthStore", "GroundTruth", "GroundTruthStore"],
     "agenteval_otel.instrumentation": ["annotate", "monitor"],
+    "agenteval_otel.instrumentation.asgi": ["AgentEvalMiddleware"],
+    "agenteval_otel.instrumentation.instrumentor": ["AgentEvalInstrumentor"],
+    "agenteval_otel.instrumentation.wsgi": ["AgentEvalMiddleware"],
     "agenteval_otel.judges": [
         "AnthropicJudge", "BreakerSettings", "CacheSettings", "Judge", "JudgeRequest", "JudgeUsage",
         "OpenAICompatibleJudge", "OpenAIJudge", "SpendLimits", "Verdict", "parse_answer",

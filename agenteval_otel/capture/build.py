@@ -16,6 +16,7 @@ from agenteval_otel.capture.answers import read_answer, read_chunks
 from agenteval_otel.capture.calls import CONVERSATION_NAMES, PROMPT_NAMES, SYSTEM_NAMES, CapturedCall
 from agenteval_otel.capture.detached import Detached, Unreadable, take
 from agenteval_otel.capture.fields import MAX_ITEMS, Tokens, field, items, last_items, short, usage_of
+from agenteval_otel.capture.formats.web import RequestBody
 from agenteval_otel.capture.messages import Turn, all_turns, calls_in, content_text, is_content, is_message
 from agenteval_otel.capture.reading import Calls, Reading, plain_calls
 from agenteval_otel.capture.text import CAP_CHARS, PlainCopy, clean, plain, to_text
@@ -214,6 +215,8 @@ def read_prompt(prompt: Any, *, system: Any = None, history: Any = None) -> Prom
     """Read a handler's prompt, with the system text and the history that were passed beside it."""
     if type(prompt) is str and system is None and history is None:
         return Prompt(clean(prompt))
+    if type(prompt) is RequestBody:
+        prompt = prompt.read()
     if field(prompt, "type") in ("http", "websocket") and field(prompt, "headers") is not None:
         prompt = None  # a web framework's request: its headers hold cookies and keys
     turns, system_text = _turns(prompt), _system(system)

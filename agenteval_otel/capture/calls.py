@@ -65,6 +65,7 @@ class CapturedCall:
     ended_ns = 0
     facts: dict[str, Any] | None = None
     settled = False
+    has_inner = False  # a monitored call ran within it
     # For a sampler that is asked again after the answer.
     memo: Any = None
     answer_facts: Any = None

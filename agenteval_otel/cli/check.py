@@ -17,6 +17,7 @@ from agenteval_otel.config.settings import Settings
 from agenteval_otel.engine.handler import problems_of
 from agenteval_otel.engine.run import EvaluationRunner, waits
 from agenteval_otel.errors import ConfigurationError
+from agenteval_otel.evaluators.shadow import declared_criteria
 from agenteval_otel.models import EvaluationCriteria
 from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.provisioning import MonitoringPlan
@@ -112,7 +113,7 @@ def _handler(pipeline: Pipeline, name: str) -> Iterator[str]:
     criteria = {criterion.name: criterion for criterion in plan.runner.criteria}
     for evaluator in plan.runner.evaluators:
         rate = "" if evaluator.sample_rate is None else f", at most {setting(evaluator.sample_rate)} of all"
-        scored = "; ".join(_describe_criterion(criteria[item.name]) for item in evaluator.criteria())
+        scored = "; ".join(_describe_criterion(criteria[item.name]) for item in declared_criteria(evaluator))
         yield f"  {evaluator.type} [{evaluator.resolved_execution}{rate}]: {scored or 'what it is asked for'}"
     if plan.runner.escalation is not None:
         yield f"  {_describe_escalation(plan.runner, plan.runner.escalation)}"
@@ -120,7 +121,7 @@ def _handler(pipeline: Pipeline, name: str) -> Iterator[str]:
 
 def _describe_escalation(runner: EvaluationRunner, escalation: Escalation) -> str:
     second = [evaluator for evaluator in runner.evaluators if waits(evaluator, escalation)]
-    names = [criterion.name for evaluator in second for criterion in evaluator.criteria()]
+    names = [criterion.name for evaluator in second for criterion in declared_criteria(evaluator)]
     if not names:
         return "escalation: no evaluator is escalated"
     rules = "".join(f"; {_describe(rule)}" for rule in escalation.rules)

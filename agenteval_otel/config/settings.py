@@ -307,6 +307,8 @@ class Settings(_Explained):
         handle_sigterm: True handles SIGTERM: queued work is delivered or counted within two seconds, then the signal
             takes its course. The host's own handler is called as well. Needs `configure` on the main thread.
         agents: What differs for single agents, by the agent's name.
+        routes: The name of an agent by the route whose requests are its calls (``/chat``, ``POST /v1/{name}/ask``):
+            for FastAPI, Starlette, Flask and Django under ``opentelemetry-instrument``, without code.
     """
 
     enabled: bool = Field(default_factory=enabled_by_variable)
@@ -338,6 +340,7 @@ class Settings(_Explained):
     shutdown_timeout_s: float = Field(default=2.0, ge=0, le=60)
     handle_sigterm: bool = False
     agents: dict[str, AgentSettings] = Field(default_factory=dict)
+    routes: dict[str, str] = Field(default_factory=dict)
 
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
         for name, value in super().__repr_args__():

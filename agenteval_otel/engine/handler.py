@@ -13,6 +13,7 @@ from agenteval_otel.components.explained import known_choices
 from agenteval_otel.engine.run import EvaluationRunner, waits
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Evaluator
+from agenteval_otel.evaluators.shadow import declared_criteria, harmless
 from agenteval_otel.execution import Executor
 from agenteval_otel.ground_truth import GroundTruthStore
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationCriteria
@@ -24,7 +25,7 @@ from agenteval_otel.sampling import Escalation, Sampler, SamplingContext, Sampli
 from agenteval_otel.sampling.escalation import ResultSampler
 from agenteval_otel.scoring import Aggregation
 from agenteval_otel.scoring.scales import wrong_threshold
-from agenteval_otel.semconv import DISABLED, EVALUATION_CRITERIA, EVALUATION_SAMPLED, wrong_criterion_name
+from agenteval_otel.semconv import DISABLED, EVALUATION_CRITERIA, EVALUATION_SAMPLED, SHADOW, wrong_criterion_name
 from agenteval_otel.storage.base import FanOutStorage
 from agenteval_otel.telemetry.emitter import Emitter
 
@@ -178,7 +179,8 @@ def changed_criteria(
         criterion.name: {name: getattr(criterion, name) for name in criterion.model_fields_set}
         for criterion in criteria
     }
-    return tuple(criterion.model_copy(update=changes.get(criterion.name, {})) for criterion in declared)
+    changed = (criterion.model_copy(update=changes.get(criterion.name, {})) for criterion in declared)
+    return tuple(harmless(part, part.name) if part.name.endswith(SHADOW) else part for part in changed)
 
 
 def check_escalation(
@@ -207,7 +209,7 @@ def check_escalation(
         # Handlers may bring evaluators of criteria that a rule does not name.
         if isinstance(rule, ResultSampler) and (rule.criteria or complete) and {*rule.criteria} <= {*first}:
             of_first = [evaluator for evaluator in evaluators if not waits(evaluator, escalation)]
-            names = [part.name for evaluator in of_first for part in evaluator.criteria()]
+            names = [part.name for evaluator in of_first for part in declared_criteria(evaluator)]
             names = [name for name in names if not rule.criteria or name in rule.criteria]
             if not names and waiting:
                 problems.append((f"{path}.rules[{index}]", "never matches: every evaluator is in the second stage"))
@@ -219,7 +221,7 @@ def check_escalation(
 
 
 def _names(evaluators: Iterable[Evaluator]) -> list[str]:
-    return list(dict.fromkeys(criterion.name for evaluator in evaluators for criterion in evaluator.criteria()))
+    return list(dict.fromkeys(part.name for evaluator in evaluators for part in declared_criteria(evaluator)))
 
 
 def judges_of(part: Any, path: str = "") -> Iterator[tuple[str, Any]]:

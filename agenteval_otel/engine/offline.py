@@ -76,7 +76,7 @@ class OfflineRun:
             redaction=_for_models(config), escalation=config.escalation,
         )  # fmt: skip
         if not config.is_strict:
-            self.runner.criteria = AgentDockCriteria.reading(self.runner.criteria)
+            self.runner.score_on(AgentDockCriteria.reading(self.runner.criteria))
 
     def close(self) -> None:
         self.executor.close()

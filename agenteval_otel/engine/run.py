@@ -14,6 +14,7 @@ from agenteval_otel.capture.text import clean
 from agenteval_otel.engine.answers import corrections, criteria_of, facts_of
 from agenteval_otel.errors import ConfigurationError, EvaluationError, EvaluationSkipped
 from agenteval_otel.evaluators.base import CriterionEvaluator, Evaluator, find_criterion, result_of
+from agenteval_otel.evaluators.shadow import asked_criteria, declared_criteria, shadow_results
 from agenteval_otel.execution import Executor
 from agenteval_otel.execution.jobs import CHEAP_S, INLINE_SAMPLE
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, RunError
@@ -69,6 +70,7 @@ class Step(NamedTuple):
     second: bool  # it belongs to the second stage of an escalation
     calls_model: bool
     criterion: EvaluationCriteria | None  # the only one, where the evaluator is asked for its score directly
+    shadow: bool
 
 
 class EvaluationRunner:
@@ -90,9 +92,12 @@ class EvaluationRunner:
         self.redaction, self.escalation = redaction, escalation
         self.evaluators = tuple(evaluators)
         _check_derived_names(self.evaluators)
-        self.criteria = tuple(criteria) or _own_criteria(self.evaluators)
+        self.has_shadows = any(evaluator.shadow for evaluator in self.evaluators)
+        self.score_on(tuple(criteria) or _own_criteria(self.evaluators))
         self.executor = executor or Executor(live=False)
-        self.steps = tuple(_step(evaluator, escalation, self.criteria) for evaluator in self.evaluators)
+        self.steps = tuple(
+            _step(evaluator, escalation, self.criteria_by_shadow[evaluator.shadow]) for evaluator in self.evaluators
+        )
         self.has_stages = any(step.second for step in self.steps)
         self.watched: dict[int, int] = {}
         """Positions of evaluators whose CPU time is measured, with the number of evaluations that still are."""
@@ -106,6 +111,11 @@ class EvaluationRunner:
 
     def __repr__(self) -> str:
         return f"<EvaluationRunner {', '.join(self.labels)}>"
+
+    def score_on(self, criteria: tuple[EvaluationCriteria, ...]) -> None:
+        """Score inputs that name no criteria on these; those of evaluators that are tried stand apart."""
+        self.criteria = criteria
+        self.criteria_by_shadow = asked_criteria(criteria) if self.has_shadows else (criteria, ())
 
     def admit(self, names: set[str], criteria: Sequence[EvaluationCriteria]) -> None:
         """Bound the criteria of evaluators that declare none: in telemetry each becomes attributes and series."""
@@ -156,8 +166,8 @@ class Run:
 
     __slots__ = (
         "_broken", "_cancels", "_decision", "_done", "_due", "_groups", "_is_unanswered", "_outgoing", "_probability",
-        "_question", "_randomness", "_skip_models", "_upstream", "_waiting", "at", "criteria", "evaluation_input",
-        "runner", "superseded",
+        "_question", "_randomness", "_shadowed", "_skip_models", "_upstream", "_waiting", "at", "criteria",
+        "evaluation_input", "runner", "superseded",
     )  # fmt: skip
 
     def __init__(
@@ -174,7 +184,11 @@ class Run:
         self._done: Callable[[RunOutcome], None] | None = done
         self._randomness, self._probability, self._skip_models = randomness, probability, skip_models
         self._upstream = upstream
-        self.criteria = evaluation_input.criteria or runner.criteria
+        criteria = evaluation_input.criteria
+        if not criteria or criteria is runner.criteria:
+            self.criteria, self._shadowed = runner.criteria_by_shadow
+        else:
+            self.criteria, self._shadowed = asked_criteria(criteria) if runner.has_shadows else (criteria, ())
         self._is_unanswered = evaluation_input.error_type is not None and not evaluation_input.response_text
         self._due = runner.steps
         if runner.thins_itself and randomness is not None:
@@ -250,7 +264,7 @@ class Run:
             seen = self._redacted() if step.calls_model else self.evaluation_input
             self._waiting += 1
             arrived = partial(self._arrived, index, started_ns, tick)
-            self._cancels[index] = executor.start(evaluator, seen, self.criteria, arrived)
+            self._cancels[index] = executor.start(evaluator, seen, self._criteria_for(step), arrived)
         except BaseException as error:
             self.at = -1
             if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
@@ -275,8 +289,8 @@ class Run:
         evaluator, criterion = step.evaluator, step.criterion
         if criterion is not None:
             assert isinstance(evaluator, CriterionEvaluator)
-            if self.criteria is not self.runner.criteria:
-                criterion = find_criterion(self.criteria, evaluator.criterion_name)
+            if self.criteria is not self.runner.criteria_by_shadow[0]:
+                criterion = find_criterion(self._criteria_for(step), evaluator.criterion_name)
                 if criterion is None:
                     return []
             score: Any = evaluator.score(self.evaluation_input)
@@ -284,7 +298,7 @@ class Run:
                 score.close()
                 return None
             return [score] if isinstance(score, EvaluationResult) else result_of(evaluator, criterion, score)
-        work = evaluator.evaluate(self.evaluation_input, self.criteria)
+        work = evaluator.evaluate(self.evaluation_input, self._criteria_for(step))
         try:
             work.send(None)
         except StopIteration as end:
@@ -333,7 +347,7 @@ class Run:
         if not self._decision.settled:
             first = [
                 result for step, group in zip(self._due, self._groups, strict=True)
-                if not step.second for result in group or ()
+                if not step.second and not step.shadow for result in group or ()
             ]  # fmt: skip
             self._decision = question.decide(first)
         self._broken = [(f"escalation:{rule}", error) for rule, error in question.broken]
@@ -343,9 +357,8 @@ class Run:
                     self._begin(index)
                 else:
                     load_shed = self._skip_models and step.calls_model
-                    self._groups[index] = _for_each(
-                        step, self.criteria, skip_reason=LOAD_SHED if load_shed else NOT_ESCALATED, **self._facts(step)
-                    )
+                    why = LOAD_SHED if load_shed else NOT_ESCALATED
+                    self._groups[index] = self._for_each(step, skip_reason=why, **self._facts(step))
 
     def _outcome(self) -> RunOutcome:
         results: list[EvaluationResult] = []
@@ -361,33 +374,41 @@ class Run:
             if raised is not None:
                 errors.append(RunError(evaluator_type=step.evaluator.label, message=raised.error or ""))
         errors += [RunError(evaluator_type=part, message=message_of(error)) for part, error in self._broken]
-        return RunOutcome(results, errors, self.criteria, self._outgoing, self._broken)
+        criteria = self.evaluation_input.criteria or self.runner.criteria
+        return RunOutcome(results, errors, criteria, self._outgoing, self._broken)
+
+    def _criteria_for(self, step: Step) -> Sequence[EvaluationCriteria]:
+        return self._shadowed if step.shadow else self.criteria
+
+    def _for_each(self, step: Step, **facts: Any) -> list[EvaluationResult]:
+        return self._named(step, _for_each(step, self._criteria_for(step), **facts))
+
+    def _named(self, step: Step, results: list[EvaluationResult]) -> list[EvaluationResult]:
+        return shadow_results(results) if step.shadow else results
 
     def _checked(self, step: Step, raw: Any, started_ns: int, tick: int) -> list[EvaluationResult]:
-        facts = self._facts(step)
+        facts, criteria = self._facts(step), self._criteria_for(step)
         facts["started_ns"], facts["ended_ns"] = started_ns, started_ns + perf_counter_ns() - tick
         if step.criterion is not None and isinstance(raw, EvaluationResult):  # made here, by `_inline`
-            return [completed(raw, facts | corrections(raw, self.criteria))]
+            return self._named(step, [completed(raw, facts | corrections(raw, criteria))])
         answered = criteria_of(step.evaluator, step.names, raw)
         if not step.names:
-            self.runner.admit(answered, self.criteria)
+            self.runner.admit(answered, criteria)
             if not raw:
-                return _for_each(step, self.criteria, skip_reason="no result", **facts)
-        group = [copy_with(result, facts_of(result, facts) | corrections(result, self.criteria)) for result in raw]
+                return self._for_each(step, skip_reason="no result", **facts)
+        group = [copy_with(result, facts_of(result, facts) | corrections(result, criteria)) for result in raw]
         if step.names and answered != step.names:
             # So that every criterion that was asked for is accounted for.
-            rest = _for_each(step, self.criteria, skip_reason="no result", **facts)
+            rest = _for_each(step, criteria, skip_reason="no result", **facts)
             group += [result for result in rest if result.criterion_name not in answered]
-        return group
+        return self._named(step, group)
 
     def _failed(self, step: Step, error: BaseException, started_ns: int, tick: int) -> list[EvaluationResult]:
         facts = self._facts(step)
         facts["started_ns"], facts["ended_ns"] = started_ns, started_ns + perf_counter_ns() - tick
         if isinstance(error, EvaluationSkipped):
-            return _for_each(step, self.criteria, skip_reason=str(error) or "skipped", **facts)
-        return _for_each(
-            step, self.criteria, error=message_of(error), error_type=_error_type(error), raised=True, **facts
-        )
+            return self._for_each(step, skip_reason=str(error) or "skipped", **facts)
+        return self._for_each(step, error=message_of(error), error_type=_error_type(error), raised=True, **facts)
 
     def _facts(self, step: Step) -> dict[str, Any]:
         own = step.evaluator.sample_rate
@@ -414,13 +435,14 @@ def _step(evaluator: Evaluator, escalation: Escalation | None, criteria: Sequenc
         escalation is not None and waits(evaluator, escalation),
         evaluator.calls_model,
         find_criterion(criteria, evaluator.criterion_name) if direct else None,  # type: ignore[attr-defined]
+        evaluator.shadow,
     )
 
 
 def _own_criteria(evaluators: Sequence[Evaluator]) -> tuple[EvaluationCriteria, ...]:
     by_name: dict[str, EvaluationCriteria] = {}
     for evaluator in evaluators:
-        for criterion in evaluator.criteria():
+        for criterion in declared_criteria(evaluator):
             by_name.setdefault(criterion.name, criterion)
     return tuple(by_name.values())
 
@@ -429,7 +451,7 @@ def _check_derived_names(evaluators: Sequence[Evaluator]) -> None:
     """Refuse a criterion's name that was made of words and that an evaluator with other words has too."""
     words: dict[str, set[str | None]] = {}
     for evaluator in evaluators:
-        for criterion in evaluator.criteria():
+        for criterion in declared_criteria(evaluator):
             words.setdefault(criterion.name, set()).add(evaluator.derived_from)
     for name, derived_from in words.items():
         if len(derived_from) > 1:

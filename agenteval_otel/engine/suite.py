@@ -15,6 +15,7 @@ from agenteval_otel.engine.offline import blocking, run_evaluation
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Evaluator
 from agenteval_otel.evaluators.func import EvaluatorLike
+from agenteval_otel.evaluators.shadow import declared_criteria
 from agenteval_otel.models import EvaluationCriteria, EvaluationResult
 from agenteval_otel.models.value import Value, copy_with
 from agenteval_otel.redaction import Redactor, default_redactors
@@ -87,6 +88,10 @@ class SuiteResult(Value):
         rows |= {name: ("ERROR", "", error) for name, error in self.errors.items()}
         rows |= {name: ("skip", "", reason) for name, reason in self.skipped.items()}
         rows |= {name: ("not run", "", "") for name in self.not_run}
+        rows |= {
+            result.criterion_name: ("shadow", _number(result.normalized), result.label or result.status)
+            for result in self.results if result.shadow
+        }  # fmt: skip
         ran = dict.fromkeys([*(result.criterion_name for result in self.results), *rows])
         width = max(map(len, rows), default=0)
         lines = [f"{self.name} {'passed' if self.passed else 'failed'}: {self.reasoning}"]
@@ -111,6 +116,8 @@ def result_of_suite(name: str, results: Sequence[EvaluationResult], names: Seque
     """
     by_name: dict[str, list[EvaluationResult]] = {}
     for result in results:
+        if result.shadow:
+            continue  # it is tried, and decides nothing
         by_name.setdefault(result.criterion_name, []).append(result)
     scores: dict[str, SuiteScore] = {}
     errors: dict[str, str] = {}
@@ -217,7 +224,7 @@ class Suite(RunModel):
     def _each_has_its_name(cls, value: tuple[Evaluator, ...]) -> tuple[Evaluator, ...]:
         taken: dict[str, str] = {}
         for index, evaluator in enumerate(value):
-            for name in dict.fromkeys(criterion.name for criterion in evaluator.criteria()):
+            for name in dict.fromkeys(criterion.name for criterion in declared_criteria(evaluator)):
                 if name in taken:
                     raise ConfigurationError(
                         f"{taken[name]} has the name {name!r} already: give one of them another criterion_name",
@@ -231,7 +238,9 @@ class Suite(RunModel):
 
     @property
     def _names(self) -> tuple[str, ...]:
-        return tuple(criterion.name for evaluator in self.evaluators for criterion in evaluator.criteria())
+        return tuple(
+            part.name for evaluator in self.evaluators if not evaluator.shadow for part in evaluator.criteria()
+        )
 
     async def run(self, evaluation_input: InputLike) -> SuiteResult:
         """Run the evaluators on the running event loop, one after the other; raises nothing that one of them raised.
@@ -253,7 +262,9 @@ class Suite(RunModel):
             config = EvaluationRunConfig(evaluators=(evaluator,), redactors=self.redactors)
             aggregated = await run_evaluation(copy_with(evaluation_input, {"criteria": criteria}), config)
             results += aggregated.results
-            if not self.continue_on_error and any(result.status == "failed" for result in aggregated.results):
+            if not self.continue_on_error and any(
+                result.status == "failed" and not result.shadow for result in aggregated.results
+            ):
                 break
         return result_of_suite(self.name, results, self._names)
 

@@ -20,6 +20,7 @@ from agenteval_otel.models import EvaluationCriteria, EvaluationInput, Evaluatio
 from agenteval_otel.models.value import construct
 from agenteval_otel.scoring import label_of, normalize, off_scale, passed_of
 from agenteval_otel.scoring.scales import wrong_threshold
+from agenteval_otel.semconv import SHADOW
 
 Execution = Literal["inline", "thread", "process", "async"]
 EvaluatorKind = Literal["deterministic", "llm_judge", "embedding", "human"]
@@ -38,6 +39,8 @@ class Evaluator(Component, contract="evaluator"):
         timeout_s: Time limit of one evaluation in seconds; None takes 5 s, or 30 s where it is ``async``.
         sample_rate: Own sampling ratio, 0-1, cut from the same draw as the response's: a smaller rate sees a subset.
         tags: Words that runs choose evaluators by.
+        shadow: Try it: its results are emitted and stored under ``<criterion>.shadow``, beside those of the present
+            evaluator of that criterion, and count in no overall score, objective, alert or verdict of a test.
         evaluates_errors: Whether it can judge calls that raised instead of answering; others are left out for those.
         repeats: Whether several of its results may be for one criterion; of others that is a failure.
         child_environment: Names of the environment variables that a worker process has to have for it.
@@ -47,12 +50,13 @@ class Evaluator(Component, contract="evaluator"):
     evaluates_errors: ClassVar[bool] = False
     repeats: ClassVar[bool] = False
     child_environment: ClassVar[tuple[str, ...]] = ()
-    fingerprint_exclude: ClassVar[frozenset[str]] = frozenset({"execution", "tags"})
+    fingerprint_exclude: ClassVar[frozenset[str]] = frozenset({"execution", "tags", "shadow"})
 
     execution: Execution | None = None
     timeout_s: float | None = Field(default=None, gt=0)
     sample_rate: float | None = Field(default=None, ge=0, le=1)
     tags: ListOf[str] = ()
+    shadow: bool = False
 
     def preferred_execution(self) -> Execution | None:
         """Where it runs when the field `execution` is left out.
@@ -174,6 +178,8 @@ class CriterionEvaluator(Evaluator):
         # Not a limit of the field, which a subclass that gives a default would lose.
         if not value.strip():
             raise ValueError("must not be blank")
+        if value.endswith(SHADOW):
+            raise ValueError(f"must not end with {SHADOW!r}, as the results of evaluators with shadow: true do")
         return value
 
     def score(self, evaluation_input: EvaluationInput) -> ScoreLike | Awaitable[ScoreLike]:

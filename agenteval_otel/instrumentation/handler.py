@@ -31,7 +31,7 @@ from agenteval_otel.sampling import AnswerFacts, SamplingContext, SamplingDecisi
 from agenteval_otel.sampling.base import RANDOMNESS_RANGE
 from agenteval_otel.sampling.ratio import ThresholdRule
 from agenteval_otel.sampling.trace import LOW_64, NO_STATE, CallRandomness, randomness_of
-from agenteval_otel.semconv import CAPTURE_FAILED, PIPELINE_FAILED
+from agenteval_otel.semconv import ALREADY_MONITORED, CAPTURE_FAILED, PIPELINE_FAILED
 from agenteval_otel.telemetry.spans import end_agent_span, open_agent_span
 
 _now_ns, _tick_ns, _pid = time.time_ns, time.perf_counter_ns, os.getpid
@@ -77,10 +77,12 @@ class Handler:
         self.agent = agent
         # For handlers that run in one go: a stream's context is its consumer's, so no call is current across a yield.
         self.scoped = False
+        # For requests: a span of another process is its parent, and takes no attributes.
+        self.below_remote = False
         self._settings_for = settings_for
         self._arguments = Arguments(function, keep=keep_arguments)
         self._count = 0
-        self.scope = Scope(self._broken)
+        self.scope = Scope(self.broken)
         self.bind(pipeline)
         if follows:
             follow(self)
@@ -129,7 +131,7 @@ class Handler:
                 wants_span = config.spans_always and span is None
                 return None if outer is None and not wants_span else self._begin_unsampled(wants_span)
         except Exception as error:
-            self._broken("sampler", error)
+            self.broken("sampler", error)
             return None
         return self._begin(args, kwargs, span, span_context, decision, randomness, memo)
 
@@ -149,7 +151,7 @@ class Handler:
             if call.span is not None and not self._ends_late(call):
                 self._end_span(call)
         except Exception as failure:
-            self._broken("capture", failure, call, CAPTURE_FAILED)
+            self.broken("capture", failure, call, CAPTURE_FAILED)
             self._end_span(call)
             return
         try:
@@ -158,10 +160,18 @@ class Handler:
             if not self._count % _LOOP_EVERY or self._count == 1:
                 self._note_loop()
         except Exception as failure:
-            self._broken("dispatcher", failure, call)
+            self.broken("dispatcher", failure, call)
             self._end_span(call)
             MEMORY.open_spans.release(call.span_bytes)
             call.span_bytes = 0
+
+    def pass_by(self, call: CapturedCall) -> None:
+        """End a call whose answer a monitored call within it takes."""
+        call.ended_ns = call.started_ns + _tick_ns() - call.started_tick
+        if not call.settled:
+            self.config.outcomes[ALREADY_MONITORED] += 1
+            call.settled = True
+        self._end_span(call)
 
     def _keep(self, call: CapturedCall, answer: Any) -> int:
         """Detach the answer from the host; returns about how many bytes the call keeps alive."""
@@ -196,7 +206,7 @@ class Handler:
                 return  # counted as lost: its processors would drop it, each with a line of the SDK's
             end_agent_span(span, ended_ns=call.ended_ns, error_type=call.error_type, attributes=call.span_attributes)
         except Exception as error:
-            self._broken(SCOPE, error)
+            self.broken(SCOPE, error)
 
     def _note_loop(self) -> None:
         """Let the load shedder measure the event loop that the handler runs on."""
@@ -228,7 +238,7 @@ class Handler:
             call.host_span = None
             return True
         except Exception as error:
-            self._broken("sampler", error, call)
+            self.broken("sampler", error, call)
             return False
 
     def _begin(
@@ -238,6 +248,8 @@ class Handler:
     ) -> CapturedCall | None:  # fmt: skip
         try:
             config, arguments, call = self.config, self._arguments, _fresh_call()
+            if (outer := CURRENT.get()) is not None:
+                outer.has_inner = True
             call.started_ns, call.started_tick = _now_ns(), _tick_ns()
             settings = call.settings = config.settings
             call.agent, call.decision, call.randomness, call.memo = self.agent, decision, randomness, memo
@@ -245,9 +257,9 @@ class Handler:
             call.prompt = prompt if type(prompt) is str else call.keep(prompt)
             if arguments.more:
                 arguments.take(call, args, kwargs)
-            if span is None and config.spans:
+            if (span is None or (self.below_remote and span_context.is_remote)) and config.spans:  # type: ignore[union-attr]
                 self._open_own_span(call, decision)
-            elif span is not None:
+            if span is not None and call.span is None:
                 call.span_context = span_context
                 if config.upstream_attribute is not None:
                     call.upstream = (getattr(span, "attributes", None) or {}).get(config.upstream_attribute)
@@ -259,13 +271,15 @@ class Handler:
                 self.scope.open(call)
             return call
         except Exception as error:
-            self._broken("capture", error, outcome=CAPTURE_FAILED)
+            self.broken("capture", error, outcome=CAPTURE_FAILED)
             return None
 
     def _begin_unsampled(self, wants_span: bool) -> CapturedCall | None:
         """A call that is not evaluated but stands between: what its tasks annotate is not the outer call's."""
         try:
             call = _fresh_call()
+            if (outer := CURRENT.get()) is not None:
+                outer.has_inner = True
             call.agent, call.started_ns, call.started_tick = self.agent, _now_ns(), _tick_ns()
             call.settled = True  # it is counted already
             if wants_span:
@@ -274,7 +288,7 @@ class Handler:
                 self.scope.open(call)
             return call
         except Exception as error:
-            self._broken(SCOPE, error)  # the call is counted already
+            self.broken(SCOPE, error)  # the call is counted already
             return None
 
     def _open_own_span(self, call: CapturedCall, decision: SamplingDecision | None) -> None:
@@ -290,7 +304,7 @@ class Handler:
             call.span_context = call.span.get_span_context()
             call.pid = _pid()
 
-    def _broken(
+    def broken(
         self, part: str, error: BaseException, call: CapturedCall | None = None, outcome: str = PIPELINE_FAILED
     ) -> None:
         """Count what broke on the caller's thread; a call that was not settled yet is settled by it."""

@@ -53,17 +53,9 @@ def decorated(
         if isinstance(handler, property | functools.cached_property):
             hint = ": put @monitor below it, on the function"
         raise ConfigurationError(f"expected a callable, found {type(handler).__name__}{hint}", path="handler")
-    chosen = None if evaluators is None else load_evaluators(evaluators)
-    options = HandlerOptions(
-        evaluators=chosen, sampler=load_sampler(sample_rate, sampler), escalation=load_escalation(escalation),
-        storage=None if storage is None else load_storage(storage),
-    )  # fmt: skip
-    if isinstance(options.escalation, Escalation) and chosen is not None:
-        check_escalation(options.escalation, chosen)
-    if agent is not None and (not isinstance(agent, str) or not agent.strip()):
-        raise ConfigurationError(f"expected a name, found {agent!r}", path="agent")
-    if capture is not None and not callable(capture):
-        raise ConfigurationError(f"expected a function, found {type(capture).__name__}", path="capture")
+    options = options_of(evaluators, sample_rate, sampler, escalation, storage)
+    check_agent(agent)
+    check_function(capture, "capture")
 
     def decorate(function: Any) -> Any:
         if isinstance(function, classmethod | staticmethod):
@@ -80,6 +72,28 @@ def decorated(
         return wrapped
 
     return decorate if handler is None else decorate(handler)
+
+
+def options_of(evaluators: Any, sample_rate: Any, sampler: Any, escalation: Any, storage: Any) -> HandlerOptions:
+    """The options of a decorator or of middleware, loaded; raises `ConfigurationError`."""
+    chosen = None if evaluators is None else load_evaluators(evaluators)
+    options = HandlerOptions(
+        evaluators=chosen, sampler=load_sampler(sample_rate, sampler), escalation=load_escalation(escalation),
+        storage=None if storage is None else load_storage(storage),
+    )  # fmt: skip
+    if isinstance(options.escalation, Escalation) and chosen is not None:
+        check_escalation(options.escalation, chosen)
+    return options
+
+
+def check_agent(agent: Any) -> None:
+    if agent is not None and (not isinstance(agent, str) or not agent.strip()):
+        raise ConfigurationError(f"expected a name, found {agent!r}", path="agent")
+
+
+def check_function(function: Any, path: str) -> None:
+    if function is not None and not callable(function):
+        raise ConfigurationError(f"expected a function, found {type(function).__name__}", path=path)
 
 
 def _check_place(function: Any, name: str) -> None:

@@ -52,6 +52,7 @@ class EvaluationResult(Value):
         normalized: The score moved to [0, 1], higher is better; None where the scale has no such form.
         evaluator_kind: ``deterministic``, ``llm_judge``, ``embedding`` or ``human``.
         calls_model: The evaluator asked a model, so its time and its span are worth showing.
+        shadow: The evaluator is tried: the result counts in no overall score, objective, alert or verdict.
         probability: Inclusion probability of this response for this evaluator; None when unknown.
         probability_given_sampled: What the evaluator adds to it (a spend limit that lets through a share of the calls);
             None when unknown. The runner multiplies it into `probability`; not dumped.
@@ -77,6 +78,7 @@ class EvaluationResult(Value):
     evaluator_kind: str = "deterministic"
     calls_model: bool = False
     suspected_injection: bool = False
+    shadow: bool = False
     probability: float | None = None
     probability_given_sampled: float | None = Field(default=1.0, exclude=True)
     sampling_reason: str | None = None

@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterator, Sequence
 from agenteval_otel.engine.handler import changed_criteria, judges_of
 from agenteval_otel.engine.run import EvaluationRunner
 from agenteval_otel.evaluators import Evaluator, Func
+from agenteval_otel.evaluators.shadow import declared_criteria
 from agenteval_otel.models import EvaluationCriteria
 from agenteval_otel.models.value import Value
 from agenteval_otel.objectives import BreachSettings
 from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.scoring import normalize
 from agenteval_otel.scoring.scales import BOOLEAN_SCALES
-from agenteval_otel.semconv import ENVIRONMENT
+from agenteval_otel.semconv import ENVIRONMENT, SHADOW
 
 _EVERY_OTHER = ""
 _LEAST_OBJECTIVE = 1e-9
@@ -54,6 +55,11 @@ class PlannedCriterion(Value):
         return None if threshold is None else normalize(threshold, self.criterion)
 
     @property
+    def is_shadow(self) -> bool:
+        """Whether its evaluator is tried: then nothing alerts on it."""
+        return self.name.endswith(SHADOW)
+
+    @property
     def has_verdicts(self) -> bool:
         """Whether its results are ``pass`` or ``fail`` by what it declares; others may come from evaluators."""
         return self.criterion.threshold is not None or self.criterion.scale in BOOLEAN_SCALES
@@ -71,7 +77,7 @@ class PlannedCriterion(Value):
     @property
     def alerted_threshold(self) -> float | None:
         """The threshold that its mean is compared with: where no objective already says how many may fail."""
-        threshold = None if self.is_alerted else self.threshold
+        threshold = None if self.is_alerted or self.is_shadow else self.threshold
         # A threshold of 0 cannot be missed, and with 1 any failure would pull the mean below it.
         return threshold if threshold is not None and 0.0 < threshold < 1.0 else None
 
@@ -116,7 +122,9 @@ class MonitoringPlan(Value):
             evaluators += runner.evaluators
             own_rates = [evaluator.sample_rate for evaluator in runner.evaluators]
             rates.append(max((1.0 if rate is None else rate for rate in own_rates), default=1.0))
-            judged_names = {item.name for part in runner.evaluators if part.calls_model for item in part.criteria()}
+            judged_names = {
+                item.name for part in runner.evaluators if part.calls_model for item in declared_criteria(part)
+            }
             options = pipeline.agents.get(agent)
             sets = pipeline.defaults.criteria if options is None or options.criteria is None else options.criteria
             for criterion in (*_alertable(runner), *_functions(functions_of(agent or None), sets or ())):
@@ -142,6 +150,11 @@ class MonitoringPlan(Value):
     def names(self) -> tuple[str, ...]:
         """The names of all criteria, each once, in alphabetical order."""
         return tuple(dict.fromkeys(criterion.name for criterion in self.criteria))
+
+    @property
+    def example(self) -> str:
+        """The first criterion that alerts look at; empty where there is none."""
+        return next((criterion.name for criterion in self.criteria if not criterion.is_shadow), "")
 
     @property
     def names_with_verdicts(self) -> tuple[str, ...]:

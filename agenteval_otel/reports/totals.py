@@ -169,11 +169,12 @@ class Totals:
         for error in others:
             _count(self.run_errors, label := error.evaluator_type or "a part")
             self.first_errors.setdefault(label, f"{place}: {error.message}" if place else error.message)
-        self.broken += bool(others) or any(result.status == "failed" for result in aggregated.results)
+        counted = [result for result in aggregated.results if not result.shadow]
+        self.broken += bool(others) or any(result.status == "failed" for result in counted)
         if (overall := aggregated.overall_score) is not None:
             self._overall.add(min(1.0, max(0.0, overall)))  # negative weights lead outside
             if overall < 1.0:
-                low = [result for result in aggregated.results if result.passed is False or result.status == "failed"]
+                low = [result for result in counted if result.passed is False or result.status == "failed"]
                 lowest = [*self.lowest, Low(place, overall, tuple(dict.fromkeys(map(_described, low))))]
                 self.lowest = sorted(lowest, key=lambda low: low.overall_score)[:_LOWEST]
 

@@ -81,8 +81,9 @@ def overall_score(
 ) -> float | None:
     """The overall score by the strategy, the weighted mean when left out; None when nothing could be averaged.
 
-    Failures, skips, results without a matching criterion and results without a normalized form stay out; of two
-    criteria with one name the first counts. There is none outside of 0 to 1, which negative weights could give.
+    Failures, skips, results of evaluators that are tried (`shadow`), without a matching criterion or a normalized form
+    stay out; of two criteria with one name the first counts. There is none outside of 0 to 1, which negative weights
+    could give.
     """
     by_name: dict[str, EvaluationCriteria] = {}
     for criterion in criteria:
@@ -90,7 +91,7 @@ def overall_score(
     scored: list[Scored] = []
     for result in results:
         declared = by_name.get(result.criterion_name)
-        if declared is None or result.error or result.skip_reason is not None:
+        if declared is None or result.error or result.skip_reason is not None or result.shadow:
             continue
         value = normalize(result.score, declared)
         if value is None:

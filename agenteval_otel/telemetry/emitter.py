@@ -239,7 +239,8 @@ def response_attributes(response: Any) -> dict[str, Any]:
 def event_attributes(result: EvaluationResult, common: Mapping[str, Any]) -> dict[str, Any]:
     """The attributes of one result, without content; a failure has ``error.type`` and neither score nor label."""
     evaluator_id = result.evaluator_id or result.evaluator_type
-    signature = _signature(result.criterion_name, evaluator_id, result.evaluator_version, result.evaluator_kind)
+    about = result.criterion_name, evaluator_id, result.evaluator_version, result.evaluator_kind
+    signature = _signature(*about, result.shadow)
     attributes = {**signature, **common, **_of_judgement(result.judgement)}
     if result.reason_code is not None:
         attributes[names.REASON_CODE] = _plain(result.reason_code)
@@ -277,10 +278,10 @@ def _of_judgement(judgement: Judgement | None) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=1024)  # evaluators are configured: the same few come with every response
-def _signature(criterion: str, evaluator: str, version: str | None, kind: str) -> Mapping[str, Any]:
+def _signature(criterion: str, evaluator: str, version: str | None, kind: str, shadow: bool) -> Mapping[str, Any]:
     return _sanitised({
         names.EVALUATION_NAME: criterion, names.EVALUATOR_ID: evaluator, names.EVALUATOR_VERSION: version,
-        names.EVALUATOR_TYPE: kind,
+        names.EVALUATOR_TYPE: kind, names.EVALUATION_SHADOW: shadow or None,
     })  # fmt: skip
 
 
@@ -312,7 +313,9 @@ def run_attributes(
     limit."""
     snapshot = response.input_snapshot if with_content else None
     content = {names.USER_PROMPT: snapshot.prompt, names.FULL_RESPONSE: snapshot.response_text} if snapshot else {}
-    failing = tuple(result.criterion_name for result in response.results if result.passed is False)
+    failing = tuple(
+        result.criterion_name for result in response.results if result.passed is False and not result.shadow
+    )
     return {**response.annotations, **scores, **_sanitised(content), **common, **_sanitised({
         names.SAMPLING_PROBABILITY: response.sampling_probability,
         names.EVALUATION_MODULE: response.module,

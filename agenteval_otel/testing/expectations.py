@@ -40,7 +40,11 @@ def check_expected(aggregated: AggregatedEvaluationResult, expect: Mapping[str, 
         for error in aggregated.run_errors or ()
         if error.evaluator_type not in evaluators
     ]
-    if not wrong and not expect and not any(result.status == "scored" for result in aggregated.results):
+    if (
+        not wrong
+        and not expect
+        and not any(result.status == "scored" and not result.shadow for result in aggregated.results)
+    ):
         reasons = ", ".join(dict.fromkeys(result.skip_reason or "" for result in aggregated.results))
         wrong = [("every criterion", "a score", "skipped", reasons)]
     if wrong:
@@ -48,7 +52,9 @@ def check_expected(aggregated: AggregatedEvaluationResult, expect: Mapping[str, 
 
 
 def _row_of(result: EvaluationResult, expected: Expected | None) -> Row | None:
-    """What differs; None where the result is as expected."""
+    """What differs; None where the result is as expected, or is one of an evaluator that is tried."""
+    if result.shadow and expected is None:
+        return None
     passes = result.normalized == 1.0 if result.passed is None else result.passed
     is_scored = result.status == "scored"
     reason = result.error or result.skip_reason or result.reasoning or result.reason_code or ""

@@ -417,3 +417,20 @@ def test_calls_of_judges_are_counted(evaluate: Evaluate) -> None:
         "calls": 2, "cached": 1, "refused": 0, "tokens": 2_200, "cost_usd": pytest.approx(0.003),
     }  # fmt: skip
     assert "2 judge calls, 1 from the cache, 2,200 tokens, 0.0030 US dollars" in evaluate.err
+
+
+def test_a_shadow_misses_no_target(cli: CommandLine) -> None:
+    """Its mean is in the report; neither an objective nor a failing result of it counts, and no limit can name it."""
+    cli.file("in.jsonl", '{"prompt": "When?", "response": "Later."}\n')
+    cli.settings("""
+        evaluators:
+        - {type: KeywordCoverage, criterion_name: due, expected_keywords: [later], threshold: 1, objective: 0.9}
+        - {type: KeywordCoverage, criterion_name: due, expected_keywords: [soon], threshold: 1,
+           objective: 0.9, shadow: true}
+    """)
+    run = ("evaluate", "in.jsonl", "--settings", "settings.yaml")
+    cli(*run, "--fail-under", "due=1", "--fail-under", "1", "--report", "table", "--report", "junit=out.xml")
+    assert "due.shadow" in cli.out + cli.err
+    assert 'failures="0"' in (cli.folder / "out.xml").read_text()
+    cli(*run, "--fail-under", "due.shadow=1", code=2)
+    assert "no criterion 'due.shadow' is scored" in cli.err

@@ -69,6 +69,7 @@ def watch(telemetry: RecordedTelemetry) -> Iterator[Watch]:
     made.answer(*evaluators, answer="Only half an", traced=False)
     made.answer(*evaluators, answer="", traced=False)
     made.answer(*evaluators, error=ValueError("no"), traced=False)
+    made.answer(ResponseHealth(shadow=True), *evaluators, traced=False)
     yield made
     made.shutdown()
 
@@ -79,8 +80,8 @@ def there(carrier: str, when: str | None = None) -> set[str]:
 
 def generic(names: Any) -> set[str]:
     """Attribute names with the criterion's name replaced by its placeholder."""
-    known = {form(item): form("<criterion>") for form in (criterion_score, criterion_label)
-             for item in ("response_health", "words", "mood", "breaks", "judged")}  # fmt: skip
+    criteria = ("response_health", "response_health.shadow", "words", "mood", "breaks", "judged")
+    known = {form(item): form("<criterion>") for form in (criterion_score, criterion_label) for item in criteria}
     known[f"{TAG}tenant"] = f"{TAG}<key>"
     return {known.get(name, name) for name in names}
 
@@ -92,7 +93,7 @@ def test_events_and_run_spans_have_the_attributes_of_the_table(watch: Watch) -> 
     spans = [span for span in watch.telemetry.spans("evaluation ") if not span.name.endswith(" support")]
     assert len(spans) == len(events)
     runs = [generic(span.attributes or {}) for span in watch.telemetry.spans("evaluation support")]
-    assert len(runs) == 5
+    assert len(runs) == 6
     of_results = [generic(names) for names in (*events, *(span.attributes or {} for span in spans))]
     for carrier, seen in (("event", of_results), ("run_span", runs)):
         for attributes in seen:

@@ -49,6 +49,9 @@ PLANS = {
         criterion("c", objective=1.0, of_last=50), criterion("d", objective=1.0), criterion("e", objective=0.95),
         criterion("a", agents=("b",), objective=0.95),
     ),
+    "an evaluator that is tried": plan_of(
+        criterion("a.shadow", scale="numeric", threshold=0.5), criterion("b", objective=0.9)
+    ),
     "of the last only": plan_of(criterion("a", objective=1.0, of_last=100)),
     "two hundred criteria": plan_of(
         *(criterion(f"c{number}", objective=(0.9, 0.95, 1.0, None)[number % 4]) for number in range(199)),

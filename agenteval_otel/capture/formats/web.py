@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
 from types import FrameType
 from typing import Any, Final
+from urllib.parse import parse_qsl
 
-from agenteval_otel.capture.answers import add_answer, add_plain
+from agenteval_otel.capture.answers import add_answer, add_plain, events_in
 from agenteval_otel.capture.fields import field, json_object
 from agenteval_otel.capture.reading import Reading, response_format
 from agenteval_otel.capture.text import to_text
@@ -23,6 +25,7 @@ _STREAMED: Final[dict[tuple[str, str], tuple[str, str] | None]] = {
     ("django", "FileResponse"): None,
     ("django", "StreamingHttpResponse"): ("_iterator", "streaming_content"),
 }
+_MOST_FIELDS: Final = 1_000
 _WHOLE: Final = (str, bytes, bytearray, list, tuple)
 
 
@@ -57,6 +60,40 @@ def _body_in(answer: Any) -> str | None:
         if isinstance(body, list | tuple) and all(isinstance(piece, bytes | str) for piece in body):
             return to_text(b"".join(piece if isinstance(piece, bytes) else piece.encode() for piece in body))
     return None
+
+
+FORM: Final = "application/x-www-form-urlencoded"
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class RequestBody:
+    """A prompt that is a request: what middleware kept of the body, and the query, both as they were sent."""
+
+    body: bytes
+    query: str
+    content_type: str
+
+    def read(self) -> Any:
+        """Fields of JSON, of a form, or (without a body) of the query; else the body's text. Background thread only."""
+        if self.body and self.content_type != FORM:
+            return body_value(self.body)
+        return _fields_of(self.body.decode("utf-8", "replace") if self.body else self.query)
+
+
+def body_value(body: bytes) -> Any:
+    """What a body holds: JSON, the list of what server-sent events carry, else text."""
+    text = to_text(body)
+    value = json_object(text)
+    if value is None:
+        value = events_in(text)
+    return text if value is None else value
+
+
+def _fields_of(query: str) -> dict[str, str] | None:
+    try:
+        return dict(parse_qsl(query, max_num_fields=_MOST_FIELDS)) or None
+    except ValueError:
+        return None
 
 
 def streamed_body(answer: Any) -> tuple[str, Any] | None:

@@ -26,11 +26,13 @@ from agenteval_otel.engine.config import EvaluationRunConfig
 from agenteval_otel.engine.offline import ANSWER, run_evaluations
 from agenteval_otel.errors import ConfigurationError, EvaluationError
 from agenteval_otel.evaluators.base import Execution
+from agenteval_otel.evaluators.shadow import declared_criteria
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationCriteria, EvaluationInput
 from agenteval_otel.models.judge_calls import observed_by
 from agenteval_otel.reports.figures import count_of
 from agenteval_otel.reports.totals import Target, Totals
 from agenteval_otel.runtime.masking import printable
+from agenteval_otel.semconv import SHADOW
 
 _RUN_CONFIGURATION = ("evaluatorConfigs", "evaluator_configs")
 DESCRIPTION = (
@@ -113,7 +115,7 @@ def run(arguments: argparse.Namespace) -> int:
     places = places_of(arguments)
     config, unscored = _configuration(arguments)
     criteria = _scored_criteria(config)
-    check_names(limits, [criterion.name for criterion in criteria])
+    check_names(limits, [part.name for part in criteria if not part.name.endswith(SHADOW)])
     with redirect_stdout(sys.stderr):  # the module may print when it is imported
         answering = Answering(arguments.run, arguments.concurrency) if arguments.run is not None else None
     dataset = Dataset(
@@ -221,7 +223,7 @@ def _configuration(arguments: argparse.Namespace) -> tuple[EvaluationRunConfig, 
         except ConfigurationError as error:
             raise located(error, tree) from None
         named = config.criteria
-    scored = sorted({criterion.name for evaluator in config.evaluators for criterion in evaluator.criteria()})
+    scored = sorted({criterion.name for evaluator in config.evaluators for criterion in declared_criteria(evaluator)})
     names = dict.fromkeys(criterion.name for criterion in named)
     return config, [f"{name}{suggestion(name, scored)}" for name in names if name not in scored]
 
@@ -253,6 +255,6 @@ def _scored_criteria(config: EvaluationRunConfig) -> list[EvaluationCriteria]:
     configured = {criterion.name: criterion for criterion in config.criteria}
     declared: dict[str, EvaluationCriteria] = {}
     for evaluator in config.selection.evaluators:
-        for criterion in evaluator.criteria():
+        for criterion in declared_criteria(evaluator):
             declared.setdefault(criterion.name, configured.get(criterion.name, criterion))
     return list(declared.values())

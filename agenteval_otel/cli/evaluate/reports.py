@@ -263,7 +263,9 @@ def _add_outcome(case: Element, results: list[EvaluationResult]) -> None:
     """The element that shows the outcome; a failed result counts before one that does not pass."""
     failed = [result for result in results if result.status == "failed"]
     low = [result for result in results if result.passed is False]
-    if failed:
+    if any(result.shadow for result in results):
+        SubElement(case, "skipped", message="shadow").text = _clean("\n".join(map(_score_text, results)))
+    elif failed:
         _add_element(case, "error", [result.error or "" for result in failed], failed[0].error_type or "error")
     elif low:
         _add_element(case, "failure", [_score_text(result) for result in low], low[0].reason_code or "fail")

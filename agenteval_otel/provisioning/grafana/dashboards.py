@@ -50,9 +50,8 @@ OF_AGENT = f"{SERVICE}, {_CHOSEN_AGENT}"
 OF_CRITERION = f'{OF_AGENT}, {CRITERION}="$criterion"'
 _NORMALIZED = label_name(semconv.SCORE_NORMALIZED)
 WEIGHTED = " Each answer counts for as many as it stands for (1/probability), where its probability is known."
-SAMPLED = "|".join(
-    outcome for outcome in semconv.OUTCOMES if outcome not in (semconv.NOT_SAMPLED, semconv.SHED, semconv.DISABLED)
-)
+SAMPLED = "|".join(outcome for outcome in semconv.OUTCOMES if outcome not in (*semconv.NOT_WANTED, semconv.SHED))
+_OWN_ANSWERS = f'{OUTCOME}!="{semconv.ALREADY_MONITORED}"'
 _SCORE = semconv.METRIC_SCORE.prometheus_name
 _REASON, _ERROR = label_name(semconv.REASON_CODE), label_name(semconv.ERROR_TYPE)
 _IN_WINDOW = " Each point is of the answers of the $window before it."
@@ -419,12 +418,13 @@ def _breach() -> str:
 
 
 def share(outcomes: str, of_outcomes: str = "", *, window: str = EACH) -> str:
-    """The share of calls that ended in one of the outcomes, of those that ended in one of others; both patterns."""
+    """The share of calls that ended in one of the outcomes, of those that ended in one of others; both patterns.
+
+    Left out, the others are all but those of calls whose answer another call has taken.
+    """
     some, all_ = (
-        promql.increase(
-            semconv.METRIC_RESPONSES, joined(OF_AGENT, f'{OUTCOME}=~"{pattern}"' if pattern else ""), window
-        )
-        for pattern in (outcomes, of_outcomes)
+        promql.increase(semconv.METRIC_RESPONSES, joined(OF_AGENT, matcher), window)
+        for matcher in (f'{OUTCOME}=~"{outcomes}"', f'{OUTCOME}=~"{of_outcomes}"' if of_outcomes else _OWN_ANSWERS)
     )
     return f"({some} or 0 * {all_}) / ({all_} > 0)"
 
@@ -454,6 +454,8 @@ def criterion_text(planned: PlannedCriterion) -> str:
         parts.append(f"Passes from {criterion.threshold:g} on.")
     if planned.objective is not None:
         parts.append(f"Objective: {planned.objective * 100:g} percent of the results pass.")
+    if planned.is_shadow:
+        parts.append("A trial of an evaluator: in no overall score, objective or alert.")
     if planned.agents:
         parts.append(f"For the agents {', '.join(planned.agents)}.")
     elif planned.other_agents:

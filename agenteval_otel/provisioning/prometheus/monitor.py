@@ -43,7 +43,9 @@ _REFUSED_SHARE: Final = 0.5
 _JUDGE, _JUDGE_NAME = label_name(names.JUDGE_MODEL), label_name(names.JUDGE_NAME)
 _PERIOD, _SIGNAL = label_name(names.JUDGE_PERIOD), label_name(names.EXPORT_SIGNAL)
 _BY_AGENT = (*SERVICE, AGENT)
-_DUE = one_of(OUTCOME, (names.NOT_SAMPLED, names.DISABLED), sign="!~")
+# Evaluators that are tried are in no alert; settings may not know those that decorators bring.
+_PRESENT = f'{CRITERION}!~".+[.]shadow"'
+_DUE = one_of(OUTCOME, names.NOT_WANTED, sign="!~")
 _SHARE = "{{ $value | humanizePercentage }}"
 _JOB: Final = SERVICE_TEXT
 _THE_AGENT, _THE_CRITERION, _THE_JUDGE, _JUDGE_CALLED, _THE_SIGNAL = (
@@ -67,7 +69,7 @@ def _blind_expression(plan: MonitoringPlan, never: int) -> str:
         return increase(names.METRIC_RESPONSES, joined(_scored_agents(plan), _DUE), window(plan, size), _BY_AGENT)
 
     def results(size: str, kept: tuple[str, ...] = _BY_AGENT) -> str:
-        return increase(names.METRIC_RESULTS, "", window(plan, size), kept)
+        return increase(names.METRIC_RESULTS, _PRESENT, window(plan, size), kept)
 
     # Of the criterion with the most results: those of several criteria come and stay away together. Not more than the
     # settings evaluate now.
@@ -113,6 +115,7 @@ def _blind(plan: MonitoringPlan) -> Iterator[Alert]:
             scenario("all are shed", name, answers(names.SHED, 2.0 * never / STEPS)),
             scenario("none is sampled", "", answers(names.NOT_SAMPLED, 2.0 * never / STEPS)),
             scenario("disabled", "", answers(names.DISABLED, 2.0 * never / STEPS)),
+            scenario("already monitored", "", answers(names.ALREADY_MONITORED, 2.0 * never / STEPS)),
         ),
     )  # fmt: skip
 
@@ -199,12 +202,12 @@ def _export_losing(plan: MonitoringPlan) -> Iterator[Alert]:
 @registered
 def _errors(plan: MonitoringPlan) -> Iterator[Alert]:
     name, size, kept = "AgentevalEvaluationErrors", window(plan, "1h"), (*SERVICE, CRITERION)
-    errors = increase(names.METRIC_ERRORS, "", size, kept)
-    results = increase(names.METRIC_RESULTS, "", size, kept)
+    errors = increase(names.METRIC_ERRORS, _PRESENT, size, kept)
+    results = increase(names.METRIC_RESULTS, _PRESENT, size, kept)
 
     def series(error: str, count: float, share: float) -> tuple[Series, ...]:
         growth = count / HOUR
-        labels = {CRITERION: plan.criteria[0].name, label_name(names.ERROR_TYPE): error}
+        labels = {CRITERION: plan.example, label_name(names.ERROR_TYPE): error}
         scored = () if share == 1.0 else (_results(plan, growth / share - growth),)
         return counter(names.METRIC_ERRORS, labels, growth), *scored
 
@@ -339,7 +342,7 @@ def _answers(plan: MonitoringPlan, outcome: str, growth: float) -> Series:
 
 
 def _results(plan: MonitoringPlan, growth: float, steps: int = STEPS) -> Series:
-    labels = {CRITERION: plan.criteria[0].name, AGENT: _example_agent(plan), LABEL: names.LABEL_PASS}
+    labels = {CRITERION: plan.example, AGENT: _example_agent(plan), LABEL: names.LABEL_PASS}
     return counter(names.METRIC_RESULTS, labels, growth, steps)
 
 

@@ -139,7 +139,7 @@ def registered(factory: AlertFactory) -> AlertFactory:
 
 def alerts_of(plan: MonitoringPlan) -> list[Alert]:
     """Every alert that the plan needs, in the order of registration; none without criteria."""
-    return [alert for factory in _FACTORIES for alert in factory(plan)] if plan.criteria else []
+    return [alert for factory in _FACTORIES for alert in factory(plan)] if plan.example else []
 
 
 def recorded(what: str, name: str = "", *, level: str = "agenteval") -> str:

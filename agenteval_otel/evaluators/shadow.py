@@ -1,0 +1,45 @@
+"""Shadow: evaluators that are tried. Their results stand beside those of the present ones, under names of their own.
+
+Whatever counts by a criterion's name (metrics, alerts, dashboards, stored rows) so keeps the two apart by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from agenteval_otel.evaluators.base import Evaluator
+from agenteval_otel.models import EvaluationCriteria, EvaluationResult
+from agenteval_otel.models.value import copy_with
+from agenteval_otel.semconv import SHADOW
+
+
+def declared_criteria(evaluator: Evaluator) -> tuple[EvaluationCriteria, ...]:
+    """The criteria of an evaluator as its results have them."""
+    if not evaluator.shadow:
+        return evaluator.criteria()
+    return tuple(harmless(criterion, f"{criterion.name}{SHADOW}") for criterion in evaluator.criteria())
+
+
+def harmless(criterion: EvaluationCriteria, name: str) -> EvaluationCriteria:
+    """The criterion under this name, without weight and objective."""
+    return criterion.model_copy(update={"name": name, "weight": 0.0, "objective": None, "of_last": None})
+
+
+def asked_criteria(criteria: Sequence[EvaluationCriteria]) -> tuple[tuple[EvaluationCriteria, ...], ...]:
+    """What present evaluators are asked for, and what those are that are tried, both by the evaluators' own names.
+
+    One that is tried is asked for its own form of a criterion, else for that of the present evaluator.
+    """
+    present = {criterion.name: criterion for criterion in criteria if not criterion.name.endswith(SHADOW)}
+    tried = {
+        name: harmless(criterion, name) for criterion in criteria
+        if (name := criterion.name.removesuffix(SHADOW)) != criterion.name
+    }  # fmt: skip
+    return tuple(present.values()), tuple((present | tried).values())
+
+
+def shadow_results(results: list[EvaluationResult]) -> list[EvaluationResult]:
+    """The results of an evaluator that is tried, as they leave."""
+    return [
+        copy_with(result, {"criterion_name": f"{result.criterion_name}{SHADOW}", "shadow": True}) for result in results
+    ]

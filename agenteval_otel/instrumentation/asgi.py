@@ -1,0 +1,82 @@
+"""Middleware for ASGI applications: FastAPI, Starlette, Django, Quart and others."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from typing import Any
+
+from agenteval_otel.instrumentation.exchange import Exchange, Middleware
+
+__all__ = ["AgentEvalMiddleware"]
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+
+class AgentEvalMiddleware(Middleware):
+    """Evaluates a sample of the responses of some routes in the background; see `Middleware` for the arguments.
+
+    ``app.add_middleware(AgentEvalMiddleware, routes=["/chat"])``, or around any ASGI application. Every message passes
+    at once and unchanged. A response counts when its last message was sent, a client that goes away abandons it.
+    """
+
+    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        exchange = None
+        if scope["type"] == "http":
+            query = scope.get("query_string", b"").decode("latin-1")
+            exchange = self.begin(scope["method"], scope["path"], query, _headers(scope))
+        if exchange is None:
+            await self.app(scope, receive, send)
+            return
+        connection = _Connection(exchange, receive, send)
+        exchange.open()
+        try:
+            await self.app(scope, connection.receive, connection.send)
+        except asyncio.CancelledError:
+            exchange.end("abandoned")  # a server cancels the task of a client that has gone
+            raise
+        except BaseException as error:
+            exchange.end(*(("abandoned",) if connection.is_gone else ("error", error)))
+            raise
+        finally:
+            exchange.end("abandoned")
+            exchange.close()
+
+
+class _Connection:
+    """The two sides of a connection, as they were, and what the exchange has to know of their messages."""
+
+    def __init__(self, exchange: Exchange, receive: Receive, send: Send) -> None:
+        self._exchange, self._receive, self._send = exchange, receive, send
+        self.is_gone = False
+
+    async def receive(self) -> Message:
+        message = await self._receive()
+        if message["type"] == "http.request":
+            self._exchange.request.add(message.get("body", b""))
+        elif message["type"] == "http.disconnect":
+            self.is_gone = True
+        return message
+
+    async def send(self, message: Message) -> None:
+        try:
+            await self._send(message)
+        except OSError:
+            self.is_gone = True
+            raise
+        kind, exchange = message["type"], self._exchange
+        if kind == "http.response.start":
+            exchange.begin_response(message.get("status", 0), _headers(message))
+        elif kind == "http.response.body":
+            exchange.add(message.get("body", b""))
+            if not message.get("more_body", False):
+                exchange.end()
+        elif kind in ("http.response.pathsend", "http.response.zerocopysend"):
+            exchange.end(unread="the server sends it from a file")
+
+
+def _headers(message: MutableMapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for name, value in message.get("headers", ()):
+        yield bytes(name).decode("latin-1").lower(), bytes(value).decode("latin-1")

@@ -1,0 +1,317 @@
+"""Exchanges: one request of a captured route and its response as a monitored call. ASGI and WSGI middleware feed them.
+
+Nothing here raises into the application, holds back a piece of a body, or keeps more of it than the limit.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextvars import Token
+from typing import Any, Final
+
+from opentelemetry import propagate, trace
+from opentelemetry.context import Context, attach, detach
+
+from agenteval_otel.capture import Facts
+from agenteval_otel.capture.calls import STREAM_CHARS, CapturedCall
+from agenteval_otel.capture.detached import Unreadable
+from agenteval_otel.capture.formats.web import FORM, RequestBody, body_value
+from agenteval_otel.capture.text import clean
+from agenteval_otel.config.process import default_pipeline
+from agenteval_otel.engine.handler import HandlerOptions, StorageLike
+from agenteval_otel.errors import ConfigurationError
+from agenteval_otel.evaluators.func import EvaluatorLike
+from agenteval_otel.instrumentation.handler import Handler
+from agenteval_otel.instrumentation.wrappers import check_agent, check_function, options_of
+from agenteval_otel.models import StreamEnd
+from agenteval_otel.pipeline import Pipeline
+from agenteval_otel.sampling import Sampler
+
+Routes = Sequence[str] | Mapping[str, str]
+_ROUTE: Final = re.compile(r"(?:([A-Z]+) )?(/\S*)")
+_PART: Final = re.compile(r"\{\w+\}|\*$")
+_NEVER: Final = ("HEAD", "OPTIONS")
+_TEXTS: Final = re.compile(r"text/|application/([\w.-]+\+)?(json|xml)|application/(x-ndjson|jsonl|json-seq)|" + FORM)
+_JSON: Final = re.compile(r"application/(?:[\w.-]+\+)?json")
+_EVENTS: Final = "text/event-stream"
+_ERROR: Final = 500
+
+
+class Middleware:
+    """What the middleware for ASGI and that for WSGI have in common: the captured routes and their handlers."""
+
+    def __init__(
+        self,
+        app: Any,
+        *,
+        routes: Routes,
+        agent: str | None = None,
+        prompt: Callable[[Any], object] | None = None,
+        response: Callable[[Any], object] | None = None,
+        capture: Callable[[dict[str, Any], Any], Facts | Mapping[str, Any]] | None = None,
+        max_body_bytes: int = STREAM_CHARS,
+        evaluators: Sequence[EvaluatorLike] | None = None,
+        sample_rate: float | None = None,
+        sampler: Sampler | str | Mapping[str, Any] | None = None,
+        escalation: Any = None,
+        storage: StorageLike | Sequence[StorageLike] | None = None,
+        pipeline: Pipeline | None = None,
+    ) -> None:
+        """Monitor the requests of some routes of an application.
+
+        Args:
+            app: The application.
+            routes: Paths such as ``/chat``, ``/agents/{name}/ask``, ``/v1/*``, each with a method before it where only
+                that one is meant (``POST /chat``); without one, every method but HEAD and OPTIONS. Or a mapping from
+                such paths to the names of agents. The first that matches counts.
+            agent: Name of the agent in telemetry; the route's path when left out.
+            prompt: Picks the prompt from the request's body: JSON or a form read, else text. By default the usual
+                fields; without a body, those of the query.
+            response: Picks the answer from the response's body: JSON read, a list of what server-sent events carry,
+                else text. By default the usual fields, and the text of a stream.
+            capture: ``capture(request, body)`` returns further facts (see `annotate`) as a mapping. The request has
+                ``method``, ``path``, ``query``, ``headers`` (lower case) and ``body``. The three functions run on the
+                background thread.
+            max_body_bytes: How much of each body is kept; what is longer is marked as truncated.
+            evaluators: As of `monitor`, like all that follows.
+
+        Raises:
+            ConfigurationError: With the path of the wrong argument.
+        """
+        self.app = app
+        check_agent(agent)
+        for path, function in (("prompt", prompt), ("response", response), ("capture", capture)):
+            check_function(function, path)
+        if type(max_body_bytes) is not int or max_body_bytes < 1:
+            raise ConfigurationError(f"expected a number of bytes, found {max_body_bytes!r}", path="max_body_bytes")
+        options = options_of(evaluators, sample_rate, sampler, escalation, storage)
+        self._limit, self._read = max_body_bytes, _reader(prompt, response, capture)
+        self._routes = [
+            (method, pattern, self._handler(name, options, pipeline))
+            for method, pattern, name in _parsed(routes, agent)
+        ]
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {', '.join(handler.agent for _, _, handler in self._routes)}>"
+
+    def _handler(self, name: str, options: HandlerOptions, pipeline: Pipeline | None) -> Handler:
+        handler = Handler(
+            name, _request, lambda used: used.handler(name, options, capture=self._read, function=_request),
+            pipeline or default_pipeline(), follows=pipeline is None, keep_arguments=self._read is not None,
+        )  # fmt: skip
+        handler.below_remote = True
+        return handler
+
+    def begin(self, method: str, path: str, query: str, headers: Iterable[tuple[str, str]]) -> Exchange | None:
+        """The exchange of a request; None where its route is not captured, or the call is not monitored."""
+        for wanted, pattern, handler in self._routes:
+            if (method == wanted if wanted else method not in _NEVER) and pattern.fullmatch(path):
+                try:
+                    names = dict(headers)
+                    context = _remote_context(names)
+                    request = {"method": method, "path": path, "query": query, "headers": names}
+                    token = None if context is None else attach(context)
+                    try:
+                        call = handler.enter((), {})
+                    finally:
+                        if token is not None:
+                            detach(token)
+                    if call is not None:
+                        return Exchange(handler, call, self._limit, request, context, reads=self._read is not None)
+                except Exception as error:
+                    handler.broken("capture", error)  # and the call is counted
+                return None
+        return None
+
+
+class Exchange:
+    """One request and its response; the call ends with the body, or with what ended it before."""
+
+    def __init__(
+        self, handler: Handler, call: CapturedCall, limit: int, request: dict[str, Any], context: Context | None, *,
+        reads: bool,
+    ) -> None:  # fmt: skip
+        self._handler, self._call, self._reads = handler, call, reads
+        self.wanted = call.settings is not None
+        """Whether the bodies are: a call that is not evaluated may stand between others."""
+        self.ended, self._token = False, None
+        self._context = None if call.span is None else context
+        self._attached: Token[Context] | None = None
+        self._facts, self.request, self.response = request, _Body(limit), _Body(limit)
+        self._status, self._pieces = 0, 0
+        if self.wanted:
+            self.request.set_headers(request["headers"])
+
+    def begin_response(self, status: int, headers: Iterable[tuple[str, str]]) -> None:
+        """Take the status and the headers of the response; a later one replaces an earlier."""
+        try:
+            self._status = status
+            self.response.set_headers(dict(headers))
+        except Exception as error:
+            self._broken(error)
+
+    def add(self, piece: Any) -> None:
+        """Keep a piece of the response's body, which has passed already."""
+        self._pieces += 1
+        if self.wanted:
+            self.response.add(piece)
+
+    def open(self) -> None:
+        """Make the call the current one, for code that follows on this stack."""
+        if not self.ended:
+            if self._context is not None:
+                self._attached = attach(self._context)
+            self._handler.scope.open(self._call)
+
+    def close(self) -> None:
+        """Undo `open`, in the context in which it was opened."""
+        if self.ended:
+            self._call.token, self._token = self._token, None
+        self._handler.scope.close(self._call)
+        if self._attached is not None:
+            attached, self._attached = self._attached, None
+            detach(attached)
+
+    def end(self, end: StreamEnd = "completed", error: BaseException | None = None, *, unread: str = "") -> None:
+        """The response has ended, in this way; the first time counts. `unread` says why its body cannot be read."""
+        if self.ended:
+            return
+        call, handler, self.ended = self._call, self._handler, True
+        # The scope may have been opened in another task, which closes it.
+        self._token, call.token = call.token, None
+        if call.has_inner:
+            handler.pass_by(call)
+            return
+        try:
+            if self.wanted:
+                self._keep_prompt(call)
+                self._keep_answer(call, end, error, unread)
+        except Exception as failure:
+            self._broken(failure)
+        handler.leave(call, None, error)
+
+    def _broken(self, error: Exception) -> None:
+        """Count what broke; the call has its outcome all the same."""
+        self._handler.config.pipeline.broken("capture", error)
+
+    def _keep_prompt(self, call: CapturedCall) -> None:
+        request, query, body = self.request, self._facts["query"], bytes(self.request.kept)
+        call.left_out += request.truncated or (bool(request.unread) and request.was_sent)
+        call.prompt = RequestBody(body, query, request.kind)
+        call.size_bytes += len(body) + len(query)
+        if self._reads:
+            call.arguments = ({**self._facts, "body": call.prompt},), {}
+            call.size_bytes += sum(len(name) + len(value) for name, value in self._facts["headers"].items())
+
+    def _keep_answer(self, call: CapturedCall, end: StreamEnd, error: BaseException | None, unread: str) -> None:
+        response = self.response
+        if error is None and self._status >= _ERROR:
+            call.error_type = str(self._status)
+        unread = unread or (response.unread if response.was_sent else "")
+        if (error is not None or call.error_type) and (end == "completed" or unread or not self._pieces):
+            return  # an error page is no answer
+        if unread:
+            call.answer = Unreadable("the response", unread)
+            return
+        body, is_stream = bytes(response.kept), self._pieces > 1 and not response.has_length
+        if end == "completed" and (not is_stream or _JSON.match(response.kind)) and response.kind != _EVENTS:
+            call.truncated = response.truncated
+            call.answer = {"status_code": self._status, "body": body}
+            call.size_bytes += len(body)
+        else:
+            call.keep_stream([body], end, response.truncated)
+
+
+class _Body:
+    """A body as it passes: as many bytes as the limit allows, and what the headers say of it."""
+
+    def __init__(self, limit: int) -> None:
+        self.kept, self._limit = bytearray(), limit
+        self.truncated = self.was_sent = self.has_length = False
+        self.kind = self.unread = ""
+
+    def set_headers(self, headers: Mapping[str, str]) -> None:
+        """Of names in lower case."""
+        self.kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+        self.has_length = "content-length" in headers
+        encoding = headers.get("content-encoding", "").strip().lower()
+        self.unread = ""
+        if encoding not in ("", "identity"):
+            self.unread = f"its content-encoding is {clean(encoding, 32)}"
+        elif self.kind and not _TEXTS.match(self.kind):
+            self.unread = f"its content-type is {clean(self.kind, 64)}"
+
+    def add(self, piece: Any) -> None:
+        """Keep a piece, as far as there is room."""
+        if not piece:
+            return
+        self.was_sent = True
+        try:
+            if not self.unread and not self.truncated:
+                room = self._limit - len(self.kept)
+                self.kept += piece[:room]
+                self.truncated = len(piece) > room
+        except Exception:
+            self.unread = f"a piece of it is {type(piece).__name__}"  # the server will complain
+
+
+def _remote_context(headers: dict[str, str]) -> Context | None:
+    """The context that a request brings, where no span of this process is current; None for none."""
+    if trace.get_current_span() is not trace.INVALID_SPAN:
+        return None
+    context = propagate.extract(headers)
+    return None if trace.get_current_span(context) is trace.INVALID_SPAN else context
+
+
+def _request(request: dict[str, Any]) -> None:
+    """Stands for the route's handler, whose only argument is the request."""
+
+
+def _reader(
+    prompt: Callable[[Any], Any] | None, response: Callable[[Any], Any] | None, capture: Callable[..., Any] | None
+) -> Callable[[dict[str, Any], Any], dict[str, Any]] | None:
+    """The handler's ``capture=`` function, which reads the bodies for those of the user; None where there are none."""
+    if prompt is response is capture is None:
+        return None
+
+    def read(arguments: dict[str, Any], answer: Any) -> dict[str, Any]:
+        request = {**arguments["request"], "body": arguments["request"]["body"].read()}
+        if isinstance(answer, list):
+            body = body_value(b"".join(answer))
+        else:
+            body = body_value(answer["body"]) if isinstance(answer, dict) else None
+        facts: dict[str, Any] = {}
+        if prompt is not None:
+            facts["prompt"] = prompt(request["body"])
+        if response is not None and body is not None:
+            facts["response"] = response(body)
+        return {**facts, **capture(request, body)} if capture is not None else facts
+
+    return read
+
+
+def _parsed(routes: Any, agent: str | None) -> list[tuple[str | None, re.Pattern[str], str]]:
+    """Method, pattern and agent of each route."""
+    if isinstance(routes, str) or not isinstance(routes, Sequence | Mapping) or not routes:
+        raise ConfigurationError(f"expected a list of paths such as ['/chat'], found {routes!r}", path="routes")
+    parsed = []
+    for index, route in enumerate(routes):
+        match = _ROUTE.fullmatch(route) if isinstance(route, str) else None
+        if match is None:
+            expected = "expected a path such as '/chat', 'POST /agents/{name}/ask' or '/v1/*'"
+            raise ConfigurationError(f"{expected}, found {route!r}", path=f"routes[{index}]")
+        name = routes[route] if isinstance(routes, Mapping) else agent
+        check_agent(name)
+        method, path = match.groups()
+        parsed.append((method, re.compile(_pattern(path), re.DOTALL), clean(name or path, 256)))
+    return parsed
+
+
+def _pattern(path: str) -> str:
+    """A path's regular expression: ``{name}`` is one segment, ``*`` at the end is all that follows."""
+    pattern, at = "", 0
+    for part in _PART.finditer(path):
+        pattern += re.escape(path[at : part.start()]) + (".*" if part[0] == "*" else "[^/]+")
+        at = part.end()
+    return pattern + re.escape(path[at:])

@@ -1,0 +1,71 @@
+"""`AgentEvalInstrumentor`, the entry point of OpenTelemetry's automatic instrumentation: evaluation without code.
+
+``opentelemetry-instrument python app.py`` calls it, and so does declarative configuration (``OTEL_CONFIG_FILE``) that
+names ``agenteval`` below ``instrumentation/development: python:``.
+"""
+
+from __future__ import annotations
+
+import copy
+import sys
+from collections.abc import Collection
+from functools import partial
+from types import ModuleType
+from typing import Any, Final
+
+try:
+    import wrapt
+    from opentelemetry.instrumentation.instrumentor import BaseInstrumentor  # type: ignore[attr-defined]
+    from opentelemetry.instrumentation.utils import unwrap
+except ImportError:
+    raise ImportError('needs the extra instrumentor: pip install "agenteval-otel[instrumentor]"') from None
+
+from agenteval_otel.config import configure
+from agenteval_otel.instrumentation import asgi, wsgi
+from agenteval_otel.instrumentation.exchange import Middleware
+
+__all__ = ["AgentEvalInstrumentor"]
+
+_KINDS: Final[tuple[type[Middleware], ...]] = (asgi.AgentEvalMiddleware, wsgi.AgentEvalMiddleware)
+_APPLICATIONS: Final[tuple[tuple[str, str, type[Middleware]], ...]] = (
+    ("starlette.applications", "Starlette", asgi.AgentEvalMiddleware),  # and FastAPI, which is made of it
+    ("flask.app", "Flask", wsgi.AgentEvalMiddleware),
+    ("django.core.handlers.asgi", "ASGIHandler", asgi.AgentEvalMiddleware),
+    ("django.core.handlers.wsgi", "WSGIHandler", wsgi.AgentEvalMiddleware),
+)
+"""Module, class and middleware of the applications that are known; they are wrapped when they are imported."""
+
+
+class AgentEvalInstrumentor(BaseInstrumentor):  # type: ignore[misc]
+    """Sets the process up by its settings, and monitors the `routes` that they name.
+
+    ``instrument(**fields)`` takes a settings file as `settings`, `profile`, and fields of `Settings`; without any, the
+    file that ``AGENTEVAL_SETTINGS`` names and variables ``AGENTEVAL_*`` count. Raises `ConfigurationError` where they
+    are wrong: automatic instrumentation logs it, and the application runs without.
+    """
+
+    def instrumentation_dependencies(self) -> Collection[str]:
+        return ()
+
+    def _instrument(self, settings: str | None = None, profile: str | None = None, **fields: Any) -> None:
+        routes = configure(settings, profile=profile, **fields).routes
+        # The span processor is added to the global tracer provider HERE.
+        templates = {kind: kind(None, routes=routes) for kind in _KINDS} if routes else {}
+        for module, name, kind in _APPLICATIONS if routes else ():
+            wrapt.register_post_import_hook(partial(_wrap, name, templates[kind]), module)
+
+    def _uninstrument(self, **_: Any) -> None:
+        for module, name, _middleware in _APPLICATIONS:
+            if module in sys.modules:
+                unwrap(getattr(sys.modules[module], name), "__call__")
+
+
+def _wrap(name: str, template: Any, module: ModuleType) -> None:
+    """Have every call of the class's applications pass through middleware like the template."""
+
+    def around(call: Any, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        middleware = copy.copy(template)
+        middleware.app = call
+        return middleware(*args, **kwargs)
+
+    wrapt.wrap_function_wrapper(module, f"{name}.__call__", around)
