@@ -224,7 +224,7 @@ def test_the_document_that_is_mutated_is_right(tmp_path: Path) -> None:
     file.write_text(yaml.safe_dump(RIGHT))
     made = build(load_settings(file).settings)
     calls = call_all(made)
-    assert made.flush(10)
+    assert made.flush(60)
     assert made.accounting.outcomes()["evaluated"] == calls
     assert made.accounting.failures == {}
     made.shutdown(5.0)
