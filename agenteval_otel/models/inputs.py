@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from pydantic import AliasChoices, ConfigDict, Field, FiniteFloat, ValidationInfo, field_validator, model_validator
 
-from agenteval_otel.models.value import Value
+from agenteval_otel.models.value import Value, field_names
 from agenteval_otel.semconv import ANNOTATIONS, TAG
 
 StreamEnd = Literal["completed", "error", "abandoned"]
@@ -193,7 +193,7 @@ class EvaluationInput(Annotations):
         for name in data if isinstance(data, Mapping) else ():
             if name not in known:
                 nearest = get_close_matches(str(name), known, n=1)
-                hint = f" (did you mean {nearest[0]!r}?)" if nearest else f"; known: {', '.join(cls.model_fields)}"
+                hint = f" (did you mean {nearest[0]!r}?)" if nearest else f"; known: {', '.join(field_names(cls))}"
                 raise ValueError(f"unknown field {name!r}{hint}")
         return data
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -21,10 +22,16 @@ def by_name(model: type[BaseModel], args: tuple[Any, ...], fields: dict[str, Any
     positional = dict(zip(names, args, strict=False))
     if len(args) > len(names) or positional.keys() & fields.keys():
         needed = [name for name, field in model.model_fields.items() if field.is_required() and name not in names]
-        keywords = needed or [next(name for name in model.model_fields if name not in names)]
+        keywords = needed or [next(name for name in field_names(model) if name not in names)]
         example = ", ".join([*names, *(f"{name}=..." for name in keywords)])
         raise TypeError(f"{model.__name__} takes its fields by keyword: {model.__name__}({example})")
     return positional | fields
+
+
+def field_names(model: type[BaseModel]) -> list[str]:
+    """The names of its fields, its own before inherited ones."""
+    own = [name for name in inspect.get_annotations(model) if name in model.model_fields]
+    return [*dict.fromkeys((*own, *model.model_fields))]
 
 
 class Value(BaseModel):

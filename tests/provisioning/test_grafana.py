@@ -297,7 +297,9 @@ def test_dashboards_lead_to_each_other() -> None:
 def test_the_labels_in_queries_are_those_of_the_instruments() -> None:
     """A label that no instrument has is in no query."""
     known = {label_name(attribute) for item in INSTRUMENTS for attribute in item.attributes}
-    known |= {"job", "instance", "le", "service_version", "deployment_environment_name"}
+    known |= {"job", "instance", "le", "service_version", "deployment_environment_name"} | {
+        *map(label_name, FULL.dimensions)
+    }
     for dashboard in dashboards_of(files_of(FULL)):
         for title, target in targets_of(dashboard, "prometheus"):
             for _, matchers, _ in _SELECTOR.findall(target["expr"]):

@@ -23,7 +23,7 @@ assert flush(20)
 
 @pytest.mark.parametrize(
     ("setup", "begins"),
-    [("", "agenteval-otel: event='fact_left_out' part='modle' fix=\"unknown (did you mean 'model'?); known: "),
+    [("", "agenteval-otel: event='fact_left_out' part='modle' why=\"unknown fact (did you mean 'model'?)"),
      ("import logging; logging.basicConfig()\n", "WARNING:agenteval_otel:event='fact_left_out' part='modle'")],
 )  # fmt: skip
 def test_a_line_names_the_package_once(setup: str, begins: str) -> None:
