@@ -6,11 +6,13 @@ of one library whose model calls another library has instrumented.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
-from typing import Any, ClassVar, Final, Literal, NamedTuple, TypeVar
+from typing import Any, ClassVar, Final, Literal, TypeVar
 
 from agenteval_otel.capture.messages import Call, Turn
 from agenteval_otel.mappers.span import ReadSpan
+from agenteval_otel.semconv import PROMPT_NAME, PROMPT_VERSION, TAG
 
 Role = Literal["agent", "workflow", "model", "tool", "retrieval"]
 """What a span stands for. A workflow is a chain or graph around model calls and agents: where it shows an answer of its
@@ -19,14 +21,15 @@ own, it is evaluated as an agent is; otherwise what lies below it."""
 Names = tuple[str, ...]
 
 
-class Conversation(NamedTuple):
-    """What a span shows of a conversation: the turns before the answer, system instructions first, and the answer's."""
-
-    before: list[Turn]
-    answer: list[Turn]
-
-
-EMPTY: Final = Conversation([], [])
+COMMON: Final[Mapping[str, Names]] = {
+    "agent": ("gen_ai.agent.name",),
+    "conversation_id": ("gen_ai.conversation.id",),
+    "session_id": ("session.id",),
+    "user_id": ("user.id", "enduser.id"),
+    "prompt_name": (PROMPT_NAME, "gen_ai.prompt.name"),
+    "prompt_version": (PROMPT_VERSION, "gen_ai.prompt.version"),
+}
+"""Attributes that mean the same in every dialect, ours among them."""
 
 
 class SpanMapper:
@@ -37,13 +40,15 @@ class SpanMapper:
     Attributes:
         name: The dialect; a mapper registered under the same name replaces it.
         content_switch: How the dialect's content is switched on, as a hint beside "no content captured".
-        facts: Attributes by the field of the input (or of `SpanFacts`) that they fill, the best one first.
-        tokens: Attributes by the kind of tokens: ``input``, ``output``, ``cache_read``, ``cache_write``.
+        facts: Attributes by the fact that they hold, the best one first: ``agent``, ``agent_id``, ``model``,
+            ``response_id``, ``finish_reason``, ``conversation_id``, ``session_id``, ``user_id``, ``prompt_name``,
+            ``prompt_version``, ``cost`` in USD, ``streamed``.
+        tokens: Attributes by the field of `Usage`; the input's tokens include those of the cache.
     """
 
     name: ClassVar[str] = ""
     content_switch: ClassVar[str] = ""
-    facts: ClassVar[Mapping[str, Names]] = {}
+    facts: ClassVar[Mapping[str, Names]] = COMMON
     tokens: ClassVar[Mapping[str, Names]] = {}
 
     def reads(self, span: ReadSpan) -> bool:
@@ -54,9 +59,13 @@ class SpanMapper:
         """What the span stands for; None for spans of the dialect that an answer is not read from."""
         raise NotImplementedError
 
-    def conversation(self, span: ReadSpan) -> Conversation:
-        """What an agent, workflow or model span shows of the conversation; `EMPTY` where no content was captured."""
-        return EMPTY
+    def before(self, span: ReadSpan) -> list[Turn]:
+        """What an agent, workflow or model was asked: the conversation before the answer, system instructions first."""
+        return []
+
+    def answer(self, span: ReadSpan) -> list[Turn]:
+        """What it answered, with the calls and results of tools on the way as far as its own span shows them."""
+        return []
 
     def tool_call(self, span: ReadSpan) -> Call | None:
         """The call that a tool span ran, with its result."""
@@ -71,8 +80,16 @@ class SpanMapper:
         return None
 
     def tags(self, span: ReadSpan) -> Mapping[str, Any]:
-        """The application's own tags."""
-        return {}
+        """The application's own tags; by default attributes below ``agenteval.tag.``."""
+        return {name[len(TAG) :]: value for name, value in span.attributes.items() if name.startswith(TAG)}
+
+    def fact(self, span: ReadSpan, name: str) -> Any:
+        """The first attribute of the span that holds this fact."""
+        for attribute in self.facts.get(name, ()):
+            value = span.attributes.get(attribute)
+            if value is not None and value != "":
+                return value
+        return None
 
 
 MAPPERS: Final[dict[str, SpanMapper]] = {}
@@ -88,15 +105,23 @@ def span_mapper(mapper: M) -> M:
     return mapper
 
 
-def mapper_of(span: ReadSpan) -> SpanMapper | None:
-    """The mapper that reads the span; None for a span of no known dialect."""
-    return next((mapper for mapper in MAPPERS.values() if mapper.reads(span)), None)
+def mapper_of(span: ReadSpan, failed: Counter[str] | None = None) -> SpanMapper | None:
+    """The mapper that reads the span; None for a span of no known dialect. Mappers that raise are counted, and the
+    next one is asked."""
+    for mapper in MAPPERS.values():
+        try:
+            if mapper.reads(span):
+                return mapper
+        except Exception as error:
+            if failed is not None:
+                failed[f"{mapper.name}: {type(error).__name__}"] += 1
+    return None
 
 
 def role_of(span: ReadSpan) -> Role | None:
     """What a span stands for; None for spans of no known dialect too, and where the mapper raises."""
+    mapper = mapper_of(span)
     try:
-        mapper = mapper_of(span)
         return None if mapper is None else mapper.role(span)
-    except Exception:  # it raises again, and is counted, when the answer is read
+    except Exception:  # it raises again, and is counted, when the trace is read
         return None

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
+from agenteval_otel.mappers.answer import Answer, Node, input_of
+from agenteval_otel.mappers.base import mapper_of
 from agenteval_otel.mappers.span import ReadSpan
+from agenteval_otel.mappers.values import has_text
 from agenteval_otel.models import EvaluationInput
 
 MAX_SPANS: Final = 10_000
@@ -58,4 +61,152 @@ def read_trace(spans: Iterable[ReadSpan], *, nested_agents: bool = False) -> Tra
     Evaluated are agents, workflows that show an answer, and model calls, each where it lies below no other of them.
     `nested_agents` adds the agents below an evaluated one that have a name of their own.
     """
-    raise NotImplementedError
+    reading = TraceReading()
+    nodes = _nodes(spans, reading)
+    lone: dict[int | None, list[Node]] = {}
+    answers: list[Answer] = []
+    roots = _roots(nodes)
+    below = _below(roots)
+    for root in roots:
+        for node in _evaluated(root, below, reading):
+            if node.role == "model":
+                lone.setdefault(node.span.parent_id, []).append(node)
+            else:
+                answers += _agents(node) if nested_agents else [Answer(node)]
+    for siblings in lone.values():
+        siblings.sort(key=_start)
+        answers += _loops(siblings, reading)
+    for answer in sorted(answers, key=lambda answer: answer.started_ns):
+        mapped = _mapped(answer, reading)
+        if mapped is not None:
+            reading.answers.append(mapped)
+    return reading
+
+
+def _start(node: Node) -> int:
+    return node.span.start_ns
+
+
+def _nodes(spans: Iterable[ReadSpan], reading: TraceReading) -> dict[int, Node]:
+    """The spans by their ids, linked to their children; the first of several with one id counts."""
+    nodes: dict[int, Node] = {}
+    for span in spans:
+        if span.span_id in nodes or len(nodes) == MAX_SPANS:
+            reading.left_out += 1
+            continue
+        node = nodes[span.span_id] = Node(span)
+        try:
+            node.mapper = mapper_of(span, reading.failed)
+            node.role = node.mapper.role(span) if node.mapper else None
+        except Exception as error:
+            _count(reading, node, error)
+        if node.mapper is None:
+            reading.not_understood[span.scope] += 1
+    for node in nodes.values():
+        parent = nodes.get(node.span.parent_id) if node.span.parent_id is not None else None
+        if parent is not None and parent is not node:
+            parent.children.append(node)
+    return nodes
+
+
+def _roots(nodes: dict[int, Node]) -> list[Node]:
+    """The nodes whose parent is unknown; of parents in a circle, which is broken, the one that started first."""
+    roots = [node for id, node in nodes.items() if node.span.parent_id not in nodes or node.span.parent_id == id]
+    reached: set[int] = set()
+    stack = list(roots)
+    while True:
+        while stack:
+            node = stack.pop()
+            reached.add(node.span.span_id)
+            stack.extend(child for child in node.children if child.span.span_id not in reached)
+        if len(reached) == len(nodes):
+            return roots
+        first = min((node for id, node in nodes.items() if id not in reached), key=_start)
+        nodes[first.span.parent_id].children.remove(first)  # type: ignore[index]  # it lies in a circle
+        roots.append(first)
+        stack.append(first)
+
+
+def _below(roots: list[Node]) -> dict[int, tuple[int, int]]:
+    """For each span how many model calls, below no other one, and how many agents lie below it."""
+    order = list(roots)
+    below: dict[int, tuple[int, int]] = {}
+    for node in order:  # grows
+        order += node.children
+    for node in reversed(order):
+        models = sum(1 if child.role == "model" else below[id(child)][0] for child in node.children)
+        below[id(node)] = models, sum(int(child.role == "agent") + below[id(child)][1] for child in node.children)
+    return below
+
+
+def _evaluated(root: Node, below: dict[int, tuple[int, int]], reading: TraceReading) -> Iterator[Node]:
+    """Agents, workflows that are answers, and model calls, each below no other of them."""
+    stack = [root]
+    while stack:
+        node = stack.pop()
+        if node.role in ("agent", "model") or (node.role == "workflow" and _is_answer(node, below, reading)):
+            yield node
+        else:
+            stack.extend(node.children)
+
+
+def _is_answer(workflow: Node, below: dict[int, tuple[int, int]], reading: TraceReading) -> bool:
+    """Whether a workflow answers: it is the way to a single model call, or shows an answer of its own."""
+    if below[id(workflow)] == (1, 0):
+        return True
+    try:
+        return has_text(workflow.turns())
+    except Exception as error:
+        _count(reading, workflow, error)
+        return False
+
+
+def _agents(root: Node) -> list[Answer]:
+    """The agent, and those below it with a name of their own."""
+    answers = [Answer(root)]
+    done = {id(root)}
+    for answer in answers:  # grows
+        for node in answer.agents:
+            if id(node) not in done:
+                done.add(id(node))
+                answers.append(Answer(node))
+    return answers
+
+
+def _loops(siblings: list[Node], reading: TraceReading) -> Iterator[Answer]:
+    """Model calls without an agent above them. A call whose tool calls a later one has among its messages is a step
+    of that one: together they are one answer."""
+    made: dict[str, Node] = {}  # tool calls that wait for their result, and by which model call
+    steps: dict[int, list[Node]] = {}
+    for node in siblings if len(siblings) > 1 else ():
+        try:
+            before = node.turns(before=True) if made else []
+            answered = {id for turn in before for id, _ in turn.results if id in made}
+            called = [call.id for turn in node.turns() for call in turn.calls if call.id]
+        except Exception as error:
+            _count(reading, node, error)
+            continue
+        mine = steps.setdefault(id(node), [])
+        for earlier in dict.fromkeys(made.pop(id) for id in answered if id):
+            mine += [*steps.pop(id(earlier), ()), earlier]
+        made |= dict.fromkeys(called, node)
+    for node in siblings:
+        if len(siblings) == 1 or id(node) in steps:
+            yield Answer(node, steps.get(id(node), ()))
+
+
+def _mapped(answer: Answer, reading: TraceReading) -> Mapped | None:
+    node = answer.root
+    assert node.mapper is not None
+    try:
+        evaluation_input, user_id, has_content = input_of(answer)
+    except Exception as error:
+        _count(reading, node, error)
+        return None
+    switch = None if has_content else node.mapper.content_switch
+    return Mapped(node.span, evaluation_input, user_id, node.mapper.name, switch, answer.spans)
+
+
+def _count(reading: TraceReading, node: Node, error: Exception) -> None:
+    name = node.mapper.name if node.mapper else node.span.scope
+    reading.failed[f"{name}: {type(error).__name__}"] += 1

@@ -44,8 +44,9 @@ class Value(BaseModel):
 
 
 def construct(model: type[V], fields: dict[str, Any]) -> V:
-    """A value from fields of the right types; missing ones get their defaults. For models without extra fields only."""
-    return _assembled(model, _defaults_of(model) | fields, set(fields), None, None)
+    """A value from known fields of the right types; missing ones get their defaults."""
+    extra: dict[str, Any] | None = {} if model.model_config.get("extra") == "allow" else None
+    return _assembled(model, _defaults_of(model) | fields, set(fields), extra, None)
 
 
 def copy_with(value: V, changes: dict[str, Any]) -> V:
