@@ -25,8 +25,8 @@ from agenteval_otel.models.value import construct
 from agenteval_otel.semconv import ENVIRONMENT, ERROR_TYPE
 
 _ENVIRONMENTS: Final = (ENVIRONMENT, "deployment.environment")
-_IDS: Final = ("conversation_id", "session_id")
-_OF_THE_RESPONSE: Final = ("model", "response_id", "finish_reason")
+_ENDS: Final = frozenset({"stop", "end_turn", "length", "max_tokens", "stop_sequence"})
+_TOKENS: Final = tuple(Usage.model_fields)
 _ANNOTATIONS: Final = ("prompt_name", "prompt_version")
 
 
@@ -38,23 +38,24 @@ class Node:
     mapper: SpanMapper | None = None
     role: Role | None = None
     children: list[Node] = field(default_factory=list)
+    _facts: dict[str, Any] | None = None
 
-    def fact(self, name: str) -> Any:
-        return None if self.mapper is None else self.mapper.fact(self.span, name)
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What its attributes say, read once."""
+        if self._facts is None:
+            self._facts = {} if self.mapper is None else self.mapper.facts_of(self.span)
+        return self._facts
 
-    def turns(self, *, before: bool = False) -> list[Turn]:
-        """What the span shows of the answer, or of what came before it."""
-        if self.mapper is None:
-            return []
-        return self.mapper.before(self.span) if before else self.mapper.answer(self.span)
+    def conversation(self) -> tuple[list[Turn], list[Turn]]:
+        """What the span shows of the conversation before the answer, and of the answer."""
+        return ([], []) if self.mapper is None else self.mapper.conversation(self.span)
 
-    def tokens(self) -> Iterator[tuple[str, int]]:
-        """The counts that the span has, by the field of `Usage`."""
-        attributes = self.span.attributes
-        for name, keys in self.mapper.tokens.items() if self.mapper else ():
-            value = next((value for key in keys if (value := attributes.get(key)) is not None), None)
-            if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1 << 53:
-                yield name, int(value)
+    def before(self) -> list[Turn]:
+        return [] if self.mapper is None else self.mapper.before(self.span)
+
+    def answer(self) -> list[Turn]:
+        return [] if self.mapper is None else self.mapper.answer(self.span)
 
 
 class Answer:
@@ -70,7 +71,7 @@ class Answer:
 
     def __init__(self, root: Node, steps: Sequence[Node] = ()) -> None:
         self.root = root
-        self.name = short(root.fact("agent"))
+        self.name = short(root.facts.get("agent"))
         self.started_ns = min(node.span.start_ns for node in (*steps, root))
         self.aliases: list[Node] = []
         self.agents: list[Node] = []
@@ -95,7 +96,7 @@ class Answer:
             self.spans += 1
             role = node.role
             if role == "agent" and node is not self.root:
-                name = short(node.fact("agent"))
+                name = short(node.facts.get("agent"))
                 if name is None or name == self.name:
                     self.aliases.append(node)
                 else:
@@ -108,22 +109,26 @@ class Answer:
                 above = above | {role}
             stack.extend((child, nested, above) for child in node.children)
 
-    def fact(self, name: str) -> Any:
-        """A fact of the evaluated span, of one that stands for it, or of its model calls."""
-        nodes = (self.root, *self.aliases, *self.own_models)
-        return next((value for node in nodes if (value := node.fact(name)) is not None), None)
+    def facts(self) -> dict[str, Any]:
+        """Facts of the evaluated span, of those that stand for it, and of its model calls, the first one's first."""
+        facts: dict[str, Any] = {}
+        for node in (*reversed(self.own_models), *reversed(self.aliases), self.root):
+            facts |= node.facts
+        return facts
 
-    def fact_of_last(self, name: str) -> Any:
-        """A fact of the model's last response, or of the evaluated span."""
-        nodes = (*reversed(self.own_models), self.root)
-        return next((value for node in nodes if (value := node.fact(name)) is not None), None)
+    def facts_of_last(self) -> dict[str, Any]:
+        """Facts of the evaluated span and of its model calls, the last one's first: what belongs to the response."""
+        facts: dict[str, Any] = {}
+        for node in (self.root, *self.own_models):
+            facts |= node.facts
+        return facts
 
 
 def _each_response_once(models: Iterable[Node]) -> Iterator[Node]:
     """A client and its instrumentation may both have a span for one response."""
     ids: set[str] = set()
     for node in models:
-        id = node.fact("response_id")
+        id = node.facts.get("response_id")
         if isinstance(id, str):
             if id in ids:
                 continue
@@ -133,38 +138,43 @@ def _each_response_once(models: Iterable[Node]) -> Iterator[Node]:
 
 def input_of(answer: Answer) -> tuple[EvaluationInput, str | None, bool]:
     """The evaluation input, the user's id as it stands, and whether any content was captured."""
-    root = answer.root
-    turns = _turns(answer)
-    before = _before(answer)
+    root, facts, last = answer.root, answer.facts(), answer.facts_of_last()
+    before, turns = _conversation(answer)
     calls = _calls(answer, turns, before)
     text = next((turn.text for turn in reversed(turns) if turn.text or turn.calls), None)
     question = last_question(before) if before else None
     has_content = bool(text or question) or any(call.arguments is not None for call in calls)
     error_type = error_type_of(root.span)
-    history = history_fields(before) if before and has_content else ()
+    agent = answer.name or _name_of(answer)
     fields: dict[str, Any] = {
-        "prompt": question if has_content else None,
-        "message_history": [_message(message) for message in history] or None,
         "response": clean(text or "") if has_content else None,
-        "tool_calls": [construct(ToolCall, call) for call in plain_calls(calls, PlainCopy()) or ()] or None,
-        "usage": _usage(answer),
-        "cost": _cost(answer),
-        "turns": len(answer.own_models) or None,
         "timestamp": root.span.end_ns // 1_000_000,
         "duration_s": max(0, root.span.end_ns - answer.started_ns) / 1e9,
+        "turns": len(answer.own_models) or None,
         "error_type": error_type,
-        "stream_end": ("error" if error_type else "completed") if answer.fact("streamed") is True else None,
-        "agent": answer.name or _name_of(answer),
+        "agent": agent,
+        "agent_id": short(facts.get("agent_id")) or agent,
+        "conversation_id": short(facts.get("conversation_id")),
+        "session_id": short(facts.get("session_id")),
+        "model": short(last.get("model")),
+        "response_id": short(last.get("response_id")),
+        "finish_reason": _word(last.get("finish_reason")),
         "context": _context(answer),
         "agent_config": _agent_config(answer),
-        **{name: short(answer.fact(name)) for name in _IDS},
-        **{name: _word(answer.fact_of_last(name)) for name in _OF_THE_RESPONSE},
-        **_annotations(answer),
+        "usage": _usage(answer),
+        "cost": _cost(answer),
     }
-    fields["agent_id"] = short(answer.fact("agent_id")) or fields["agent"]
+    if has_content and before:
+        fields["prompt"] = question
+        fields["message_history"] = [_message(message) for message in history_fields(before)]
+    if calls:
+        fields["tool_calls"] = [construct(ToolCall, call) for call in plain_calls(calls, PlainCopy()) or ()] or None
+    if facts.get("streamed") is True:
+        fields["stream_end"] = "error" if error_type else "completed"
     if text and len(text) > CAP_CHARS:
         fields["metadata"] = {SNAPSHOT: TRUNCATED}
-    user_id = answer.fact("user_id")
+    fields |= _annotations(answer, facts)
+    user_id = facts.get("user_id")
     return construct(EvaluationInput, fields), None if user_id is None else clean(str(user_id), 512), has_content
 
 
@@ -175,34 +185,35 @@ def _message(fields: dict[str, Any]) -> Message:
     return construct(Message, fields)
 
 
-def _turns(answer: Answer) -> list[Turn]:
-    """What was answered: by the evaluated span, else by its model calls, the last of which is the answer's text."""
-    turns = answer.root.turns()
-    for node in answer.aliases if not has_text(turns) else ():
-        turns = node.turns()
-        if has_text(turns):
+def _conversation(answer: Answer) -> tuple[list[Turn], list[Turn]]:
+    """The conversation before the answer, and what was answered, of the evaluated span and its model calls.
+
+    An agent's span often has the question only, and the first model call has the instructions and the earlier messages
+    besides: they count where it was asked the same. The answer's text is the agent's, else the last model call's; the
+    tool calls of all models count.
+    """
+    before, turns = answer.root.conversation()
+    for node in answer.aliases:
+        if before and has_text(turns):
             break
-    own = [turn for node in answer.own_models if node is not answer.root for turn in node.turns()]
-    if any(turn.text for turn in turns):
-        # Their calls count, their text comes before the answer.
-        return [Turn(turn.role, None, turn.calls, turn.results) for turn in own if turn.calls or turn.results] + turns
-    return [*turns, *own]
+        more_before, more_turns = node.conversation()
+        before, turns = before or more_before, turns if has_text(turns) else more_turns
+    models = [node for node in answer.own_models if node is not answer.root]
+    if models and not any(turn.role == "system" for turn in before):
+        question, earlier = last_question(before) if before else None, models[0].before()
+        if not question or question in (turn.text for turn in earlier if turn.role == "user"):
+            before = earlier or before
+    if not any(turn.text for turn in turns):
+        return before, turns + [turn for node in models for turn in node.answer()]
+    # Where an agent shows its answer, texts of its models are steps before it.
+    steps = [turn for node in models if not _only_says(node) for turn in node.answer() if turn.calls or turn.results]
+    return before, [*(Turn(turn.role, None, turn.calls, turn.results) for turn in steps), *turns]
 
 
-def _before(answer: Answer) -> list[Turn]:
-    """The conversation before the answer. An agent's span often has the question only, and the first model call has the
-    instructions and the earlier messages besides; that it was asked the same is checked."""
-    turns: list[Turn] = []
-    for node in (answer.root, *answer.aliases):
-        turns = node.turns(before=True)
-        if has_text(turns):
-            break
-    first = answer.own_models[0] if answer.own_models else None
-    if first is None or first is answer.root or any(turn.role == "system" for turn in turns):
-        return turns
-    earlier = first.turns(before=True)
-    question = last_question(turns) if turns else None
-    return earlier if question is None or question in (turn.text for turn in earlier if turn.role == "user") else turns
+def _only_says(model: Node) -> bool:
+    """Whether a model's response has no tool calls, by its finish reason: it need not be read for them."""
+    reason = _word(model.facts.get("finish_reason"))
+    return reason in _ENDS
 
 
 def _calls(answer: Answer, turns: list[Turn], before: list[Turn]) -> list[Call]:
@@ -226,7 +237,7 @@ def _calls(answer: Answer, turns: list[Turn], before: list[Turn]) -> list[Call]:
     _add_runs(calls, by_id, answer.tools)
     open_calls = [call for call in calls if call.result is None and call.error is None]
     if any(call.id not in results for call in open_calls) and len(answer.own_models) > 1:
-        last = answer.own_models[-1].turns(before=True)
+        last = answer.own_models[-1].before()
         results.update({id: result for turn in last for id, result in turn.results if id})
     for call in open_calls:
         call.result = results.get(call.id or "")
@@ -275,9 +286,11 @@ def _usage(answer: Answer) -> Usage | None:
     """Tokens of all model calls, of nested agents too; where none reports any, those of the evaluated span."""
     for nodes in (answer.models, (answer.root,)):
         totals: dict[str, int] = {}
-        for node in nodes:
-            for name, value in node.tokens():
-                totals[name] = totals.get(name, 0) + value
+        for facts in (node.facts for node in nodes):
+            for name in _TOKENS:
+                count = facts.get(name)
+                if count is not None and type(count) in (int, float) and 0 <= count < 1 << 53:
+                    totals[name] = totals.get(name, 0) + int(count)
         if any(totals.values()):
             return construct(Usage, totals)
     return None
@@ -285,8 +298,8 @@ def _usage(answer: Answer) -> Usage | None:
 
 def _cost(answer: Answer) -> float | None:
     for nodes in (answer.models, (answer.root,)):
-        costs = [node.fact("cost") for node in nodes]
-        known = [float(cost) for cost in costs if type(cost) in (int, float) and 0 <= cost < float("inf")]
+        costs = [cost for node in nodes if isinstance(cost := node.facts.get("cost"), int | float)]
+        known = [float(cost) for cost in costs if 0 <= cost < float("inf")]
         if known:
             return sum(known)
     return None
@@ -306,18 +319,17 @@ def _agent_config(answer: Answer) -> dict[str, Any] | None:
     return None
 
 
-def _annotations(answer: Answer) -> dict[str, Any]:
+def _annotations(answer: Answer, facts: dict[str, Any]) -> dict[str, Any]:
     resource = answer.root.span.resource
-    values = {name: answer.fact(name) for name in _ANNOTATIONS}
-    values["environment"] = next((value for name in _ENVIRONMENTS if (value := resource.get(name))), None)
+    values: dict[str, Any] = {name: facts[name] for name in _ANNOTATIONS if name in facts}
+    values["environment"] = resource.get(_ENVIRONMENTS[0]) or resource.get(_ENVIRONMENTS[1])
     for node in (answer.root, *answer.own_models[:1]):
         tags = node.mapper.tags(node.span) if node.mapper else None
         if tags:
             values["tags"] = dict(tags)
             break
-    cleaned = {
-        name: clean_annotation(name, value, str, _ignored) for name, value in values.items() if value not in (None, "")
-    }
+    known = [(name, value) for name, value in values.items() if value not in (None, "")]
+    cleaned = {name: clean_annotation(name, value, str, _ignored) for name, value in known}
     return {name: value for name, value in cleaned.items() if value}
 
 
@@ -330,7 +342,7 @@ def _name_of(answer: Answer) -> str | None:
     if answer.root.role == "model":
         return None
     agents = sorted(answer.agents, key=lambda node: node.span.start_ns) if answer.root.role == "agent" else []
-    return short(agents[0].fact("agent") if agents else answer.root.span.name)
+    return short(agents[0].facts.get("agent") if agents else answer.root.span.name)
 
 
 def _word(value: Any) -> str | None:

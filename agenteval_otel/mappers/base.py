@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any, ClassVar, Final, Literal, TypeVar
 
 from agenteval_otel.capture.messages import Call, Turn
@@ -67,6 +68,10 @@ class SpanMapper:
         """What it answered, with the calls and results of tools on the way as far as its own span shows them."""
         return []
 
+    def conversation(self, span: ReadSpan) -> tuple[list[Turn], list[Turn]]:
+        """Both, for a dialect that has them in one place."""
+        return self.before(span), self.answer(span)
+
     def tool_call(self, span: ReadSpan) -> Call | None:
         """The call that a tool span ran, with its result."""
         return None
@@ -83,13 +88,26 @@ class SpanMapper:
         """The application's own tags; by default attributes below ``agenteval.tag.``."""
         return {name[len(TAG) :]: value for name, value in span.attributes.items() if name.startswith(TAG)}
 
-    def fact(self, span: ReadSpan, name: str) -> Any:
-        """The first attribute of the span that holds this fact."""
-        for attribute in self.facts.get(name, ()):
-            value = span.attributes.get(attribute)
-            if value is not None and value != "":
-                return value
-        return None
+    def facts_of(self, span: ReadSpan) -> dict[str, Any]:
+        """What `facts` and `tokens` name, as far as the span has it."""
+        attributes, places = span.attributes, self._places
+        values: dict[str, Any] = {}
+        ranks: dict[str, int] = {}
+        for attribute in places.keys() & attributes.keys():
+            value = attributes[attribute]
+            for name, rank in places[attribute] if value is not None and value != "" else ():
+                if ranks.get(name, rank) >= rank:
+                    values[name], ranks[name] = value, rank
+        return values
+
+    @cached_property
+    def _places(self) -> dict[str, list[tuple[str, int]]]:
+        """By attribute: which facts it holds, and for each how many attributes are better."""
+        places: dict[str, list[tuple[str, int]]] = {}
+        for name, attributes in {**self.facts, **self.tokens}.items():
+            for rank, attribute in enumerate(attributes):
+                places.setdefault(attribute, []).append((name, rank))
+        return places
 
 
 MAPPERS: Final[dict[str, SpanMapper]] = {}

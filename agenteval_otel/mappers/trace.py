@@ -65,8 +65,8 @@ def read_trace(spans: Iterable[ReadSpan], *, nested_agents: bool = False) -> Tra
     nodes = _nodes(spans, reading)
     lone: dict[int | None, list[Node]] = {}
     answers: list[Answer] = []
-    roots = _roots(nodes)
-    below = _below(roots)
+    roots, order = _downwards(nodes)
+    below = _below(order)
     for root in roots:
         for node in _evaluated(root, below, reading):
             if node.role == "model":
@@ -109,30 +109,30 @@ def _nodes(spans: Iterable[ReadSpan], reading: TraceReading) -> dict[int, Node]:
     return nodes
 
 
-def _roots(nodes: dict[int, Node]) -> list[Node]:
-    """The nodes whose parent is unknown; of parents in a circle, which is broken, the one that started first."""
+def _downwards(nodes: dict[int, Node]) -> tuple[list[Node], list[Node]]:
+    """The nodes whose parent is unknown, and all nodes, each after its parent. A circle of parents is broken before its
+    first span."""
     roots = [node for id, node in nodes.items() if node.span.parent_id not in nodes or node.span.parent_id == id]
-    reached: set[int] = set()
-    stack = list(roots)
-    while True:
-        while stack:
-            node = stack.pop()
-            reached.add(node.span.span_id)
-            stack.extend(child for child in node.children if child.span.span_id not in reached)
-        if len(reached) == len(nodes):
-            return roots
-        first = min((node for id, node in nodes.items() if id not in reached), key=_start)
-        nodes[first.span.parent_id].children.remove(first)  # type: ignore[index]  # it lies in a circle
-        roots.append(first)
-        stack.append(first)
-
-
-def _below(roots: list[Node]) -> dict[int, tuple[int, int]]:
-    """For each span how many model calls, below no other one, and how many agents lie below it."""
     order = list(roots)
-    below: dict[int, tuple[int, int]] = {}
     for node in order:  # grows
         order += node.children
+    while len(order) < len(nodes):
+        done = set(map(id, order))
+        first = min((node for node in nodes.values() if id(node) not in done), key=_start)
+        nodes[first.span.parent_id].children.remove(first)  # type: ignore[index]  # it lies in a circle
+        roots.append(first)
+        circle = [first]
+        for node in circle:
+            circle += node.children
+        order += circle
+    return roots, order
+
+
+def _below(order: list[Node]) -> dict[int, tuple[int, int]]:
+    """For each span how many model calls, below no other one, and how many agents lie below it."""
+    below: dict[int, tuple[int, int]] = {}
+    if all(node.role != "workflow" for node in order):
+        return below  # it is asked of workflows only
     for node in reversed(order):
         models = sum(1 if child.role == "model" else below[id(child)][0] for child in node.children)
         below[id(node)] = models, sum(int(child.role == "agent") + below[id(child)][1] for child in node.children)
@@ -155,7 +155,7 @@ def _is_answer(workflow: Node, below: dict[int, tuple[int, int]], reading: Trace
     if below[id(workflow)] == (1, 0):
         return True
     try:
-        return has_text(workflow.turns())
+        return has_text(workflow.answer())
     except Exception as error:
         _count(reading, workflow, error)
         return False
@@ -180,9 +180,9 @@ def _loops(siblings: list[Node], reading: TraceReading) -> Iterator[Answer]:
     steps: dict[int, list[Node]] = {}
     for node in siblings if len(siblings) > 1 else ():
         try:
-            before = node.turns(before=True) if made else []
+            before = node.before() if made else []
             answered = {id for turn in before for id, _ in turn.results if id in made}
-            called = [call.id for turn in node.turns() for call in turn.calls if call.id]
+            called = [call.id for turn in node.answer() for call in turn.calls if call.id]
         except Exception as error:
             _count(reading, node, error)
             continue

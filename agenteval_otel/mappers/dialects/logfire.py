@@ -55,16 +55,21 @@ class Logfire(GenAi):
             return None  # a stream's begin: a span of its own follows, with the answer
         return role
 
-    def before(self, span: ReadSpan) -> list[Turn]:
+    def conversation(self, span: ReadSpan) -> tuple[list[Turn], list[Turn]]:
         turns = _messages(span)
-        if turns:
-            return turns[: _first_of_answer(turns)]
-        return super().before(span) or prompt_turns(structured(span.attributes.get(_REQUEST)))
+        first = 1 + max((index for index, turn in enumerate(turns) if turn.role in ("user", "system")), default=-1)
+        before = turns[:first] or super().before(span) or prompt_turns(structured(span.attributes.get(_REQUEST)))
+        return before, self._answer(span, turns[first:])
+
+    def before(self, span: ReadSpan) -> list[Turn]:
+        return self.conversation(span)[0]
 
     def answer(self, span: ReadSpan) -> list[Turn]:
+        return self.conversation(span)[1] if _has_all(span) else self._answer(span, [])
+
+    def _answer(self, span: ReadSpan, turns: list[Turn]) -> list[Turn]:
         attributes = span.attributes
-        turns = _messages(span)
-        turns = turns[_first_of_answer(turns) :] or super().answer(span)
+        turns = turns or super().answer(span)
         if "final_result" in attributes and not any(turn.text for turn in turns):
             turns = [*turns, Turn("assistant", to_text(attributes["final_result"]))]
         if turns or _RESPONSE not in attributes:
@@ -86,6 +91,10 @@ class Logfire(GenAi):
         return {**tags_of(own, metadata if isinstance(metadata, dict) else {}), **super().tags(span)}
 
 
+def _has_all(span: ReadSpan) -> bool:
+    return not span.attributes.keys().isdisjoint((_ALL, _OLD_ALL, _OLD))
+
+
 def _messages(span: ReadSpan) -> list[Turn]:
     """All messages of an agent, or those of a model call in a version before the conventions' attributes."""
     if _ALL in span.attributes:
@@ -104,7 +113,3 @@ def _message(event: Any) -> Any:
     if isinstance(message, dict) and message.get("role") == "tool" and "id" in message:
         message = {**message, "tool_call_id": short(message["id"])}
     return {"content": [], **message} if isinstance(message, dict) else None
-
-
-def _first_of_answer(turns: list[Turn]) -> int:
-    return 1 + max((index for index, turn in enumerate(turns) if turn.role in ("user", "system")), default=-1)

@@ -63,10 +63,8 @@ class VercelAi(SpanMapper):
     def role(self, span: ReadSpan) -> Role | None:
         return _ROLES.get(str(span.attributes[_OPERATION]))
 
-    def fact(self, span: ReadSpan, name: str) -> Any:
-        if name == "streamed":
-            return ".stream" in str(span.attributes[_OPERATION])
-        return super().fact(span, name)
+    def facts_of(self, span: ReadSpan) -> dict[str, Any]:
+        return {**super().facts_of(span), "streamed": ".stream" in str(span.attributes[_OPERATION])}
 
     def before(self, span: ReadSpan) -> list[Turn]:
         attributes = span.attributes
