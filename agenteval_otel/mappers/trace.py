@@ -15,6 +15,7 @@ from agenteval_otel.models import EvaluationInput
 
 MAX_SPANS: Final = 10_000
 """Spans of one trace that are looked at; the assembler keeps fewer."""
+MAX_NESTED_AGENTS: Final = 100
 
 
 @dataclass(slots=True, eq=False)
@@ -72,7 +73,7 @@ def read_trace(spans: Iterable[ReadSpan], *, nested_agents: bool = False) -> Tra
             if node.role == "model":
                 lone.setdefault(node.span.parent_id, []).append(node)
             else:
-                answers += _agents(node) if nested_agents else [Answer(node)]
+                answers += _agents(node, nested_agents, reading)
     for siblings in lone.values():
         siblings.sort(key=_start)
         answers += _loops(siblings, reading)
@@ -161,16 +162,20 @@ def _is_answer(workflow: Node, below: dict[int, tuple[int, int]], reading: Trace
         return False
 
 
-def _agents(root: Node) -> list[Answer]:
-    """The agent, and those below it with a name of their own."""
-    answers = [Answer(root)]
-    done = {id(root)}
-    for answer in answers:  # grows
-        for node in answer.agents:
-            if id(node) not in done:
-                done.add(id(node))
-                answers.append(Answer(node))
-    return answers
+def _agents(root: Node, nested: bool, reading: TraceReading) -> list[Answer]:
+    """The agent, and where `nested` is set those below it with a name of their own."""
+    answers: list[Answer] = []
+    agents = [root]
+    for node in agents:  # grows
+        try:
+            answer = Answer(node)
+        except Exception as error:
+            _count(reading, node, error)
+            continue
+        answers.append(answer)
+        if nested and len(agents) < MAX_NESTED_AGENTS:
+            agents += [inner for inner in answer.agents if inner not in agents]
+    return answers[: MAX_NESTED_AGENTS + 1]
 
 
 def _loops(siblings: list[Node], reading: TraceReading) -> Iterator[Answer]:
@@ -192,7 +197,10 @@ def _loops(siblings: list[Node], reading: TraceReading) -> Iterator[Answer]:
         made |= dict.fromkeys(called, node)
     for node in siblings:
         if len(siblings) == 1 or id(node) in steps:
-            yield Answer(node, steps.get(id(node), ()))
+            try:
+                yield Answer(node, steps.get(id(node), ()))
+            except Exception as error:
+                _count(reading, node, error)
 
 
 def _mapped(answer: Answer, reading: TraceReading) -> Mapped | None:

@@ -18,6 +18,7 @@ from agenteval_otel.mappers.trace import Mapped, TraceReading, read_trace
 
 RECORDED = Path(__file__).parent / "recorded"
 NAMES = sorted(path.stem for path in RECORDED.glob("*.json"))
+AGENT_NAMES = [name for name in NAMES if name.endswith(("_agent", "_two_agents", "langchain", "_generate"))]
 _IDS = {"traceId", "spanId", "parentSpanId"}
 
 

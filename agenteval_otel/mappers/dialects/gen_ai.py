@@ -118,8 +118,8 @@ def system_turns(instructions: Any) -> list[Turn]:
 def _turns_of(message: Any) -> list[Turn]:
     if not isinstance(message, dict):
         return []
-    parts, role = message.get("parts"), message.get("role")
-    if not isinstance(parts, list) or not isinstance(role, str):
+    parts, role = message.get("parts"), short(message.get("role"))
+    if not isinstance(parts, list) or not role:
         return turns_of(message)  # a provider's own form
     turn = turn_of_parts(_MESSAGE_ROLES.get(role, role), parts)
     reason = message.get("finish_reason")
@@ -143,7 +143,9 @@ def turn_of_parts(role: str, parts: list[Any]) -> Turn:
             elif kind == "tool_call" or kind == "server_tool_call":
                 turn.calls.append(_call_of(part))
             elif kind == "tool_call_response" or kind == "server_tool_call_response":
-                turn.results.append((_id_of(part), _first(part, "response", "result", "server_tool_call_response")))
+                turn.results.append(
+                    (short(part.get("id")), _first(part, "response", "result", "server_tool_call_response"))
+                )
     if texts:
         turn.text = "".join(texts)
     if turn.results and turn.text is None and role != "assistant":
@@ -153,12 +155,9 @@ def turn_of_parts(role: str, parts: list[Any]) -> Turn:
 
 def _call_of(part: dict[str, Any]) -> Call:
     name = part.get("name")
-    return Call(_id_of(part), name if isinstance(name, str) else "", _first(part, "arguments", "server_tool_call"))
-
-
-def _id_of(part: dict[str, Any]) -> str | None:
-    id = part.get("id")
-    return id if isinstance(id, str) else None
+    return Call(
+        short(part.get("id")), name if isinstance(name, str) else "", _first(part, "arguments", "server_tool_call")
+    )
 
 
 def _first(part: dict[str, Any], *names: str) -> Any:

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Final
 
 from agenteval_otel.capture.fields import short
 from agenteval_otel.capture.messages import Call, Turn
+from agenteval_otel.capture.text import plain
 from agenteval_otel.mappers.base import Names, Role, span_mapper
 from agenteval_otel.mappers.dialects.gen_ai import OPERATION, GenAi
 from agenteval_otel.mappers.span import ReadSpan
@@ -60,7 +61,7 @@ class OpenLlmetry(GenAi):
     def role(self, span: ReadSpan) -> Role | None:
         attributes = span.attributes
         role = super().role(span) if OPERATION in attributes else None
-        if role is None and attributes.get(_REQUEST) in _MODELS:
+        if role is None and str(attributes.get(_REQUEST)) in _MODELS:
             return "model"
         return role or _KINDS.get(str(attributes.get(_KIND)))
 
@@ -90,8 +91,9 @@ class OpenLlmetry(GenAi):
 
     def tool_definitions(self, span: ReadSpan) -> Any:
         return super().tool_definitions(span) or [
-            {key: definitions(value) if key == "parameters" else value for key, value in function.items()}
+            {**plain(function), "parameters": definitions(parameters)}
             for function in numbered(span.attributes, "llm.request.functions")
+            for parameters in (function.pop("parameters", None),)
         ]
 
     def tags(self, span: ReadSpan) -> Mapping[str, Any]:
@@ -118,8 +120,8 @@ def _turns(span: ReadSpan, prefix: str) -> list[Turn]:
     """Messages whose fields are attributes of their own, as older versions have them."""
     turns = []
     for message in numbered(span.attributes, prefix):
-        role, content = message.get("role"), structured(message.get("content"))
-        turn = Turn(role if isinstance(role, str) else "assistant")
+        content = structured(message.get("content"))
+        turn = Turn(short(message.get("role")) or "assistant")
         text = prompt_turns(content) if content else []
         turn.text = text[0].text if text else None
         for call in numbered(message, "tool_calls"):
