@@ -90,9 +90,9 @@ class Answer:
 
     def _walk(self, root: Node) -> Iterator[tuple[Node, bool]]:
         """Model calls and tools, each below no other of its kind, and whether they belong to a nested agent."""
-        stack: list[tuple[Node, bool, frozenset[str]]] = [(root, False, frozenset())]
+        stack = [(root, False, False, False)]
         while stack:
-            node, nested, above = stack.pop()
+            node, nested, in_model, in_tool = stack.pop()
             self.spans += 1
             role = node.role
             if role == "agent" and node is not self.root:
@@ -104,10 +104,13 @@ class Answer:
                     nested = True
             elif role == "retrieval":
                 self.retrievals.append(node)
-            elif (role == "model" or role == "tool") and role not in above:
-                yield node, nested or "tool" in above  # a model that a tool asks is the tool's
-                above = above | {role}
-            stack.extend((child, nested, above) for child in node.children)
+            elif role == "model" and not in_model:
+                yield node, nested or in_tool  # a model that a tool asks is the tool's
+                in_model = True
+            elif role == "tool" and not in_tool:
+                yield node, nested
+                in_tool = True
+            stack += [(child, nested, in_model, in_tool) for child in node.children]
 
     def facts(self) -> dict[str, Any]:
         """Facts of the evaluated span, of those that stand for it, and of its model calls, the first one's first."""

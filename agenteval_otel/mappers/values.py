@@ -61,9 +61,10 @@ def numbered(attributes: Mapping[str, Any], prefix: str) -> list[dict[str, Any]]
     """The items of a list whose fields are attributes of their own: from ``<prefix>.<number>.<path>`` by number, as
     ``{path: value}``. Lists within an item stay spread."""
     lists: dict[int, dict[str, Any]] = {}
-    start = len(prefix) + 1
+    prefix += "."
+    start = len(prefix)
     for name, value in attributes.items():
-        if name.startswith(prefix) and name[start - 1 : start] == ".":
+        if name.startswith(prefix):
             number, _, path = name[start:].partition(".")
             if number.isdecimal() and len(number) < 8:
                 lists.setdefault(int(number), {})[path] = value
@@ -89,20 +90,26 @@ def _definitions(text: str) -> Any:
 
 def prompt_turns(value: Any) -> list[Turn]:
     """What an agent or a chain was asked: text, messages, or data in which a known field holds them."""
+    if isinstance(value, str):
+        return [Turn("user", value)] if value else []
     prompt = read_prompt(value)
     return prompt.turns or ([Turn("user", prompt.text)] if prompt.text else [])
 
 
 def answer_turns(value: Any) -> list[Turn]:
     """What an agent or a chain answered: text, the messages after the user's last one, or data of its own form."""
-    messages = last_items(value.get("messages") if isinstance(value, dict) else value)
+    if isinstance(value, str):
+        return [Turn("assistant", value)] if value else []
+    messages = [value] if is_message(value) else last_items(value["messages"] if _has_messages(value) else value)
     if messages and all(map(is_message, messages)):
         turns = all_turns(messages)
         last_user = max((index for index, turn in enumerate(turns) if turn.role == "user"), default=-1)
         return turns[last_user + 1 :]
-    if value is None or value == "":
-        return []
-    return [Turn("assistant", read_answer(value).text)]
+    return [] if value is None else [Turn("assistant", read_answer(value).text)]
+
+
+def _has_messages(value: Any) -> bool:
+    return isinstance(value, dict) and "messages" in value
 
 
 def tags_of(words: Any, data: Mapping[str, Any], but: Sequence[str] = ()) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
     uv run python tests/mappers/record.py PYTHON_OR_NODE LIBRARY [SCENARIO ...]
 
-The applications are functions of ``applications.py`` (run by the Python of an environment that has the libraries that
+The applications are functions of ``applications`` (run by the Python of an environment that has the libraries that
 are listed there) and of ``vercel_ai.mjs`` (run by node, in the folder `NODE_FOLDER` that has its packages). They know
 nothing of this package: they export OTLP. A recording is an OTLP JSON file, with the libraries' versions beside it.
 """
@@ -101,7 +101,7 @@ def record(runner: str, library: str, scenario: str) -> Path:
     """Run one scenario, and write what it exported."""
     receiver = Receiver()
     is_node = Path(runner).name == "node"
-    program = HERE / ("vercel_ai.mjs" if is_node else "applications.py")
+    program = HERE / ("vercel_ai.mjs" if is_node else "applications")
     with ModelServer([reply]) as model:
         environment: Mapping[str, str] = os.environ | {
             "MODEL_URL": model.url, "OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url, "OPENAI_API_KEY": "test",

@@ -72,7 +72,7 @@ class OpenLlmetry(GenAi):
 
     def answer(self, span: ReadSpan) -> list[Turn]:
         if _OUTPUT in span.attributes:
-            output = _unwrapped(structured(span.attributes[_OUTPUT]))
+            output = _plain(span.attributes[_OUTPUT])
             return answer_turns(output.get("outputs", output) if isinstance(output, dict) else output)
         return super().answer(span) or _turns(span, "gen_ai.completion")
 
@@ -81,7 +81,7 @@ class OpenLlmetry(GenAi):
         name = short(attributes.get("gen_ai.tool.name")) or short(attributes.get("traceloop.entity.name"))
         if name is None:
             return None
-        output = _unwrapped(structured(attributes.get(_OUTPUT)))
+        output = _plain(attributes.get(_OUTPUT))
         if isinstance(output, dict) and "output" in output:
             output = output["output"]
         call = Call(short(attributes.get("gen_ai.tool.call.id")), name, _inputs(attributes.get(_INPUT)), result=output)
@@ -105,7 +105,7 @@ class OpenLlmetry(GenAi):
 
 def _inputs(value: Any) -> Any:
     """The input of a chain, or the arguments of a decorated function: by their names, else the first."""
-    value = _unwrapped(structured(value))
+    value = _plain(value)
     if not isinstance(value, dict):
         return value
     if "inputs" in value:
@@ -130,6 +130,11 @@ def _turns(span: ReadSpan, prefix: str) -> list[Turn]:
             turn.results.append((short(message.get("tool_call_id")), message.get("content")))
         turns.append(turn)
     return turns
+
+
+def _plain(value: Any) -> Any:
+    read = structured(value)
+    return _unwrapped(read) if isinstance(value, str) and '"lc"' in value else read
 
 
 def _unwrapped(value: Any, depth: int = _MAX_DEPTH) -> Any:
