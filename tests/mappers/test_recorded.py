@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.mappers.support import NAMES, answer_of, answers_of, read_recording, recording
 
+ROOT = Path(__file__).resolve().parents[2]
 QUESTION, ANSWER = "What is the weather in Paris?", "It is 21 degrees and sunny in Paris."
 SYSTEM = "You are a weather assistant."
 RESULT = {"city": "Paris", "degrees": 21, "sky": "sunny"}
@@ -48,6 +50,14 @@ def test_every_recording_is_read_as_a_whole(name: str) -> None:
         assert not reading.failed
         assert set(reading.not_understood) <= {"app"}
         assert reading.left_out == 0
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_documentation_has_the_recorded_versions(name: str) -> None:
+    """Of every library, in the table of dialects."""
+    text = (ROOT / "docs/spans.md").read_text()
+    missing = [(library, version) for library, version in recording(name)["libraries"].items() if version not in text]
+    assert not missing
 
 
 @pytest.mark.parametrize("name", [*AGENTS, *LOOPS, *CALLS])
