@@ -72,6 +72,8 @@ class Calls:
 
 def plain_calls(calls: list[Call], copy: PlainCopy) -> list[dict[str, Any]] | None:
     """Calls as fields of `ToolCall`; None where no call has a name."""
+    if not calls:
+        return None
     plain = []
     for call in calls:
         if call.name:

@@ -326,12 +326,9 @@ def _annotations(answer: Answer, facts: dict[str, Any]) -> dict[str, Any]:
     resource = answer.root.span.resource
     values: dict[str, Any] = {name: facts[name] for name in _ANNOTATIONS if name in facts}
     values["environment"] = resource.get(_ENVIRONMENTS[0]) or resource.get(_ENVIRONMENTS[1])
-    for node in (answer.root, *answer.own_models[:1]):
-        tags = node.mapper.tags(node.span) if node.mapper else None
-        if tags:
-            values["tags"] = dict(tags)
-            break
-    known = [(name, value) for name, value in values.items() if value not in (None, "")]
+    mapper = answer.root.mapper
+    values["tags"] = dict(mapper.tags(answer.root.span)) if mapper else {}
+    known = [(name, value) for name, value in values.items() if value not in (None, "", {})]
     cleaned = {name: clean_annotation(name, value, str, _ignored) for name, value in known}
     return {name: value for name, value in cleaned.items() if value}
 
@@ -350,7 +347,8 @@ def _name_of(answer: Answer) -> str | None:
 
 def _word(value: Any) -> str | None:
     """The text, or the first of a list of texts: finish reasons come as a list, or as its JSON."""
-    value = structured(value)
+    if isinstance(value, str) and value.startswith("["):
+        value = structured(value)
     if isinstance(value, list | tuple):
         value = value[0] if value else None
     return short(value) or None

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Final, Literal, TypeVar
 
 from agenteval_otel.capture.messages import Call, Turn
 from agenteval_otel.mappers.span import ReadSpan
-from agenteval_otel.semconv import PROMPT_NAME, PROMPT_VERSION, TAG
+from agenteval_otel.semconv import AGENT_NAME, CONVERSATION_ID, PROMPT_NAME, PROMPT_VERSION, TAG, USER_ID
 
 Role = Literal["agent", "workflow", "model", "tool", "retrieval"]
 """What a span stands for. A workflow is a chain or graph around model calls and agents: where it shows an answer of its
@@ -23,10 +23,10 @@ Names = tuple[str, ...]
 
 
 COMMON: Final[Mapping[str, Names]] = {
-    "agent": ("gen_ai.agent.name",),
-    "conversation_id": ("gen_ai.conversation.id",),
+    "agent": (AGENT_NAME,),
+    "conversation_id": (CONVERSATION_ID,),
     "session_id": ("session.id",),
-    "user_id": ("user.id", "enduser.id"),
+    "user_id": (USER_ID, "enduser.id"),
     "prompt_name": (PROMPT_NAME, "gen_ai.prompt.name"),
     "prompt_version": (PROMPT_VERSION, "gen_ai.prompt.version"),
 }

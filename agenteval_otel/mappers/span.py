@@ -63,16 +63,12 @@ class ReadSpan:
         return max(0, self.end_ns - self.start_ns) / 1e9
 
 
-def plain_attributes(pairs: Iterable[Any]) -> dict[str, Any]:
+def plain_attributes(pairs: Sequence[Any]) -> dict[str, Any]:
     """The attributes that OTLP's ``KeyValue`` messages hold; of a key that is there twice, the last one."""
-    attributes: dict[str, Any] = {}
-    for pair in pairs:
-        value = pair.value
-        # Most attributes are text: that is asked first, because asking for the kind costs more than all the rest.
-        attributes[pair.key] = value.string_value or plain_value(value)
-        if len(attributes) == _MAX_ATTRIBUTES:
-            break
-    return attributes
+    if len(pairs) > _MAX_ATTRIBUTES:
+        pairs = pairs[:_MAX_ATTRIBUTES]
+    # Most attributes are text: that is asked first, because asking for the kind costs more than all the rest.
+    return {pair.key: (value := pair.value).string_value or plain_value(value) for pair in pairs}
 
 
 def plain_value(value: Any, depth: int = _MAX_DEPTH) -> Any:
@@ -100,8 +96,7 @@ def spans_of_otlp(resource_spans: Iterable[Any]) -> Iterator[ReadSpan]:
 
 def span_of_otlp(span: Any, resource: Mapping[str, Any], scope: str, scope_version: str) -> ReadSpan:
     """One ``Span`` message; its resource and its scope stand beside it in OTLP."""
-    parent, status = span.parent_span_id, span.status
-    events = span.events
+    parent, status, events = span.parent_span_id, span.status, span.events
     return ReadSpan(
         int.from_bytes(span.trace_id, "big"), int.from_bytes(span.span_id, "big"),
         int.from_bytes(parent, "big") if parent else None,

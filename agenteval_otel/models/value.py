@@ -45,8 +45,7 @@ class Value(BaseModel):
 
 def construct(model: type[V], fields: dict[str, Any]) -> V:
     """A value from known fields of the right types; missing ones get their defaults."""
-    extra: dict[str, Any] | None = {} if model.model_config.get("extra") == "allow" else None
-    return _assembled(model, _defaults_of(model) | fields, set(fields), extra, None)
+    return _assembled(model, _defaults_of(model) | fields, set(fields), {} if _allows_extra(model) else None, None)
 
 
 def copy_with(value: V, changes: dict[str, Any]) -> V:
@@ -80,6 +79,11 @@ def _assembled(model: type[V], fields: dict[str, Any], fields_set: set[str], ext
     put(value, "__pydantic_extra__", extra)
     put(value, "__pydantic_private__", private)
     return value
+
+
+@cache
+def _allows_extra(model: type[Value]) -> bool:
+    return model.model_config.get("extra") == "allow"
 
 
 @cache

@@ -11,10 +11,10 @@ from agenteval_otel.capture.messages import Call, Turn, turns_of
 from agenteval_otel.mappers.base import COMMON, Names, Role, SpanMapper, span_mapper
 from agenteval_otel.mappers.span import ReadEvent, ReadSpan
 from agenteval_otel.mappers.values import definitions, structured
+from agenteval_otel.semconv import AGENT_NAME, OPERATION_INVOKE_AGENT, OPERATION_NAME, REQUEST_MODEL, RESPONSE_ID
 
-OPERATION: Final = "gen_ai.operation.name"
 _ROLES: Final[Mapping[str, Role]] = {
-    "chat": "model", "text_completion": "model", "generate_content": "model", "invoke_agent": "agent",
+    "chat": "model", "text_completion": "model", "generate_content": "model", OPERATION_INVOKE_AGENT: "agent",
     "invoke_workflow": "workflow", "execute_tool": "tool", "retrieval": "retrieval",
 }  # fmt: skip
 _MESSAGE_ROLES: Final = {"model": "assistant", "ai": "assistant", "human": "user", "developer": "system"}
@@ -27,7 +27,7 @@ _MESSAGES: Final = {
 
 @span_mapper
 class GenAi(SpanMapper):
-    """Any span with ``gen_ai.operation.name``, or of v1.28's ``gen_ai.system``."""
+    """Any span with ``gen_ai.operation.name``."""
 
     name = "gen_ai"
     content_switch = (
@@ -36,10 +36,10 @@ class GenAi(SpanMapper):
     )
     facts: ClassVar[Mapping[str, Names]] = {
         **COMMON,
-        "agent": ("gen_ai.agent.name", "gen_ai.workflow.name"),
+        "agent": (AGENT_NAME, "gen_ai.workflow.name"),
         "agent_id": ("gen_ai.agent.id",),
-        "model": ("gen_ai.response.model", "gen_ai.request.model"),
-        "response_id": ("gen_ai.response.id",),
+        "model": ("gen_ai.response.model", REQUEST_MODEL),
+        "response_id": (RESPONSE_ID,),
         "finish_reason": ("gen_ai.response.finish_reasons",),
         "streamed": ("gen_ai.request.stream",),
         "cost": ("gen_ai.usage.cost",),
@@ -55,10 +55,10 @@ class GenAi(SpanMapper):
     }  # fmt: skip
 
     def reads(self, span: ReadSpan) -> bool:
-        return OPERATION in span.attributes
+        return OPERATION_NAME in span.attributes
 
     def role(self, span: ReadSpan) -> Role | None:
-        return _ROLES.get(str(span.attributes[OPERATION]))
+        return _ROLES.get(str(span.attributes[OPERATION_NAME]))
 
     def before(self, span: ReadSpan) -> list[Turn]:
         attributes = _with_messages(span, "gen_ai.input.messages")

@@ -9,9 +9,10 @@ from agenteval_otel.capture.fields import short
 from agenteval_otel.capture.messages import Call, Turn, all_turns
 from agenteval_otel.capture.text import to_text
 from agenteval_otel.mappers.base import Names, Role, span_mapper
-from agenteval_otel.mappers.dialects.gen_ai import OPERATION, GenAi, turns_of_messages
+from agenteval_otel.mappers.dialects.gen_ai import GenAi, turns_of_messages
 from agenteval_otel.mappers.span import ReadSpan
 from agenteval_otel.mappers.values import answer_turns, prompt_turns, structured, tags_of
+from agenteval_otel.semconv import AGENT_NAME, OPERATION_NAME
 
 _ALL: Final = "pydantic_ai.all_messages"
 _OLD_ALL: Final = "all_messages_events"
@@ -28,7 +29,7 @@ class Logfire(GenAi):
     content_switch = "leave include_content=True in pydantic-ai's InstrumentationSettings"
     facts: ClassVar[Mapping[str, Names]] = {
         **GenAi.facts,
-        "agent": ("gen_ai.agent.name", "agent_name"),
+        "agent": (AGENT_NAME, "agent_name"),
         "model": (*GenAi.facts["model"], "model_name"),
         "cost": ("operation.cost", *GenAi.facts["cost"]),
     }
@@ -44,7 +45,7 @@ class Logfire(GenAi):
         attributes = span.attributes
         if attributes.get("logfire.span_type") == _PENDING:
             return None
-        role = super().role(span) if OPERATION in attributes else None
+        role = super().role(span) if OPERATION_NAME in attributes else None
         if role is None and span.scope == "pydantic-ai":
             if "agent_name" in attributes:
                 return "agent"
@@ -86,9 +87,12 @@ class Logfire(GenAi):
         return call
 
     def tags(self, span: ReadSpan) -> Mapping[str, Any]:
-        metadata, words = structured(span.attributes.get("metadata")), span.attributes.get("logfire.tags")
+        metadata, words = span.attributes.get("metadata"), span.attributes.get("logfire.tags")
+        if metadata is None and words is None:
+            return super().tags(span)
         own = [word for word in words if word != "LLM"] if isinstance(words, list | tuple) else ()
-        return {**tags_of(own, metadata if isinstance(metadata, dict) else {}), **super().tags(span)}
+        known = structured(metadata)
+        return {**tags_of(own, known if isinstance(known, dict) else {}), **super().tags(span)}
 
 
 def _has_all(span: ReadSpan) -> bool:

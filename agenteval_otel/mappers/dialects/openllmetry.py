@@ -10,9 +10,10 @@ from agenteval_otel.capture.fields import short
 from agenteval_otel.capture.messages import Call, Turn
 from agenteval_otel.capture.text import plain
 from agenteval_otel.mappers.base import Names, Role, span_mapper
-from agenteval_otel.mappers.dialects.gen_ai import OPERATION, GenAi
+from agenteval_otel.mappers.dialects.gen_ai import GenAi
 from agenteval_otel.mappers.span import ReadSpan
 from agenteval_otel.mappers.values import answer_turns, definitions, numbered, prompt_turns, structured, tags_of
+from agenteval_otel.semconv import AGENT_NAME, OPERATION_NAME
 
 _KIND: Final = "traceloop.span.kind"
 _REQUEST: Final = "llm.request.type"
@@ -41,7 +42,7 @@ class OpenLlmetry(GenAi):
     content_switch = "set TRACELOOP_TRACE_CONTENT=true"
     facts: ClassVar[Mapping[str, Names]] = {
         **GenAi.facts,
-        "agent": ("gen_ai.agent.name", "traceloop.entity.name"),
+        "agent": (AGENT_NAME, "traceloop.entity.name"),
         "agent_id": (),  # new for each run
         "finish_reason": ("gen_ai.response.finish_reasons", "gen_ai.completion.0.finish_reason"),
         "streamed": ("gen_ai.is_streaming", "llm.is_streaming"),
@@ -60,7 +61,7 @@ class OpenLlmetry(GenAi):
 
     def role(self, span: ReadSpan) -> Role | None:
         attributes = span.attributes
-        role = super().role(span) if OPERATION in attributes else None
+        role = super().role(span) if OPERATION_NAME in attributes else None
         if role is None and str(attributes.get(_REQUEST)) in _MODELS:
             return "model"
         return role or _KINDS.get(str(attributes.get(_KIND)))
