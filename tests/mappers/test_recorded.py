@@ -19,7 +19,7 @@ RESULT = {"city": "Paris", "degrees": 21, "sky": "sunny"}
 AGENTS = (
     "genai_agent", "pydantic_ai_agent", "pydantic04_agent", "openinference_langchain", "openinference_langchain_stream",
     "openinference_langgraph_unnamed", "openllmetry_openai", "openllmetry040_openai", "openllmetry_langchain",
-    "openllmetry_langchain_stream", "vercel_ai_generate", "vercel_ai_stream",
+    "openllmetry_langchain_stream", "vercel_ai_generate", "vercel_ai_stream", "vercel_ai5_stream",
 )  # fmt: skip
 # Two model calls of a loop in one trace, without an agent's span.
 LOOPS = ("openaiv2_tools", "semconv128_tools", "logfire_openai", "logfire3_openai")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterator
 from dataclasses import fields
 from typing import Any
 
@@ -14,7 +16,12 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, Status, StatusCode
+from pydantic_ai import Agent
+from pydantic_ai.models.instrumented import InstrumentationSettings
+from pydantic_ai.models.openai import OpenAIChatModel
+from pydantic_ai.providers.openai import OpenAIProvider
 
+from agenteval_otel.mappers import read_trace
 from agenteval_otel.mappers.span import (
     ReadSpan,
     event_of_log,
@@ -23,6 +30,11 @@ from agenteval_otel.mappers.span import (
     span_of_sdk,
     spans_of_otlp,
 )
+from agenteval_otel.testing import ModelReply, ModelServer
+
+
+def get_weather(city: str) -> str:
+    return f"sunny in {city}"
 
 
 @pytest.fixture
@@ -58,6 +70,35 @@ def test_otlp_and_the_sdk_give_the_same_span(ended: list[ReadableSpan]) -> None:
     assert inner.attributes["count"] == 0
     assert inner.attributes["flag"] is False
     assert inner.resource is outer.resource
+
+
+@pytest.fixture
+def instrumented() -> Iterator[InMemorySpanExporter]:
+    """What Pydantic AI exports."""
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    Agent.instrument_all(InstrumentationSettings(tracer_provider=provider))
+    yield exporter
+    Agent.instrument_all(False)
+
+
+def test_spans_in_this_process_give_the_same_answer_as_those_that_were_sent(
+    instrumented: InMemorySpanExporter,
+) -> None:
+    """Of Pydantic AI, from the SDK's processor and through OTLP."""
+    replies = [ModelReply(tool_calls=[{"name": "get_weather", "arguments": {"city": "Paris"}}]), "It is sunny."]
+    with ModelServer(replies) as server:
+        model = OpenAIChatModel("m", provider=OpenAIProvider(base_url=f"{server.url}/v1", api_key="test"))
+        agent = Agent(model, name="weather")
+        agent.tool_plain(get_weather)
+        asyncio.run(agent.run("What is the weather in Paris?"))
+    ended = instrumented.get_finished_spans()
+    [in_process] = read_trace(map(span_of_sdk, ended)).answers
+    [sent] = read_trace(spans_of_otlp(encode_spans(ended).resource_spans)).answers
+    assert in_process.input == sent.input
+    assert in_process.input.response == "It is sunny."
+    assert [call.result for call in in_process.input.tool_calls or ()] == ["sunny in Paris"]
 
 
 def test_values_of_every_kind_become_plain() -> None:

@@ -81,7 +81,8 @@ const applications = {
     ),
 };
 
-await applications[process.argv[2]]();
+// vercel_ai5_stream is vercel_ai_stream in a folder with version 5.
+await applications[process.argv[2].replace(/^vercel_ai\d_/, "vercel_ai_")]();
 await provider.shutdown();
 const fs = await import("node:fs");
 const versions = {};
