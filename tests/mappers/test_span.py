@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from dataclasses import fields
 from typing import Any
@@ -18,8 +17,6 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, Status, StatusCode
 from pydantic_ai import Agent
 from pydantic_ai.models.instrumented import InstrumentationSettings
-from pydantic_ai.models.openai import OpenAIChatModel
-from pydantic_ai.providers.openai import OpenAIProvider
 
 from agenteval_otel.mappers import read_trace
 from agenteval_otel.mappers.span import (
@@ -30,11 +27,8 @@ from agenteval_otel.mappers.span import (
     span_of_sdk,
     spans_of_otlp,
 )
-from agenteval_otel.testing import ModelReply, ModelServer
-
-
-def get_weather(city: str) -> str:
-    return f"sunny in {city}"
+from tests.capture.support import ANSWER, CALLING
+from tests.capture.test_pydantic_ai import with_agent
 
 
 @pytest.fixture
@@ -87,18 +81,13 @@ def test_spans_in_this_process_give_the_same_answer_as_those_that_were_sent(
     instrumented: InMemorySpanExporter,
 ) -> None:
     """Of Pydantic AI, from the SDK's processor and through OTLP."""
-    replies = [ModelReply(tool_calls=[{"name": "get_weather", "arguments": {"city": "Paris"}}]), "It is sunny."]
-    with ModelServer(replies) as server:
-        model = OpenAIChatModel("m", provider=OpenAIProvider(base_url=f"{server.url}/v1", api_key="test"))
-        agent = Agent(model, name="weather")
-        agent.tool_plain(get_weather)
-        asyncio.run(agent.run("What is the weather in Paris?"))
+    with_agent((CALLING, ANSWER), lambda agent: agent.run("How is the weather?"), name="weather")
     ended = instrumented.get_finished_spans()
     [in_process] = read_trace(map(span_of_sdk, ended)).answers
     [sent] = read_trace(spans_of_otlp(encode_spans(ended).resource_spans)).answers
     assert in_process.input == sent.input
     assert in_process.input.response == "It is sunny."
-    assert [call.result for call in in_process.input.tool_calls or ()] == ["sunny in Paris"]
+    assert [call.result for call in in_process.input.tool_calls or ()] == ["sunny in Kyōto"]
 
 
 def test_values_of_every_kind_become_plain() -> None:
