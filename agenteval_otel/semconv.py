@@ -1,4 +1,5 @@
-"""Every attribute, event and metric name that we read or write, with its unit: the one place where a name is spelled.
+"""Every attribute, event and metric name that we write, with its unit: the one place where a name is spelled. Those
+that only other libraries write stand in the mapper of their dialect.
 
 The names under ``gen_ai.`` are those of the OpenTelemetry GenAI conventions (Development status), but for those marked
 *extension*, which the product's specification or open proposals ask for. Our own begin with ``agenteval.``.

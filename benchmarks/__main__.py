@@ -16,6 +16,7 @@ from benchmarks import (
     each,
     judging,
     lookup,
+    mappers,
     rival,
     startup,
     storage,
@@ -27,7 +28,8 @@ from benchmarks.tables import as_json, legend, show, summary
 _ALL = {
     bench.name: bench
     for bench in (
-        caller.BENCH, agents.BENCH, each.BENCH, lookup.BENCH, startup.BENCH, storage.BENCH, judging.BENCH,
+        caller.BENCH, agents.BENCH, each.BENCH, lookup.BENCH, mappers.BENCH, startup.BENCH, storage.BENCH,
+        judging.BENCH,
     )
 }  # fmt: skip
 _RIVAL = "rival"

@@ -16,7 +16,7 @@ LAYERS = {
     "components": 2,
     "redaction": 3, "scoring": 3, "http_client": 3,
     "sampling": 4, "capture": 4, "ground_truth": 4, "judges": 4, "embedders": 4, "reports": 4,
-    "telemetry": 5, "evaluators": 5,
+    "telemetry": 5, "evaluators": 5, "mappers": 5,
     "storage": 6, "execution": 6, "compat": 6, "objectives": 6,
     "engine": 7,
     "pipeline": 8,

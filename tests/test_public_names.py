@@ -42,6 +42,9 @@ NAMES: dict[str, list[str]] = {
         "AnthropicJudge", "BreakerSettings", "CacheSettings", "Judge", "JudgeRequest", "JudgeUsage",
         "OpenAICompatibleJudge", "OpenAIJudge", "SpendLimits", "Verdict", "parse_answer",
     ],
+    "agenteval_otel.mappers": [
+        "Mapped", "ReadEvent", "ReadSpan", "Role", "SpanMapper", "TraceReading", "read_trace", "span_mapper",
+    ],
     "agenteval_otel.redaction": ["PatternRedactor", "Redactor", "default_redactors"],
     "agenteval_otel.sampling": [
         "AgentSampler", "AnnotationSampler", "AnswerFacts", "ConversationSampler", "ErrorSampler", "Escalation",

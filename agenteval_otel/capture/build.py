@@ -108,8 +108,8 @@ def _fields_of(call: CapturedCall, *, has_response: bool) -> dict[str, Any]:
     prompt = read_prompt(call.prompt, **(call.others or {}))
     turns = prompt.turns if prompt.turns is not None else reading.history or None
     return {
-        "prompt": prompt.text if call.prompt is not None or not turns else _last_question(turns),
-        "message_history": None if turns is None else _history_fields(turns),
+        "prompt": prompt.text if call.prompt is not None or not turns else last_question(turns),
+        "message_history": None if turns is None else history_fields(turns),
         "response": reading.text,
         "tool_calls": reading.calls.finished(),
         "usage": _usage_fields(reading.usage),
@@ -221,7 +221,7 @@ def read_prompt(prompt: Any, *, system: Any = None, history: Any = None) -> Prom
         prompt = None  # a web framework's request: its headers hold cookies and keys
     turns, system_text = _turns(prompt), _system(system)
     if turns is not None:
-        question = _last_question(turns)
+        question = last_question(turns)
         beside = (_system(field(prompt, name)) for name in SYSTEM_NAMES)
         system_text = system_text or next(filter(None, beside), None)
     else:
@@ -236,14 +236,15 @@ def read_prompt(prompt: Any, *, system: Any = None, history: Any = None) -> Prom
 def history_of(value: Any) -> list[dict[str, Any]] | None:
     """The messages of a conversation as fields of `Message`, at most the last 1,000; None if it is not one."""
     turns = _turns(value)
-    return None if turns is None else _history_fields(turns)
+    return None if turns is None else history_fields(turns)
 
 
-def _last_question(turns: list[Turn]) -> str | None:
+def last_question(turns: list[Turn]) -> str | None:
+    """The text of the user's last message; None where there is none."""
     return next((clean(turn.text or "") for turn in reversed(turns) if turn.role == "user"), None)
 
 
-def _history_fields(turns: list[Turn]) -> list[dict[str, Any]]:
+def history_fields(turns: list[Turn]) -> list[dict[str, Any]]:
     """Turns as fields of `Message`; results of tools stand with their calls and in messages of their own."""
     copy = PlainCopy()
     calls = {call.id: call for turn in turns for call in turn.calls if call.id}

@@ -36,7 +36,10 @@ def first(value: Any, *names: str) -> str | None:
 
 def short(value: Any) -> str | None:
     """Text that is an identifier, cleaned and at most 512 characters long; None for anything else."""
-    return clean(value, _SHORT_CHARS) if isinstance(value, str) else None
+    if not isinstance(value, str):
+        return None
+    is_clean = len(value) <= _SHORT_CHARS and value.isascii() and "\0" not in value
+    return value if is_clean else clean(value, _SHORT_CHARS)
 
 
 def kind_of(value: Any, name: str = "type") -> str:

@@ -46,6 +46,8 @@ class Call:
     arguments: Any = None
     pieces: list[str] = dataclasses.field(default_factory=list)
     result: Any = None
+    error: str | None = None
+    duration_s: float | None = None
 
 
 @dataclass(slots=True)

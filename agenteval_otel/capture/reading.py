@@ -72,15 +72,22 @@ class Calls:
 
 def plain_calls(calls: list[Call], copy: PlainCopy) -> list[dict[str, Any]] | None:
     """Calls as fields of `ToolCall`; None where no call has a name."""
+    if not calls:
+        return None
     plain = []
     for call in calls:
         if call.name:
             arguments = "".join(call.pieces) if call.pieces else call.arguments
             read = json_object(arguments)
-            plain.append({
+            fields = {
                 "id": call.id, "name": clean(call.name, 256),
                 "arguments": copy.take(arguments if read is None else read), "result": copy.take(call.result),
-            })  # fmt: skip
+            }  # fmt: skip
+            if call.error is not None:
+                fields["error"] = clean(call.error)
+            if call.duration_s is not None:
+                fields["duration_s"] = call.duration_s
+            plain.append(fields)
     return plain or None
 
 

@@ -70,6 +70,8 @@ def sanitise(text: str) -> str:
 
 def clean(text: str, limit: int = CAP_CHARS) -> str:
     """`cap`, then `sanitise`."""
+    if len(text) <= limit and text.isascii() and "\0" not in text:
+        return text  # nearly all: ids, names, keys
     return sanitise(cap(text, limit))
 
 
@@ -111,6 +113,10 @@ class PlainCopy:
 
     def take(self, value: Any, depth: int = _MAX_DEPTH, above: frozenset[int] = frozenset()) -> Any:
         """A copy of the value; `above` are the ids of the containers that it lies in."""
+        if type(value) is str:
+            text = clean(value, max(64, self._chars))
+            self._chars -= len(text)
+            return text
         if value is None or isinstance(value, bool | int | float):
             return value if not isinstance(value, int) or abs(value) < 1 << 64 else "[large number]"
         if type(value) is Detached:

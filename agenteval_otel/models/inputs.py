@@ -56,12 +56,18 @@ class ToolCall(Value):
 
     Reads OpenAI's form (``{id, function: {name, arguments}}``, or the name itself as ``function``), Anthropic's
     (``{id, name, input}``) and LangChain's (``{id, name, args}``) too.
+
+    Attributes:
+        error: Why the tool failed, where it did and that is known.
+        duration_s: Seconds that it took, where that is known (from spans).
     """
 
     name: str = Field(validation_alias=AliasChoices("name", "toolName"))
     arguments: Any = Field(default=None, validation_alias=AliasChoices("arguments", "args", "input"))
     result: Any = None
     id: str | None = Field(default=None, validation_alias=AliasChoices("id", "toolCallId", "call_id"))
+    error: str | None = None
+    duration_s: float | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -100,10 +106,12 @@ class Message(Value):
 
 
 class Usage(Value):
-    """Tokens that the agent's own model used."""
+    """Tokens that the agent's own model used; those read from and written to the provider's cache are input tokens."""
 
     input_tokens: int | None = None
     output_tokens: int | None = None
+    cache_read_tokens: int | None = None
+    cache_write_tokens: int | None = None
 
 
 class MemoryStats(Value):

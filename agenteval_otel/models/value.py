@@ -51,8 +51,8 @@ class Value(BaseModel):
 
 
 def construct(model: type[V], fields: dict[str, Any]) -> V:
-    """A value from fields of the right types; missing ones get their defaults. For models without extra fields only."""
-    return _assembled(model, _defaults_of(model) | fields, set(fields), None, None)
+    """A value from known fields of the right types; missing ones get their defaults."""
+    return _assembled(model, _defaults_of(model) | fields, set(fields), {} if _allows_extra(model) else None, None)
 
 
 def copy_with(value: V, changes: dict[str, Any]) -> V:
@@ -86,6 +86,11 @@ def _assembled(model: type[V], fields: dict[str, Any], fields_set: set[str], ext
     put(value, "__pydantic_extra__", extra)
     put(value, "__pydantic_private__", private)
     return value
+
+
+@cache
+def _allows_extra(model: type[Value]) -> bool:
+    return model.model_config.get("extra") == "allow"
 
 
 @cache

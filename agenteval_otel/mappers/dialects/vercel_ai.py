@@ -1,0 +1,118 @@
+"""The Vercel AI SDK (``experimental_telemetry``): ``ai.generateText`` and its like around model and tool calls."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Final
+
+from agenteval_otel.capture.fields import items, short
+from agenteval_otel.capture.messages import Call, Turn, all_turns, calls_in
+from agenteval_otel.mappers.base import COMMON, Names, Role, SpanMapper, span_mapper
+from agenteval_otel.mappers.span import ReadSpan
+from agenteval_otel.mappers.values import definitions, structured, tags_of
+
+_OPERATION: Final = "ai.operationId"
+_METADATA: Final = "ai.telemetry.metadata."
+_ROLES: Final[Mapping[str, Role]] = {
+    **dict.fromkeys(("ai.generateText", "ai.streamText", "ai.generateObject", "ai.streamObject"), "agent"),
+    **dict.fromkeys((
+        "ai.generateText.doGenerate", "ai.streamText.doStream", "ai.generateObject.doGenerate",
+        "ai.streamObject.doStream",
+    ), "model"),
+    "ai.toolCall": "tool",
+}  # fmt: skip
+_ANSWERS: Final = ("ai.response.text", "ai.response.object", "ai.result.text", "ai.result.object")
+_CALLS: Final = ("ai.response.toolCalls", "ai.result.toolCalls")
+_OWN_METADATA: Final = (
+    "userId", "sessionId", "chatId", "threadId", "conversationId", "promptName", "promptVersion", "tags",
+)  # fmt: skip
+
+
+def _metadata(*names: str) -> Names:
+    return tuple(_METADATA + name for name in names)
+
+
+@span_mapper
+class VercelAi(SpanMapper):
+    """Any span with ``ai.operationId``; an agent's name is its ``functionId``."""
+
+    name = "vercel_ai"
+    content_switch = "leave recordInputs and recordOutputs on in experimental_telemetry"
+    facts: ClassVar[Mapping[str, Names]] = {
+        **COMMON,
+        "agent": ("ai.telemetry.functionId", *COMMON["agent"]),
+        "model": ("ai.response.model", "ai.model.id"),
+        "response_id": ("ai.response.id",),
+        "finish_reason": ("ai.response.finishReason", "ai.finishReason"),
+        "user_id": (*_metadata("userId"), *COMMON["user_id"]),
+        "session_id": (*_metadata("sessionId"), *COMMON["session_id"]),
+        "conversation_id": (*COMMON["conversation_id"], *_metadata("conversationId", "threadId", "chatId")),
+        "prompt_name": (*COMMON["prompt_name"], *_metadata("promptName")),
+        "prompt_version": (*COMMON["prompt_version"], *_metadata("promptVersion")),
+    }
+    tokens: ClassVar[Mapping[str, Names]] = {
+        "input_tokens": ("ai.usage.inputTokens", "ai.usage.promptTokens"),
+        "output_tokens": ("ai.usage.outputTokens", "ai.usage.completionTokens"),
+        "cache_read_tokens": ("ai.usage.inputTokenDetails.cacheReadTokens", "ai.usage.cachedInputTokens"),
+        "cache_write_tokens": ("ai.usage.inputTokenDetails.cacheWriteTokens",),
+    }
+
+    def reads(self, span: ReadSpan) -> bool:
+        return _OPERATION in span.attributes
+
+    def role(self, span: ReadSpan) -> Role | None:
+        return _ROLES.get(str(span.attributes[_OPERATION]))
+
+    def facts_of(self, span: ReadSpan) -> dict[str, Any]:
+        return {**super().facts_of(span), "streamed": ".stream" in str(span.attributes[_OPERATION])}
+
+    def before(self, span: ReadSpan) -> list[Turn]:
+        attributes = span.attributes
+        if "ai.prompt.messages" in attributes:
+            return _turns(structured(attributes["ai.prompt.messages"]))
+        prompt = structured(attributes.get("ai.prompt"))
+        if not isinstance(prompt, dict):
+            return [Turn("user", prompt)] if isinstance(prompt, str) and prompt else []
+        system, question = prompt.get("system"), prompt.get("prompt")
+        turns = _turns(prompt.get("messages") or question)
+        if isinstance(question, str):
+            turns.append(Turn("user", question))
+        return [Turn("system", system), *turns] if isinstance(system, str) else turns
+
+    def answer(self, span: ReadSpan) -> list[Turn]:
+        attributes = span.attributes
+        text = next((value for name in _ANSWERS if (value := attributes.get(name))), None)
+        calls = next((value for name in _CALLS if (value := attributes.get(name))), None)
+        if text is None and calls is None:
+            return []
+        return [Turn("assistant", text if isinstance(text, str) else None, calls_in(items(structured(calls))))]
+
+    def tool_call(self, span: ReadSpan) -> Call | None:
+        attributes = span.attributes
+        name = short(attributes.get("ai.toolCall.name"))
+        if name is None:
+            return None
+        arguments = structured(attributes.get("ai.toolCall.args"))
+        return Call(
+            short(attributes.get("ai.toolCall.id")), name, arguments, result=attributes.get("ai.toolCall.result")
+        )
+
+    def tool_definitions(self, span: ReadSpan) -> Any:
+        return definitions(span.attributes.get("ai.prompt.tools"))
+
+    def tags(self, span: ReadSpan) -> Mapping[str, Any]:
+        metadata = {
+            name[len(_METADATA) :]: value for name, value in span.attributes.items() if name.startswith(_METADATA)
+        }
+        return {**tags_of(metadata.get("tags"), metadata, _OWN_METADATA), **super().tags(span)}
+
+
+def _turns(messages: Any) -> list[Turn]:
+    """Messages of the SDK, in which a result is ``{type, value}``."""
+    turns = all_turns(messages) if isinstance(messages, list) else []
+    for turn in turns:
+        turn.results = [
+            (id, result["value"] if isinstance(result, dict) and "value" in result else result)
+            for id, result in turn.results
+        ]
+    return turns

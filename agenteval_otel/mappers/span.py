@@ -1,0 +1,129 @@
+"""A span as it was read, from OTLP or from the SDK in this process: plain values, with what mappers ask for.
+
+Nothing is imported for it: OTLP messages and the SDK's spans are read by their fields.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+_MAX_DEPTH: Final = 32
+_MAX_ATTRIBUTES: Final = 1_000  # of one span, event or mapping; OpenInference has one for each field of a message
+_ERROR: Final = 2  # the status code, in OTLP and in the SDK
+_NONE: Mapping[str, Any] = {}
+
+
+@dataclass(slots=True, eq=False)
+class ReadEvent:
+    """An event of a span, or a log record that belongs to it, of which `body` is the body."""
+
+    name: str
+    time_ns: int
+    attributes: Mapping[str, Any]
+    body: Any = None
+
+
+@dataclass(slots=True, eq=False)
+class ReadSpan:
+    """A span as it was read.
+
+    Attributes:
+        parent_id: None for the root of a trace. The parent of another span need not have been read.
+        kind: As in OTLP: 1 internal, 2 server, 3 client, 4 producer, 5 consumer, 0 unknown.
+        start_ns, end_ns: Nanoseconds since the epoch; clocks of several hosts may disagree.
+        attributes: Values are str, bool, int, float, lists and dictionaries of these, or None.
+        events: Of the span, and its log records.
+        scope: Name of the instrumentation scope, `scope_version` its version.
+        resource: Attributes of the resource; one mapping for all spans of it.
+        flags: Trace flags; 1 is sampled.
+    """
+
+    trace_id: int
+    span_id: int
+    parent_id: int | None
+    name: str
+    kind: int
+    start_ns: int
+    end_ns: int
+    attributes: Mapping[str, Any]
+    events: Sequence[ReadEvent] = ()
+    is_error: bool = False
+    status_message: str = ""
+    scope: str = ""
+    scope_version: str = ""
+    resource: Mapping[str, Any] = field(default_factory=dict)
+    trace_state: str = ""
+    flags: int = 1
+
+    @property
+    def duration_s(self) -> float:
+        """Seconds from start to end, 0.0 where the end is before the start."""
+        return max(0, self.end_ns - self.start_ns) / 1e9
+
+
+def plain_attributes(pairs: Sequence[Any]) -> dict[str, Any]:
+    """The attributes that OTLP's ``KeyValue`` messages hold; of a key that is there twice, the last one."""
+    if len(pairs) > _MAX_ATTRIBUTES:
+        pairs = pairs[:_MAX_ATTRIBUTES]
+    # Most attributes are text: that is asked first, because asking for the kind costs more than all the rest.
+    return {pair.key: (value := pair.value).string_value or plain_value(value) for pair in pairs}
+
+
+def plain_value(value: Any, depth: int = _MAX_DEPTH) -> Any:
+    """What an OTLP ``AnyValue`` message holds; None where it is empty, or deeper than 32 levels."""
+    kind = value.WhichOneof("value")
+    if kind == "array_value":
+        return [plain_value(item, depth - 1) for item in value.array_value.values[:_MAX_ATTRIBUTES]] if depth else None
+    if kind == "kvlist_value":
+        pairs = value.kvlist_value.values[:_MAX_ATTRIBUTES]
+        return {pair.key: plain_value(pair.value, depth - 1) for pair in pairs} if depth else None
+    if kind == "bytes_value":
+        return value.bytes_value.decode("utf-8", "replace")
+    return None if kind is None else getattr(value, kind)
+
+
+def spans_of_otlp(resource_spans: Iterable[Any]) -> Iterator[ReadSpan]:
+    """The spans of OTLP's ``ResourceSpans`` messages, as a request or a file has them."""
+    for group in resource_spans:
+        resource = plain_attributes(group.resource.attributes)
+        for scope_spans in group.scope_spans:
+            scope = scope_spans.scope
+            for span in scope_spans.spans:
+                yield span_of_otlp(span, resource, scope.name, scope.version)
+
+
+def span_of_otlp(span: Any, resource: Mapping[str, Any], scope: str, scope_version: str) -> ReadSpan:
+    """One ``Span`` message; its resource and its scope stand beside it in OTLP."""
+    parent, status, events = span.parent_span_id, span.status, span.events
+    return ReadSpan(
+        int.from_bytes(span.trace_id, "big"), int.from_bytes(span.span_id, "big"),
+        int.from_bytes(parent, "big") if parent else None,
+        span.name, span.kind, span.start_time_unix_nano, span.end_time_unix_nano, plain_attributes(span.attributes),
+        [ReadEvent(e.name, e.time_unix_nano, plain_attributes(e.attributes)) for e in events] if events else (),
+        status.code == _ERROR, status.message, scope, scope_version, resource, span.trace_state, span.flags & 0xFF,
+    )  # fmt: skip
+
+
+def event_of_log(record: Any) -> ReadEvent:
+    """A ``LogRecord`` message as an event of the span that its ids name; older libraries name it in an attribute."""
+    attributes = plain_attributes(record.attributes)
+    name = record.event_name or attributes.get("event.name")
+    body = plain_value(record.body) if record.HasField("body") else None
+    return ReadEvent(
+        name if isinstance(name, str) else "", record.time_unix_nano or record.observed_time_unix_nano, attributes, body
+    )
+
+
+def span_of_sdk(span: Any) -> ReadSpan:
+    """A ``ReadableSpan`` of the SDK. Its attributes are taken as they are: it has ended, they no longer change."""
+    context, parent, scope, status = span.context, span.parent, span.instrumentation_scope, span.status
+    return ReadSpan(
+        context.trace_id, context.span_id, None if parent is None else parent.span_id,
+        span.name, span.kind.value + 1, span.start_time or 0, span.end_time or 0, span.attributes or _NONE,
+        [ReadEvent(event.name, event.timestamp, event.attributes or _NONE) for event in span.events],
+        status.status_code.value == _ERROR, status.description or "",
+        "" if scope is None else scope.name, "" if scope is None else scope.version or "",
+        span.resource.attributes, context.trace_state.to_header(), int(context.trace_flags),
+    )  # fmt: skip

@@ -1,0 +1,220 @@
+"""Spans that the real libraries made, read: the same question, tool and answer in every dialect."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.mappers.support import NAMES, answer_of, answers_of, read_recording, recording
+
+ROOT = Path(__file__).resolve().parents[2]
+QUESTION, ANSWER = "What is the weather in Paris?", "It is 21 degrees and sunny in Paris."
+SYSTEM = "You are a weather assistant."
+RESULT = {"city": "Paris", "degrees": 21, "sky": "sunny"}
+
+# An agent with a tool, as one answer.
+AGENTS = (
+    "genai_agent", "pydantic_ai_agent", "pydantic04_agent", "openinference_langchain", "openinference_langchain_stream",
+    "openinference_langgraph_unnamed", "openllmetry_openai", "openllmetry040_openai", "openllmetry_langchain",
+    "openllmetry_langchain_stream", "vercel_ai_generate", "vercel_ai_stream", "vercel_ai5_stream",
+)  # fmt: skip
+# Two model calls of a loop in one trace, without an agent's span.
+LOOPS = ("openaiv2_tools", "semconv128_tools", "logfire_openai", "logfire3_openai")
+# One model call, plain or streamed.
+CALLS = (
+    "genai_chat", "genai_events", "genai_stream", "genai_responses", "logfire_anthropic", "logfire_openai_responses",
+    "logfire_openai_stream", "logfire3_openai_stream", "openinference_openai_stream", "openinference_openai_responses",
+    "openllmetry_openai_stream", "openllmetry_openai_responses",
+)  # fmt: skip
+WITHOUT_CONTENT = {
+    "genai_no_content": "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT",
+    "pydantic_ai_no_content": "include_content",
+    "openinference_no_content": "OPENINFERENCE_HIDE_INPUTS",
+    "openllmetry_no_content": "TRACELOOP_TRACE_CONTENT",
+    "vercel_ai_no_content": "recordInputs",
+}
+
+
+def history_of(mapped: Any) -> list[tuple[str, str | None]]:
+    return [(message.role, message.content) for message in mapped.input.message_history]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_recording_is_read_as_a_whole(name: str) -> None:
+    """No mapper raises, no scope but the application's own is unknown, and the recording says its libraries."""
+    assert recording(name)["libraries"]
+    for reading in read_recording(name):
+        assert not reading.failed
+        assert set(reading.not_understood) <= {"app"}
+        assert reading.left_out == 0
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_documentation_has_the_recorded_versions(name: str) -> None:
+    """Of every library, in the table of dialects."""
+    text = (ROOT / "docs/spans.md").read_text()
+    missing = [(library, version) for library, version in recording(name)["libraries"].items() if version not in text]
+    assert not missing
+
+
+@pytest.mark.parametrize("name", [*AGENTS, *LOOPS, *CALLS])
+def test_an_answer_has_its_question_instructions_and_tokens(name: str) -> None:
+    """Prompt, system instructions, answer, model and tokens of all model calls are there."""
+    mapped = answer_of(name)
+    assert mapped.content_switch is None
+    assert mapped.input.prompt == QUESTION
+    assert mapped.input.response == ANSWER
+    assert history_of(mapped)[:2] == [("system", SYSTEM), ("user", QUESTION)]
+    assert mapped.input.model in ("gpt-5-mini", "claude-sonnet-4-5")
+    calls = 1 if name in CALLS else 2
+    assert mapped.input.turns == calls
+    if not name.endswith("_openai_stream") or "logfire" not in name:  # which reports none
+        usage = mapped.input.usage
+        assert usage is not None
+        assert (usage.input_tokens, usage.output_tokens) == ((40, 9) if calls == 1 else (70, 14))
+
+
+@pytest.mark.parametrize("name", [*AGENTS, *LOOPS])
+def test_tool_calls_have_arguments_and_results(name: str) -> None:
+    """One call, as the model made it, with what the tool gave; its time where the tool has a span."""
+    [call] = answer_of(name).input.tool_calls or ()
+    assert (call.name, call.arguments) == ("get_weather", {"city": "Paris"})
+    assert json.loads(call.result) == RESULT
+    assert (call.duration_s is not None) is (name in AGENTS)
+    assert call.error is None
+
+
+@pytest.mark.parametrize(("name", "agent"), [
+    ("genai_agent", "weather"), ("pydantic_ai_agent", "weather"), ("openinference_langchain", "weather_agent"),
+    ("openinference_langgraph_unnamed", "LangGraph"), ("openllmetry_openai", "weather"),
+    ("openllmetry_langchain", "weather_agent"), ("vercel_ai_generate", "weather"), ("genai_chat", None),
+])  # fmt: skip
+def test_the_agent_has_its_name(name: str, agent: str | None) -> None:
+    """As the dialect says it; a lone model call has none."""
+    assert answer_of(name).input.agent == agent
+
+
+@pytest.mark.parametrize("name", WITHOUT_CONTENT)
+def test_missing_content_is_told_from_an_empty_answer(name: str) -> None:
+    """There is no response, only what is known without content, and how content is switched on."""
+    mapped = answer_of(name)
+    assert mapped.content_switch is not None
+    assert WITHOUT_CONTENT[name] in mapped.content_switch
+    assert mapped.input.response is mapped.input.prompt is mapped.input.message_history is None
+    assert mapped.input.usage is not None
+    assert mapped.input.finish_reason == "stop"
+
+
+@pytest.mark.parametrize("name", ["genai_failing_tool", "vercel_ai_failing_tool"])
+def test_a_failed_tool_says_why(name: str) -> None:
+    """The error stands with the call; the answer itself has not failed."""
+    mapped = answer_of(name)
+    [call] = mapped.input.tool_calls or ()
+    assert call.error == "the weather service does not answer"
+    assert mapped.input.error_type is None
+
+
+@pytest.mark.parametrize(("name", "error_type"), [
+    ("genai_error", "BadRequestError"), ("pydantic_ai_error", "ModelRequestRejectedError"),
+    ("vercel_ai_error", "AI_APICallError"),
+])  # fmt: skip
+def test_a_failed_call_has_an_error_type_and_an_empty_answer(name: str, error_type: str) -> None:
+    """Its question is there; the class of the exception stands without its module."""
+    mapped = answer_of(name)
+    assert mapped.input.error_type == error_type
+    assert mapped.input.prompt == "fail with status 400"
+    assert mapped.input.response == ""
+
+
+def test_nested_agents_are_part_of_the_outer_answer() -> None:
+    """The outer agent's tool calls are its own; tokens and cost are those of both agents."""
+    mapped = answer_of("pydantic_ai_two_agents")
+    assert mapped.input.agent == "concierge"
+    assert [call.name for call in mapped.input.tool_calls or ()] == ["ask_expert"]
+    assert mapped.input.usage is not None
+    assert mapped.input.usage.input_tokens == 140
+    assert mapped.input.turns == 2
+
+
+def test_nested_agents_are_answers_of_their_own_where_that_is_set() -> None:
+    """The inner agent has its own question, tool calls and tokens."""
+    outer, inner = answers_of("pydantic_ai_two_agents", nested_agents=True)
+    assert (outer.input.agent, inner.input.agent) == ("concierge", "expert")
+    assert inner.input.prompt == "Weather in Paris?"
+    assert [call.name for call in inner.input.tool_calls or ()] == ["get_weather"]
+    assert inner.input.usage is not None
+    assert inner.input.usage.input_tokens == 70
+
+
+def test_agents_that_hand_over_are_one_answer() -> None:
+    """Where the outermost span has no name, the first agent's counts; tool calls of all agents are there."""
+    handed_over, alone = answers_of("openinference_openai_agents")
+    assert handed_over.input.agent == "triage"
+    assert [call.name for call in handed_over.input.tool_calls or ()] == ["transfer_to_expert"]
+    assert alone.input.agent == "expert"
+    assert handed_over.input.response == alone.input.response == ANSWER
+
+
+@pytest.mark.parametrize(("name", "documents"), [
+    ("openinference_langchain_chain", ["Paris is sunny in June.", "Bring a hat."]),
+    ("genai_retrieval", [{"id": "guide-1", "score": 0.9}, {"id": "guide-2", "score": 0.7}]),
+])  # fmt: skip
+def test_retrieved_documents_are_the_context(name: str, documents: list[Any]) -> None:
+    """Of a chain, or of a workflow around one model call."""
+    mapped = answer_of(name)
+    assert mapped.input.context == {"documents": documents}
+    assert mapped.input.response == ANSWER
+
+
+def test_user_prompt_version_tags_and_environment_come_from_the_dialects_own_attributes() -> None:
+    """The user's id stays as it is, apart from the input: what is kept of it is not the mapper's to say."""
+    openinference = answers_of("openinference_openai")[-1]
+    assert openinference.user_id == "ann@example.com"
+    assert openinference.input.user_id is None
+    assert openinference.input.prompt_version == "v7"
+    assert openinference.input.tags == {"beta": "true", "tenant": "acme"}
+    assert openinference.input.conversation_id == openinference.input.session_id == "session-1"
+    vercel = answer_of("vercel_ai_generate")
+    assert (vercel.user_id, vercel.input.tags) == ("ann@example.com", {"beta": "true", "tenant": "acme"})
+    openllmetry = answer_of("openllmetry_openai")
+    assert (openllmetry.user_id, openllmetry.input.tags) == ("ann@example.com", {"tenant": "acme"})
+    pydantic_ai = answer_of("pydantic_ai_agent")
+    assert pydantic_ai.input.tags == {"tenant": "acme"}
+    assert {mapped.input.environment for mapped in (openinference, vercel, openllmetry, pydantic_ai)} == {"staging"}
+
+
+@pytest.mark.parametrize("name", ["genai_agent", "openinference_langchain", "openllmetry_openai", "vercel_ai_generate"])
+def test_definitions_of_tools_are_there_for_judges(name: str) -> None:
+    """As the provider takes them."""
+    config = answer_of(name).input.agent_config
+    assert config is not None
+    assert "get_weather" in str(config["tools"])
+
+
+@pytest.mark.parametrize("name", ["genai_stream", "openllmetry_openai_stream", "vercel_ai_stream"])
+def test_a_streamed_answer_says_how_it_ended(name: str) -> None:
+    """Where the dialect says that it was streamed."""
+    assert answer_of(name).input.stream_end == "completed"
+
+
+def test_the_cost_is_that_of_all_model_calls() -> None:
+    """Where the dialect has it."""
+    assert answer_of("pydantic_ai_agent").input.cost == pytest.approx(4.55e-05)
+
+
+def test_a_conversations_earlier_messages_are_its_history() -> None:
+    """The question is the user's last message."""
+    mapped = answer_of("vercel_ai_messages")
+    assert mapped.input.prompt == QUESTION
+    assert [role for role, _ in history_of(mapped)] == ["system", "user", "assistant", "user"]
+
+
+def test_a_client_and_its_instrumentation_count_once() -> None:
+    """The Anthropic client has a span of its own below that of the instrumentation."""
+    mapped = answer_of("openinference_anthropic")
+    assert mapped.mapper == "openinference"
+    assert mapped.input.usage is not None
+    assert mapped.input.usage.input_tokens == 30

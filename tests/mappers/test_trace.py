@@ -1,0 +1,203 @@
+"""A trace read: which spans are answers, in any order, whatever the spans look like."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from agenteval_otel.mappers import ReadSpan, SpanMapper, read_trace, span_mapper
+from agenteval_otel.mappers.base import MAPPERS
+from agenteval_otel.mappers.trace import MAX_SPANS
+from tests.mappers.support import AGENT_NAMES, spans_of
+
+
+def span(id: int, parent: int | None = None, start: int = 0, **attributes: Any) -> ReadSpan:
+    named = {name.replace("__", "."): value for name, value in attributes.items()}
+    return ReadSpan(1, id, parent, f"span {id}", 1, start or id, (start or id) + 1_000, named, scope="some.library")
+
+
+def parts(role: str, content: str) -> dict[str, Any]:
+    return {"role": role, "parts": [{"type": "text", "content": content}]}
+
+
+def agent(id: int, parent: int | None = None, name: str | None = "support", **attributes: Any) -> ReadSpan:
+    named = {} if name is None else {"gen_ai__agent__name": name}
+    return span(id, parent, gen_ai__operation__name="invoke_agent", **named, **attributes)
+
+
+def chat(id: int, parent: int | None = None, question: str = "q", answer: str = "a", **attributes: Any) -> ReadSpan:
+    messages = {
+        "gen_ai__input__messages": json.dumps([parts("user", question)]),
+        "gen_ai__output__messages": json.dumps([parts("assistant", answer)]),
+    }
+    return span(id, parent, gen_ai__operation__name="chat", **messages, **attributes)
+
+
+def evaluated(spans: list[ReadSpan], **options: Any) -> list[int]:
+    reading = read_trace(spans, **options)
+    assert not reading.failed
+    return [mapped.span.span_id for mapped in reading.answers]
+
+
+@pytest.mark.parametrize("name", AGENT_NAMES)
+def test_the_order_of_arrival_does_not_matter(name: str) -> None:
+    """Batches arrive in any order."""
+    spans = spans_of(name)
+    expected = [mapped.input for mapped in read_trace(spans).answers]
+    random.Random(7).shuffle(spans)
+    assert [mapped.input for mapped in read_trace(spans).answers] == expected
+
+
+@pytest.mark.parametrize(("spans", "ids"), [
+    ([agent(1), chat(2, 1)], [1]),
+    ([span(1), agent(2, 1), chat(3, 2)], [2]),  # below a server's span
+    ([chat(2, 1)], [2]),  # the parent is in another service
+    ([span(1), chat(2, 1), chat(3, 1)], [2, 3]),  # two questions of one request
+    ([agent(1), span(2, 1), agent(3, 2, name="other"), chat(4, 3)], [1]),
+    ([agent(1), agent(2, 1), chat(3, 2)], [1]),
+    ([span(1, gen_ai__operation__name="execute_tool", gen_ai__tool__name="t"), chat(2, 1)], [2]),
+    ([span(1, gen_ai__operation__name="embeddings")], []),
+    ([span(1)], []),
+    ([], []),
+])  # fmt: skip
+def test_agents_and_lone_model_calls_are_evaluated(spans: list[ReadSpan], ids: list[int]) -> None:
+    """Each where it lies below no other of them."""
+    assert evaluated(spans) == ids
+
+
+def test_a_workflow_is_evaluated_where_it_answers() -> None:
+    """With an answer of its own, or around a single model call; otherwise what lies below it is."""
+    output = json.dumps([parts("assistant", "both")])
+    workflow = span(1, gen_ai__operation__name="invoke_workflow")
+    assert evaluated([workflow, chat(2, 1)]) == [1]
+    assert evaluated([workflow, chat(2, 1), chat(3, 1)]) == [2, 3]
+    assert evaluated([workflow, agent(2, 1), chat(3, 2)]) == [2]
+    answers = span(1, gen_ai__operation__name="invoke_workflow", gen_ai__output__messages=output)
+    assert evaluated([answers, agent(2, 1), chat(3, 2), chat(4, 1)]) == [1]
+
+
+def test_nested_agents_with_a_name_of_their_own_are_evaluated_where_that_is_set() -> None:
+    """A span that stands for the same agent is not."""
+    spans = [agent(1), agent(2, 1), agent(3, 2, name="expert"), chat(4, 3), agent(5, 3, name="critic"), chat(6, 5)]
+    assert evaluated(spans) == [1]
+    assert evaluated(spans, nested_agents=True) == [1, 3, 5]
+
+
+def test_the_agents_own_facts_come_before_those_of_its_model_calls() -> None:
+    """Its answer, its question and its conversation; what it lacks the model calls have."""
+    own = agent(
+        1, gen_ai__conversation__id="agent's", gen_ai__input__messages=json.dumps([parts("user", "own question")]),
+        gen_ai__output__messages=json.dumps([parts("assistant", "own answer")]),
+    )  # fmt: skip
+    below = chat(2, 1, gen_ai__conversation__id="model's", gen_ai__response__model="m", session__id="s")
+    [mapped] = read_trace([own, below]).answers
+    assert (mapped.input.prompt, mapped.input.response) == ("own question", "own answer")
+    assert (mapped.input.conversation_id, mapped.input.session_id, mapped.input.model) == ("agent's", "s", "m")
+
+
+def test_a_model_that_a_tool_asks_does_not_answer_for_the_agent() -> None:
+    """Its tokens count."""
+    tool = span(3, 1, gen_ai__operation__name="execute_tool", gen_ai__tool__name="summarise")
+    asks = chat(4, 3, "long text", "summary", gen_ai__usage__output_tokens=7)
+    [mapped] = read_trace([agent(1), chat(2, 1, gen_ai__usage__output_tokens=5), tool, asks]).answers
+    assert mapped.input.response == "a"
+    assert mapped.input.usage is not None
+    assert mapped.input.usage.output_tokens == 12
+
+
+def test_parents_in_a_circle_and_spans_that_are_their_own_parent_are_read() -> None:
+    """The circle is broken before its first span."""
+    assert evaluated([agent(1, 1), chat(2, 1)]) == [1]
+    assert evaluated([agent(1, 3), span(2, 1), chat(3, 2)]) == [1]
+    assert evaluated([span(5, 6), span(6, 5), agent(7, 6), chat(8)]) == [7, 8]
+
+
+def test_a_span_that_comes_twice_counts_once() -> None:
+    """The first one is taken."""
+    reading = read_trace([agent(1), chat(2, 1), chat(2, 1, answer="other")])
+    [mapped] = reading.answers
+    assert (mapped.input.response, reading.left_out) == ("a", 1)
+
+
+def test_clocks_that_disagree_give_no_negative_time() -> None:
+    """An end before the start is zero seconds."""
+    late = agent(1)
+    late.start_ns, late.end_ns = 2_000, 1_000
+    [mapped] = read_trace([late, chat(2, 1)]).answers
+    assert mapped.input.duration_s == 0
+
+
+def test_a_trace_beyond_the_limit_is_read_up_to_it() -> None:
+    """A million empty spans cost no more; a chain as deep as the limit is read too."""
+    spans = [agent(1), *(span(id, id - 1) for id in range(2, MAX_SPANS + 50))]
+    reading = read_trace(spans)
+    assert (len(reading.answers), reading.left_out) == (1, 49)
+
+
+def test_unknown_spans_are_counted_by_their_scope() -> None:
+    """`explain` can name them."""
+    assert read_trace([agent(1), span(2, 1), span(3)]).not_understood == {"some.library": 2}
+
+
+@pytest.fixture
+def registry() -> Iterator[None]:
+    before = dict(MAPPERS)
+    yield
+    MAPPERS.clear()
+    MAPPERS.update(before)
+
+
+METHODS = ("reads", "role", "before", "answer", "tool_call", "documents", "tags", "facts_of")
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_mapper_that_raises_is_counted_and_the_others_go_on(method: str, registry: None) -> None:
+    """Under its name and the exception's, the answer of the other dialect beside it is there."""
+
+    @span_mapper
+    class Own(SpanMapper):
+        name = "own"
+
+        def reads(self, span: ReadSpan) -> bool:
+            return "own" in span.attributes
+
+        def role(self, span: ReadSpan) -> Any:
+            return span.attributes["own"]
+
+    def broken(*_: Any) -> Any:
+        raise KeyError("a secret")
+
+    setattr(Own, method, broken)
+    spans = [
+        chat(1),
+        span(2, own="agent"),
+        span(3, 2, own="model"),
+        span(4, 2, own="tool"),
+        span(5, 2, own="retrieval"),
+    ]
+    reading = read_trace(spans)
+    assert 1 in [mapped.span.span_id for mapped in reading.answers]
+    assert set(reading.failed) == {"own: KeyError"}
+
+
+def test_a_new_dialect_is_one_class(registry: None) -> None:
+    """It is asked before the built-in ones, and replaces one of its name."""
+
+    @span_mapper
+    class Own(SpanMapper):
+        name = "gen_ai"
+        content_switch = "switch it on"
+
+        def reads(self, span: ReadSpan) -> bool:
+            return True
+
+        def role(self, span: ReadSpan) -> Any:
+            return "model"
+
+    [mapped] = read_trace([chat(1)]).answers
+    assert (mapped.mapper, mapped.content_switch) == ("gen_ai", "switch it on")
+    assert len(MAPPERS) == 5
