@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import Field, ValidationInfo, field_validator
 
 from agenteval_otel.components import Component, ListOf
-from agenteval_otel.errors import EvaluationError
+from agenteval_otel.errors import ConfigurationError, EvaluationError
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, Score, ScoreLike, ScoreValue
 from agenteval_otel.models.value import construct
 from agenteval_otel.scoring import label_of, normalize, off_scale, passed_of
@@ -25,6 +25,7 @@ from agenteval_otel.semconv import SHADOW
 Execution = Literal["inline", "thread", "process", "async"]
 EvaluatorKind = Literal["deterministic", "llm_judge", "embedding", "human"]
 MAIN = "__main__"
+_ARGUMENTS = {"evaluate": ("evaluation_input", "criteria"), "score": ("evaluation_input",)}
 
 
 class Evaluator(Component, contract="evaluator"):
@@ -57,6 +58,21 @@ class Evaluator(Component, contract="evaluator"):
     sample_rate: float | None = Field(default=None, ge=0, le=1)
     tags: ListOf[str] = ()
     shadow: bool = False
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        super().__pydantic_init_subclass__(**kwargs)
+        for name, arguments in _ARGUMENTS.items():
+            method = cls.__dict__.get(name)
+            if not inspect.isfunction(method):
+                continue
+            try:
+                inspect.signature(method).bind(None, *arguments)
+            except TypeError:
+                raise ConfigurationError(
+                    f"{cls.__qualname__}.{name}: expected def {name}(self, {', '.join(arguments)}), "
+                    f"this one takes {inspect.signature(method)}"
+                ) from None
 
     def preferred_execution(self) -> Execution | None:
         """Where it runs when the field `execution` is left out.

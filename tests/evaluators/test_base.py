@@ -33,3 +33,14 @@ def test_what_is_not_implemented_says_so() -> None:
         result_of(Evaluator(), criteria=[])
     with pytest.raises(ConfigurationError):
         Fixed(criterion_name=" ")
+
+
+@pytest.mark.parametrize(
+    ("base", "name", "message"),
+    [(CriterionEvaluator, "score", r"Wrong\.score: expected def score\(self, evaluation_input\), .* takes \(self\)"),
+     (Evaluator, "evaluate", r"Wrong\.evaluate: expected def evaluate\(self, evaluation_input, criteria\)")],
+)  # fmt: skip
+def test_a_class_with_another_signature_is_refused(base: type[Evaluator], name: str, message: str) -> None:
+    """Where it is defined, not with its first answer."""
+    with pytest.raises(ConfigurationError, match=message):
+        type("Wrong", (base,), {name: lambda self: True})
