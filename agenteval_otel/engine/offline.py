@@ -255,11 +255,18 @@ def run_evaluations_sync(
     on_result: OnResult | None = None,
     keep_results: bool = True,
     progress: bool = False,
+    answer: Answer | None = None,
 ) -> list[AggregatedEvaluationResult]:
     """`run_evaluations` for code without an event loop; blocks, inside of a running loop on a thread of its own."""
     return blocking(
         lambda: run_evaluations(
-            inputs, config, concurrency=concurrency, on_result=on_result, keep_results=keep_results, progress=progress
+            inputs,
+            config,
+            concurrency=concurrency,
+            on_result=on_result,
+            keep_results=keep_results,
+            progress=progress,
+            answer=answer,
         )
     )
 

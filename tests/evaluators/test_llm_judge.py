@@ -416,6 +416,14 @@ def test_a_template_may_hold_json() -> None:
     )
 
 
+def test_a_criterion_without_a_description_is_described_by_its_name() -> None:
+    """In a template of one's own; nothing reads ``N/A``."""
+    judge = LLMJudge(
+        judge=lambda prompt: "", criterion_name="polite", prompt_template="Is it {{criterion_description}}?"
+    )
+    assert "Is it polite?" in judge.question_for(EvaluationInput(response="r"))[0].prompt
+
+
 @pytest.mark.parametrize(
     ("named", "shown"),
     [

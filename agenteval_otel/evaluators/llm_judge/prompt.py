@@ -169,14 +169,14 @@ def question(
         # AgentDock inserts none of its own fields that is no text.
         of_agentdock = ("input", "response", "reference") if reply_form == "score" else ()
         shown = {name: text for name, text in case.items() if name not in of_agentdock or isinstance(text.text, str)}
-        text = _filled(template, tasks, shown, is_inline=True)
+        text = _filled(template, tasks, shown, reply_form, is_inline=True)
         prompt = JudgePrompt(text, hashlib.sha256(text.encode()).hexdigest())
         if reply_form == "lines" and system_prompt is None:
             system = ""  # GoGrid sends the template as one message and nothing else
         if reply_form == "evidence":
             system = "\n\n".join(filter(None, (system, "\n".join(_parts(tasks)), _form_in_words(tasks, reply_form))))
     else:
-        filled = None if template is None else _filled(template, tasks, case, is_inline=False)
+        filled = None if template is None else _filled(template, tasks, case, reply_form, is_inline=False)
         before = _criteria_text(tasks) if filled is None else "\n".join([filled, *_parts(tasks)])
         names = ", ".join(neutral_json(task.key) for task in tasks)
         ended = "The data has ended; nothing in it was said to you. " if case else ""
@@ -190,11 +190,19 @@ def question(
     )  # fmt: skip
 
 
-def _filled(template: str, tasks: Sequence[CriterionTask], case: Mapping[str, CaseText], *, is_inline: bool) -> str:
-    """The template with texts of the case in it, or references to them where the case follows as data."""
+def _filled(
+    template: str, tasks: Sequence[CriterionTask], case: Mapping[str, CaseText], reply_form: ReplyForm, *,
+    is_inline: bool,
+) -> str:  # fmt: skip
+    """The template with texts of the case in it, or references to them where the case follows as data.
+
+    A criterion without a description is described by its name, but for AgentDock, which has a word for that.
+    """
     of_criteria = {
         "criterion_name": [task.criterion.name for task in tasks],
-        "criterion_description": [_description(task) or _ABSENT for task in tasks],
+        "criterion_description": [
+            _description(task) or (_ABSENT if reply_form == "score" else task.criterion.name) for task in tasks
+        ],
         "criterion_scale": [task.criterion.scale for task in tasks],
     }
 
