@@ -30,7 +30,8 @@ TOOLS: list[ToolParam] = [{
 
 def looked_it_up(seen: EvaluationInput) -> bool:
     """An evaluator is a function; this one also shows what an evaluator sees."""
-    print(f"{seen.agent}: {seen.model} {seen.finish_reason} {seen.response_text!r} {seen.usage}")
+    tokens = seen.usage.model_dump(exclude_none=True) if seen.usage else {}
+    print(f"{seen.agent}: {seen.model} {seen.finish_reason} {seen.response_text!r} {tokens}")
     return any(call.name == "order_status" for call in seen.tool_calls or ())
 
 

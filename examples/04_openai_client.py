@@ -28,7 +28,8 @@ MODEL = "gpt-4.1-mini"
 def opened_ticket(seen: EvaluationInput) -> bool:
     """An evaluator is a function; this one also shows what an evaluator sees."""
     tools = [f"{call.name}({call.arguments})" for call in seen.tool_calls or ()]
-    print(f"{seen.agent}: {seen.model} {seen.finish_reason} {seen.response_text!r} {tools} {seen.usage}")
+    tokens = seen.usage.model_dump(exclude_none=True) if seen.usage else {}
+    print(f"{seen.agent}: {seen.model} {seen.finish_reason} {seen.response_text!r} {tools} {tokens}")
     return "ticket" in seen.response_text or any(call.name == "open_ticket" for call in seen.tool_calls or ())
 
 
