@@ -94,7 +94,7 @@ def test_the_price_of_a_call_does_not_grow_with_its_payload(
     run = {"answer": identity, "prompt": prompt, "streamed": lambda value: list(stream(value))}[place]
     cheap, expensive = medians(lambda: run(small), lambda: run(large))
     promise("A4", figure=f"large against small payload: p50 {expensive * 1e6:.1f} us, {expensive / cheap:.2f} times")
-    assert expensive <= 6 * cheap
+    assert expensive <= 10 * cheap, "a payload that is read as a whole costs hundreds of times as much"
 
 
 def _stream(value: Any) -> Iterator[Any]:
