@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from agenteval_otel.capture.detached import list_bytes, take
-from agenteval_otel.models import StreamEnd
+from agenteval_otel.models import EvaluationInput, StreamEnd
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span, SpanContext
@@ -39,6 +39,7 @@ class CapturedCall:
 
     settings: Any = None
     agent = ""
+    input: EvaluationInput | None = None  # of answers that spans show, which are read already
     prompt: Any = None
     arguments: tuple[tuple[Any, ...], dict[str, Any]] | None = None
     conversation: str | None = None

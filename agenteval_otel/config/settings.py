@@ -309,6 +309,7 @@ class Settings(_Explained):
         agents: What differs for single agents, by the agent's name.
         routes: The name of an agent by the route whose requests are its calls (``/chat``, ``POST /v1/{name}/ask``):
             for FastAPI, Starlette, Flask and Django under ``opentelemetry-instrument``, without code.
+        spans: Under ``opentelemetry-instrument``, evaluate the answers that spans of agents and models show.
     """
 
     enabled: bool = Field(default_factory=enabled_by_variable)
@@ -341,6 +342,7 @@ class Settings(_Explained):
     handle_sigterm: bool = False
     agents: dict[str, AgentSettings] = Field(default_factory=dict)
     routes: dict[str, str] = Field(default_factory=dict)
+    spans: bool = True
 
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
         for name, value in super().__repr_args__():

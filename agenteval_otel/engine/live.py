@@ -215,7 +215,7 @@ class Engine:
     def _input_of(self, call: CapturedCall, settings: HandlerSettings) -> EvaluationInput:
         self._reading = call
         try:
-            evaluation_input = build_input(
+            evaluation_input = call.input or build_input(
                 call,
                 on_bad_fact=self._bad_fact,
                 capture=settings.capture,

@@ -20,9 +20,12 @@ try:
 except ImportError:
     raise ImportError('needs the extra instrumentor: pip install "agenteval-otel[instrumentor]"') from None
 
+from opentelemetry import trace
+
 from agenteval_otel.config import configure
 from agenteval_otel.instrumentation import asgi, wsgi
 from agenteval_otel.instrumentation.exchange import Middleware
+from agenteval_otel.instrumentation.spans import AgentEvalSpanProcessor
 
 __all__ = ["AgentEvalInstrumentor"]
 
@@ -37,24 +40,32 @@ _APPLICATIONS: Final[tuple[tuple[str, str, type[Middleware]], ...]] = (
 
 
 class AgentEvalInstrumentor(BaseInstrumentor):  # type: ignore[misc]
-    """Sets the process up by its settings, and monitors the `routes` that they name.
+    """Sets the process up by its settings: monitors the `routes` that they name, and evaluates what spans show.
 
     ``instrument(**fields)`` takes a settings file as `settings`, `profile`, and fields of `Settings`; without any, the
     file that ``AGENTEVAL_SETTINGS`` names and variables ``AGENTEVAL_*`` count. Raises `ConfigurationError` where they
     are wrong: automatic instrumentation logs it, and the application runs without.
     """
 
+    _processor: AgentEvalSpanProcessor | None = None
+
     def instrumentation_dependencies(self) -> Collection[str]:
         return ()
 
     def _instrument(self, settings: str | None = None, profile: str | None = None, **fields: Any) -> None:
-        routes = configure(settings, profile=profile, **fields).routes
-        # The span processor is added to the global tracer provider HERE.
+        chosen = configure(settings, profile=profile, **fields)
+        routes, add = chosen.routes, getattr(trace.get_tracer_provider(), "add_span_processor", None)
+        if chosen.spans and add is not None:
+            self._processor = AgentEvalSpanProcessor()
+            add(self._processor)
         templates = {kind: kind(None, routes=routes) for kind in _KINDS} if routes else {}
         for module, name, kind in _APPLICATIONS if routes else ():
             wrapt.register_post_import_hook(partial(_wrap, name, templates[kind]), module)
 
     def _uninstrument(self, **_: Any) -> None:
+        if self._processor is not None:
+            self._processor.shutdown()
+            self._processor = None
         for module, name, _middleware in _APPLICATIONS:
             if module in sys.modules:
                 unwrap(getattr(sys.modules[module], name), "__call__")

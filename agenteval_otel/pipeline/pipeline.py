@@ -6,8 +6,9 @@ import asyncio
 import contextvars
 import threading
 import time
+import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from agenteval_otel.capture.annotations import hashed
 from agenteval_otel.capture.calls import CapturedCall
@@ -47,6 +48,13 @@ from agenteval_otel.telemetry.emitter import Emitter
 OPEN_SPAN_BYTES: Final = 6_400
 """About what an open agent span of the SDK keeps alive (3 KB), and the run span and event that will wait with it."""
 _LOOK_AGAIN_S: Final = 0.005
+
+
+class Source(Protocol):
+    """Makes calls of what comes in later than they end, as a span processor does."""
+
+    def drain(self, timeout_s: float) -> bool:
+        """Submit everything that has come so far; False where the time ran out."""
 
 
 class Pipeline:
@@ -102,8 +110,7 @@ class Pipeline:
         self.redaction = Redaction(default_redactors() if redactors is None else redactors, self._redaction_failed)
         self.objectives = Objectives(objectives, self.broken)
         self.sampled = SamplingRecord(sampling or SamplingSettings())
-        self.dispatcher = dispatcher or PoolDispatcher()
-        self.executor = Executor(live=True)
+        self.dispatcher, self.executor = dispatcher or PoolDispatcher(), Executor(live=True)
         self._load = _Load(self.dispatcher, self.accounting, self.executor, load_shedding)
         self.load_shedder = self._load.shedder
         self.engine = Engine(
@@ -120,6 +127,7 @@ class Pipeline:
         self._providers: dict[int, Any] = {}
         self.telemetry, self._open, self.shutdown_timeout_s = telemetry, True, shutdown_timeout_s
         self._unended: list[CapturedCall] = []
+        self.sources: weakref.WeakSet[Source] = weakref.WeakSet()
         for provider in (telemetry, *storage):
             self._know(provider)
         if telemetry is not None:
@@ -179,12 +187,13 @@ class Pipeline:
     def flush(self, timeout_s: float) -> bool:
         """Whether everything taken before is evaluated, stored, exported and called back within the time; blocks."""
         deadline = time.monotonic() + timeout_s
-        evaluated = self.dispatcher.flush(timeout_s)
+        drained = self._drain(deadline)
+        evaluated = self.dispatcher.flush(max(0.0, deadline - time.monotonic()))
         exported = self._flush_emitters(deadline)
         called = self.objectives.flush(max(0.0, deadline - time.monotonic()))
         # A save that failed since the flush before, whichever provider it was.
         unsaved, self._unsaved = self._unsaved, 0
-        return evaluated and exported and called and not unsaved
+        return drained and evaluated and exported and called and not unsaved
 
     def retire(self) -> None:
         """Another pipeline takes over: what was taken is still delivered, then no thread is left. Returns at once."""
@@ -194,6 +203,7 @@ class Pipeline:
     def shutdown(self, timeout_s: float) -> bool:
         """Take no more calls, deliver what was taken, count the rest as dropped; True when nothing was."""
         deadline = time.monotonic() + timeout_s
+        drained = self._drain(time.monotonic() + timeout_s / 4)
         # Half of the time for the evaluations, so that what they gave can still be exported.
         evaluated = self.dispatcher.flush(timeout_s / 2)
         exported = self._flush_emitters(deadline)
@@ -209,7 +219,10 @@ class Pipeline:
         if self._open:
             self._open = False
             FanOutStorage(self.providers, self.storage_failed).close_within(max(0.0, deadline - time.monotonic()))
-        return delivered and exported
+        return drained and delivered and exported
+
+    def _drain(self, deadline: float) -> bool:
+        return all([source.drain(max(0.0, deadline - time.monotonic())) for source in tuple(self.sources)])
 
     def storage_failed(self, name: str, error: BaseException) -> None:
         self._unsaved += 1

@@ -37,6 +37,15 @@ django.conf.settings.configure(ROOT_URLCONF=__name__, ALLOWED_HOSTS=["*"])
 urlpatterns = [django.urls.path("chat/<name>", lambda request, name: django.http.JsonResponse({ANSWER}))]
 print(werkzeug.test.Client(get_wsgi_application()).post("/chat/ann", json={{"question": "When?"}}).json)
 """
+AGENT = """
+import json
+from opentelemetry import trace
+messages = json.dumps([{"role": "assistant", "parts": [{"type": "text", "content": "It is due."}]}])
+with trace.get_tracer("agents").start_as_current_span("invoke_agent support") as span:
+    span.set_attributes({"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "support"})
+    span.set_attribute("gen_ai.output.messages", messages)
+print({"answer": "It is due."})
+"""
 SETTINGS = """
 sample_rate: 1
 storage: [{type: console}]
@@ -79,6 +88,15 @@ def test_an_application_is_evaluated_without_code(tmp_path: Path, app: str) -> N
     assert output.count('"name": "evaluation support"') == 1
     has_server_span = app is FASTAPI  # which makes spans itself
     assert output.count('"name": "invoke_agent support"') == 1 - has_server_span
+
+
+def test_spans_are_evaluated_without_code(tmp_path: Path) -> None:
+    """An agent's span of a library that knows nothing of this package; switched off by a setting."""
+    for spans, scored in (("true", 1), ("false", 0)):
+        variables = {"AGENTEVAL_SAMPLE_RATE": "1", "AGENTEVAL_STORAGE": "console", "AGENTEVAL_SPANS": spans}
+        output = run(tmp_path, AGENT, **variables)
+        assert output.count("support  overall 1.00  response_health pass") == scored
+        assert output.count('"name": "evaluation support"') == scored
 
 
 def test_declarative_configuration_sets_everything_up(tmp_path: Path) -> None:

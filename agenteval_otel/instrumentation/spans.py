@@ -1,0 +1,274 @@
+"""Answers that spans show, fed to the engine as calls of `@monitor` are; and the span processor of this process."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from functools import partial
+from typing import Any, Final
+
+from opentelemetry.context import Context
+from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
+from opentelemetry.trace import SpanContext, TraceFlags, TraceState
+
+from agenteval_otel.assembly import AssembledTrace, TraceAssembler
+from agenteval_otel.capture.calls import CURRENT, EVALUATING, CapturedCall
+from agenteval_otel.capture.text import clean
+from agenteval_otel.config.process import default_pipeline, follow
+from agenteval_otel.errors import CaptureError
+from agenteval_otel.instrumentation.handler import Handler
+from agenteval_otel.mappers.span import ReadSpan, span_of_sdk
+from agenteval_otel.mappers.trace import Mapped, read_trace
+from agenteval_otel.models.value import copy_with
+from agenteval_otel.pipeline import Pipeline
+from agenteval_otel.pipeline.exit import watch_exit
+from agenteval_otel.runtime.fork import reset_in_child
+from agenteval_otel.runtime.log import log
+from agenteval_otel.runtime.reentrancy import THREAD, under_evaluation
+from agenteval_otel.runtime.worker import Worker
+from agenteval_otel.sampling import AnswerFacts, SamplingContext
+from agenteval_otel.semconv import ALREADY_MONITORED, CAPTURE_FAILED, EVALUATION_SAMPLED, OTHER, SCOPE_NAME
+
+_MAX_AGENTS: Final = 200
+_MAX_CHARS: Final = 200
+_CALL_BYTES: Final = 2_048
+_SPAN_BYTES: Final = 1_024
+_TICK_S: Final = 0.1
+_MAX_INBOX: Final = 20_000
+
+
+class SpanEvaluation:
+    """Evaluates the answers of assembled traces; each counts as one call of its agent. For one thread, raises nothing.
+
+    Spans of this package and what lies below them, judges' calls among them, are no answers. An answer below a call
+    that `@monitor` or the middleware evaluates counts as ``already_monitored``.
+
+    Args:
+        nested_agents: Evaluate agents below another one too, where they have a name of their own.
+        pipeline: Instead of the process's.
+        is_remote: The spans are of other processes.
+    """
+
+    def __init__(
+        self, *, nested_agents: bool = False, pipeline: Pipeline | None = None, is_remote: bool = True
+    ) -> None:  # fmt: skip
+        self._nested, self._pipeline, self._is_remote = nested_agents, pipeline, is_remote
+        self._handlers: dict[str, Handler] = {}
+
+    def evaluate(self, trace: AssembledTrace) -> None:
+        parents = {span.span_id: span for span in trace.spans}
+        ours, monitored = _below(parents, _is_ours), _below(parents, _is_monitored)
+        reading = read_trace([span for span in trace.spans if span.span_id not in ours], nested_agents=self._nested)
+        pipeline = self._pipeline or default_pipeline()
+        for name, count in reading.failed.items():
+            pipeline.accounting.fail(f"spans:{name}", count)
+        share = trace.size_bytes // max(1, len(reading.answers))
+        for mapped in reading.answers:
+            handler = self._handler(mapped)
+            try:
+                self._take(handler, mapped, share, is_monitored=mapped.span.span_id in monitored)
+            except Exception as error:
+                handler.broken("spans", error)
+
+    def _handler(self, mapped: Mapped) -> Handler:
+        name = clean(str(mapped.input.agent or mapped.span.resource.get("service.name") or "unknown"), _MAX_CHARS)
+        if name not in self._handlers and len(self._handlers) >= _MAX_AGENTS:
+            name = OTHER
+        handler = self._handlers.get(name)
+        if handler is None:
+            handler = self._handlers[name] = Handler(
+                name, _answered, lambda used: used.handler(name), self._pipeline or default_pipeline(),
+                follows=self._pipeline is None, keep_arguments=False,
+            )  # fmt: skip
+        return handler
+
+    def _take(self, handler: Handler, mapped: Mapped, size_bytes: int, *, is_monitored: bool) -> None:
+        config, span = handler.config, mapped.span
+        pipeline = config.pipeline
+        if is_monitored:
+            config.outcomes[ALREADY_MONITORED] += 1
+            return
+        if not pipeline.enabled:
+            config.unsampled.disabled += 1
+            return
+        if mapped.content_switch is not None:
+            config.outcomes[CAPTURE_FAILED] += 1
+            pipeline.broken("capture", CaptureError(f"no content captured: {mapped.content_switch}"))
+            return
+        call = CapturedCall(config.settings, handler.agent)
+        call.span_context = _context_of(span, is_remote=self._is_remote)
+        call.started_ns, call.ended_ns = span.start_ns, max(span.start_ns, span.end_ns)
+        call.error_type, call.stream_end = mapped.input.error_type, mapped.input.stream_end
+        if config.upstream_attribute is not None:
+            call.upstream = span.attributes.get(config.upstream_attribute)
+        conversation = mapped.input.conversation_id or mapped.input.session_id
+        call.answer_facts = AnswerFacts(span.duration_s, call.error_type, call.stream_end, conversation)
+        call.memo = {} if config.keeps_memo else None
+        call.randomness = config.randomness_of(call.span_context)
+        decision = config.decide(SamplingContext(handler.agent, call.randomness, call.answer_facts, None, call.memo))
+        call.randomness = call.randomness if decision.randomness is None else decision.randomness
+        if decision.sampled and decision.settled and config.shedder.keep is not None:
+            decision = config.shedder.thin(decision, call.randomness)
+        if decision.settled and not decision.sampled:
+            config.outcomes[decision.outcome] += 1
+            return
+        call.decision = decision
+        user_id = None if mapped.user_id is None else clean(pipeline.engine.user_id(mapped.user_id), _MAX_CHARS)
+        known = {"agent": handler.agent} if user_id is None else {"agent": handler.agent, "user_id": user_id}
+        call.input = copy_with(mapped.input, known)
+        pipeline.submit(call, _CALL_BYTES + size_bytes)
+
+
+def _answered() -> None:
+    """Stands for the function that spans do not show."""
+
+
+def _context_of(span: ReadSpan, *, is_remote: bool) -> SpanContext:
+    state = TraceState.from_header([span.trace_state]) if span.trace_state else None
+    return SpanContext(span.trace_id, span.span_id, is_remote, TraceFlags(span.flags), state)
+
+
+def _is_ours(span: ReadSpan) -> bool:
+    return span.scope == SCOPE_NAME and not span.attributes.get(EVALUATION_SAMPLED)
+
+
+def _is_monitored(span: ReadSpan) -> bool:
+    return bool(span.attributes.get(EVALUATION_SAMPLED))
+
+
+def _below(spans: dict[int, ReadSpan], wanted: Any) -> set[int]:
+    """The ids of the spans that are wanted, and of all below them."""
+    known = {span_id: True for span_id, span in spans.items() if wanted(span)}
+    if not known:
+        return set()
+    for span in spans.values():
+        path: list[int] = []
+        current: ReadSpan | None = span
+        while current is not None and current.span_id not in known:
+            known[current.span_id] = False  # until its parents say otherwise; in a circle they do not
+            path.append(current.span_id)
+            current = None if current.parent_id is None else spans.get(current.parent_id)
+        if current is not None and known[current.span_id]:
+            known |= dict.fromkeys(path, True)
+    return {span_id for span_id, is_below in known.items() if is_below}
+
+
+class AgentEvalSpanProcessor(SpanProcessor):
+    """Evaluates the answers that GenAI spans of other instrumentation show, in this process.
+
+    ``provider.add_span_processor(AgentEvalSpanProcessor())``. What is evaluated, and which dialects are read:
+    docs/spans.md. The thread that ends a span keeps a reference to it and nothing more; the spans of a trace are put
+    together, read and sampled on a thread of its own, and evaluated as calls of `@monitor` are. Results stand in the
+    trace of the evaluated span.
+
+    Args:
+        quiet_s: How long no span of a trace may have ended before its answer is evaluated; at least 0.
+        nested_agents: Evaluate agents below another one too, where they have a name of their own.
+        pipeline: Instead of the process's.
+    """
+
+    def __init__(
+        self, *, quiet_s: float = 1.0, nested_agents: bool = False, pipeline: Pipeline | None = None
+    ) -> None:  # fmt: skip
+        self._quiet_s = quiet_s
+        self._evaluation = SpanEvaluation(nested_agents=nested_agents, pipeline=pipeline, is_remote=False)
+        self._pipeline = pipeline
+        self._worker = Worker("agenteval-spans", max_waiting=64, idle_s=_TICK_S, on_idle=self._look, stays=True)
+        self._reset()
+        reset_in_child(self._reset)
+        (pipeline or default_pipeline()).sources.add(self)
+        if pipeline is None:
+            follow(self)
+
+    def __repr__(self) -> str:
+        return f"<AgentEvalSpanProcessor {self._assembler!r}>"
+
+    def _reset(self) -> None:
+        self._inbox: deque[ReadableSpan] = deque()
+        self._assembler = TraceAssembler(quiet_s=self._quiet_s, parent_wait_s=max(60.0, self._quiet_s))
+        self._is_shut_down = False
+
+    def on_start(self, span: Span, parent_context: Context | None = None) -> None:
+        """Nothing: a span is read when it has ended."""
+
+    def on_end(self, span: ReadableSpan) -> None:
+        """Keep the span for the background thread; raises nothing, and takes no lock."""
+        try:
+            if self._is_shut_down or CURRENT.get() is EVALUATING or (not THREAD.is_host and under_evaluation()):
+                return  # a judge's call, or another one of an evaluator
+            context = span.context
+            if context is None or not context.trace_flags.sampled:
+                return
+            if len(self._inbox) >= _MAX_INBOX:
+                self._count("dropped")
+                return
+            self._inbox.append(span)
+            if not self._worker.has_thread:
+                watch_exit()
+                self._worker.start()
+        except Exception as error:
+            self._broken(error)
+
+    def bind(self, pipeline: Pipeline) -> None:
+        """Drain with this pipeline from now on; called when another one is configured."""
+        pipeline.sources.add(self)
+
+    def drain(self, timeout_s: float) -> bool:
+        """Submit the answers that have come so far, complete or not; False where the time ran out."""
+        if not self._worker.has_thread:
+            return True
+        done = threading.Event()
+        return self._worker.submit(partial(self._look, done)) and done.wait(timeout_s)
+
+    def force_flush(self, timeout_millis: int = 30_000) -> bool:
+        """Evaluate what has come so far, complete or not; blocks for at most so long. True where all was evaluated.
+
+        Results are not flushed: the provider that asks has its own processors for them.
+        """
+        deadline = time.monotonic() + timeout_millis / 1e3
+        drained = self.drain(timeout_millis / 1e3)
+        pipeline = self._pipeline or default_pipeline()
+        return pipeline.dispatcher.flush(max(0.0, deadline - time.monotonic())) and drained
+
+    def shutdown(self) -> None:
+        """Evaluate what has come, and take no further span."""
+        if not self._is_shut_down:
+            self.drain(1.0)
+            self._is_shut_down = True
+            self._worker.close(1.0)
+
+    def _look(self, everything: threading.Event | None = None) -> None:
+        """Assemble what has ended and evaluate what is complete, or `everything`; on the processor's own thread."""
+        try:
+            CURRENT.set(EVALUATING)
+            assembler, now_s = self._assembler, time.monotonic()
+            for _ in range(len(self._inbox)):
+                span = span_of_sdk(self._inbox.popleft())
+                if not assembler.add(span, _size_of(span), now_s):
+                    self._count("dropped")
+            for trace in assembler.take_all() if everything else assembler.take(now_s):
+                self._evaluation.evaluate(trace)
+            late, assembler.late = assembler.late, 0
+            if late:
+                self._count("late", late)
+        except Exception as error:
+            self._broken(error)
+        if everything is not None:
+            everything.set()
+
+    def _count(self, what: str, count: int = 1) -> None:
+        pipeline = self._pipeline or default_pipeline()
+        pipeline.accounting.fail(f"spans:{what}", count)
+        if what == "dropped":
+            log.warning("spans_dropped", part="spans")
+
+    def _broken(self, error: Exception) -> None:
+        try:
+            (self._pipeline or default_pipeline()).broken("spans", error)
+        except Exception:
+            return  # counting itself broke
+
+
+def _size_of(span: ReadSpan) -> int:
+    return _SPAN_BYTES + sum(len(value) for value in span.attributes.values() if type(value) is str)

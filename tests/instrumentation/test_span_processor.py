@@ -1,0 +1,162 @@
+"""The span processor: answers that other instrumentation's spans show, evaluated in this process."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.trace import Tracer
+
+from agenteval_otel import monitor
+from agenteval_otel.evaluators import Contains, Func
+from agenteval_otel.instrumentation.spans import AgentEvalSpanProcessor
+from agenteval_otel.models import EvaluationInput
+from agenteval_otel.pipeline import Pipeline
+from agenteval_otel.sampling import RatioSampler
+from agenteval_otel.testing import RecordedTelemetry
+
+LIMIT_MS = 60_000
+POLITE = Contains(substrings=["please"], criterion_name="polite")
+
+
+class Application:
+    """A process with tracing and the processor; results go to the telemetry."""
+
+    def __init__(self, ratio: float = 1.0, **settings: Any) -> None:
+        self.telemetry = RecordedTelemetry()
+        provider: TracerProvider = self.telemetry.tracer_provider
+        self.pipeline = Pipeline(
+            sampler=RatioSampler(ratio=ratio), evaluators=(POLITE,), storage=(self.telemetry.storage(),), **settings
+        )
+        self.processor = AgentEvalSpanProcessor(quiet_s=0.0, pipeline=self.pipeline)
+        provider.add_span_processor(self.processor)
+        self.tracer: Tracer = provider.get_tracer("an-agent-library")
+
+    @property
+    def outcomes(self) -> dict[str, int]:
+        assert self.processor.force_flush(LIMIT_MS)
+        return {outcome: count for outcome, count in self.pipeline.accounting.outcomes().items() if count}
+
+    def answer(self, text: str | None = "Wait, please.", *, operation: str = "chat") -> None:
+        """An agent's span with one model call below it."""
+        said = {} if text is None else {"gen_ai.output.messages": messages("assistant", text)}
+        with self.tracer.start_as_current_span("invoke_agent support") as span:
+            span.set_attributes({"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "support"})
+            with self.tracer.start_as_current_span("chat m-1") as model:
+                model.set_attributes({"gen_ai.operation.name": operation, "gen_ai.request.model": "m-1", **said})
+                if text is not None:
+                    model.set_attribute("gen_ai.input.messages", messages("user", "When?"))
+
+
+@pytest.fixture
+def application() -> Iterator[Callable[..., Application]]:
+    """Makes applications, which end with the test."""
+    made: list[Application] = []
+
+    def make(**settings: Any) -> Application:
+        made.append(Application(**settings))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.processor.shutdown()
+        each.pipeline.shutdown(5.0)
+        each.telemetry.shutdown()
+
+
+Make = Callable[..., Application]
+
+
+def messages(role: str, text: str) -> str:
+    return json.dumps([{"role": role, "parts": [{"type": "text", "content": text}]}])
+
+
+def test_an_answer_is_scored_in_its_trace(application: Make) -> None:
+    """The run span lies below the agent's span, the event belongs to it, and the call is counted once."""
+    app = application()
+    app.answer()
+    assert app.outcomes == {"evaluated": 1}
+    spans = {span.name: span for span in app.telemetry.spans()}
+    agent, run = spans["invoke_agent support"], spans["evaluation support"]
+    assert run.parent == agent.context
+    assert dict(run.attributes or {})["gen_ai.evaluation.polite.label"] == "pass"
+    (event,) = app.telemetry.events()
+    assert event.span_id == agent.context.span_id
+    assert app.outcomes == {"evaluated": 1}
+
+
+def test_what_the_processor_passes_by_is_counted_by_reason(application: Make) -> None:
+    """Without content, switched off, not sampled; and its own output is no answer."""
+    without_content = application()
+    without_content.answer(None)
+    assert without_content.outcomes == {"capture_failed": 1}
+    off = application(enabled=False)
+    off.answer()
+    assert off.outcomes == {"disabled": 1}
+    unsampled = application(ratio=0.0)
+    unsampled.answer()
+    assert unsampled.outcomes == {"not_sampled": 1}
+
+
+def test_an_answer_that_the_decorator_takes_is_scored_once(application: Make) -> None:
+    """The spans below its call are the same answer: seen, counted and passed by."""
+    app = application()
+
+    @monitor(agent="support", pipeline=app.pipeline)
+    def handler() -> str:
+        app.answer()
+        return "Wait, please."
+
+    handler()
+    assert app.outcomes == {"evaluated": 1, "already_monitored": 1}
+    runs = [span for span in app.telemetry.spans() if span.name == "evaluation support"]
+    assert len(runs) == 1
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_model_calls_of_evaluators_are_no_answers(is_async: bool, application: Make) -> None:
+    """An instrumented client that an evaluator uses makes spans as the application's does."""
+    app = application()
+
+    def ask(_: EvaluationInput) -> bool:
+        with app.tracer.start_as_current_span("chat judge") as span:
+            content = messages("assistant", "It is polite.")
+            span.set_attributes({"gen_ai.operation.name": "chat", "gen_ai.output.messages": content})
+        return True
+
+    async def ask_later(evaluation_input: EvaluationInput) -> bool:
+        return ask(evaluation_input)
+
+    evaluator = Func(criterion_name="judged", function=ask_later if is_async else ask)
+    app.pipeline.defaults = app.pipeline.defaults._replace(evaluators=(evaluator,))
+    app.answer()
+    assert app.outcomes == {"evaluated": 1}
+    assert [span.name for span in app.telemetry.spans()].count("chat judge") == 1
+    assert app.outcomes == {"evaluated": 1}
+
+
+def test_a_broken_application_span_costs_only_itself(application: Make) -> None:
+    """Attributes that no mapper can read are counted; other answers are evaluated, and nothing raises."""
+    app = application()
+    with app.tracer.start_as_current_span("chat") as span:
+        span.set_attributes({"gen_ai.operation.name": "chat", "gen_ai.output.messages": "[[[[{{{"})
+    app.answer()
+    assert app.outcomes["evaluated"] == 1
+
+
+@pytest.mark.parametrize("end", ["shutdown", "pipeline"])
+def test_what_has_ended_is_evaluated_before_the_end(end: str, application: Make) -> None:
+    """The provider's shutdown and the pipeline's own both take what waits for a quiet trace."""
+    app = application()
+    app.processor._assembler._quiet_s = 3_600.0
+    app.answer()
+    if end == "shutdown":
+        app.processor.shutdown()
+        app.answer()  # too late
+        assert app.pipeline.flush(LIMIT_MS / 1e3)
+    else:
+        app.pipeline.shutdown(30.0)
+    assert app.pipeline.accounting.outcomes()["evaluated"] == 1
