@@ -157,10 +157,9 @@ def _below(spans: dict[int, ReadSpan], wanted: Any) -> set[int]:
 class AgentEvalSpanProcessor(SpanProcessor):
     """Evaluates the answers that GenAI spans of other instrumentation show, in this process.
 
-    ``provider.add_span_processor(AgentEvalSpanProcessor())``. The thread that ends a
-    span keeps a reference to it and nothing more; the spans of a trace are put together, read by the registered mappers
-    and sampled on a thread of its own, and evaluated as calls of `@monitor` are. Results stand in the trace of the
-    evaluated span.
+    ``provider.add_span_processor(AgentEvalSpanProcessor())``. The thread that ends a span keeps a reference to it and
+    nothing more; the spans of a trace are put together, read by the registered mappers and sampled on a thread of its
+    own, and evaluated as calls of `@monitor` are. Results stand in the trace of the evaluated span.
 
     Args:
         quiet_s: How long no span of a trace may have ended before its answer is evaluated; at least 0.
