@@ -30,7 +30,7 @@ def run_block(text: str, folder: Path) -> str:
     (folder / "blocks.py").write_text(text)
     environment = {"PATH": "", "HOME": str(folder), "PYTHONWARNINGS": "error"}
     finished = subprocess.run(
-        [sys.executable, "blocks.py"], cwd=folder, env=environment, capture_output=True, text=True, timeout=60,
+        [sys.executable, "blocks.py"], cwd=folder, env=environment, capture_output=True, text=True, timeout=180,
         check=False,
     )  # fmt: skip
     assert finished.returncode == 0, finished.stderr
