@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import chain
 from typing import NamedTuple
 
 from agenteval_otel.mappers.base import role_of
@@ -39,7 +38,7 @@ class TraceAssembler:
         quiet_s: How long no span of a trace may have come: what an SDK's batch processor waits, and a second.
         parent_wait_s: How long a model call waits for a parent that was not seen.
         max_spans: Spans that wait, of all traces.
-        max_bytes: Their size, as `add` is told.
+        max_bytes: The sum of their `size_bytes`.
         max_trace_spans: Spans of one trace; further ones are left out.
 
     Attributes:
@@ -85,9 +84,9 @@ class TraceAssembler:
         self.size_bytes += size_bytes
         return True
 
-    def take(self, now_s: float) -> Iterator[AssembledTrace]:
-        """Take the traces that are complete."""
-        for trace_id, trace in _quiet(self._active, now_s - self._quiet_s):
+    def take(self, now_s: float, *, quiet_s: float | None = None) -> Iterator[AssembledTrace]:
+        """Take the traces that are complete; with `quiet_s` those that were quiet for so long."""
+        for trace_id, trace in _quiet(self._active, now_s - (self._quiet_s if quiet_s is None else quiet_s)):
             del self._active[trace_id]
             known, waits = _roles(trace.spans)
             if waits and self._parent_wait_s > self._quiet_s:
@@ -101,10 +100,12 @@ class TraceAssembler:
 
     def take_all(self) -> Iterator[AssembledTrace]:
         """Take every trace as it is: before the end."""
-        for trace_id, trace in chain(self._active.items(), self._waiting.items()):
-            if (taken := self._finish(trace_id, trace, _roles(trace.spans)[0])) is not None:
-                yield taken
-        self._active, self._waiting = {}, {}
+        for traces in (self._active, self._waiting):
+            while traces:
+                trace_id = next(iter(traces))
+                trace = traces.pop(trace_id)
+                if (taken := self._finish(trace_id, trace, _roles(trace.spans)[0])) is not None:
+                    yield taken
 
     def _finish(self, trace_id: int, trace: _Trace, known: set[int]) -> AssembledTrace | None:
         self.spans -= len(trace.spans)

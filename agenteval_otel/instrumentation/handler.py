@@ -144,7 +144,7 @@ class Handler:
             if error is not None:
                 call.error_type = type(error).__name__
             decision = call.decision
-            if call.settings is None or not (decision is None or decision.settled or self._decide_after(call)):
+            if call.settings is None or not (decision is None or decision.settled or self.decide_after(call)):
                 self._end_span(call)
                 return
             size = self._keep(call, answer)
@@ -215,8 +215,8 @@ class Handler:
         except RuntimeError:
             return  # it runs on none
 
-    def _decide_after(self, call: CapturedCall) -> bool:
-        """Ask the sampler again, now that the answer is there; False when the call goes no further."""
+    def decide_after(self, call: CapturedCall) -> bool:
+        """Ask the sampler now that the answer is there, or again; False when the call goes no further."""
         try:
             config = self.config
             duration_s = (call.ended_ns - call.started_ns) / 1e9

@@ -25,17 +25,16 @@ from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.pipeline.exit import watch_exit
 from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.runtime.log import log
+from agenteval_otel.runtime.memory import MEMORY
 from agenteval_otel.runtime.reentrancy import THREAD, under_evaluation
 from agenteval_otel.runtime.worker import Worker
-from agenteval_otel.sampling import AnswerFacts, SamplingContext
 from agenteval_otel.semconv import ALREADY_MONITORED, CAPTURE_FAILED, EVALUATION_SAMPLED, OTHER, SCOPE_NAME
 
 _MAX_AGENTS: Final = 200
 _MAX_CHARS: Final = 200
 _CALL_BYTES: Final = 2_048
 _SPAN_BYTES: Final = 1_024
-_TICK_S: Final = 0.1
-_MAX_INBOX: Final = 20_000
+_TICK_S: Final = 0.05, 0.5
 
 
 class SpanEvaluation:
@@ -61,15 +60,15 @@ class SpanEvaluation:
         ours, monitored = _below(parents, _is_ours), _below(parents, _is_monitored)
         reading = read_trace([span for span in trace.spans if span.span_id not in ours], nested_agents=self._nested)
         pipeline = self._pipeline or default_pipeline()
-        for name, count in reading.failed.items():
-            pipeline.accounting.fail(f"spans:{name}", count)
+        for name, count in {**reading.failed, "left_out": reading.left_out}.items():
+            if count:
+                pipeline.accounting.fail(f"spans:{name}", count)
         share = trace.size_bytes // max(1, len(reading.answers))
         for mapped in reading.answers:
-            handler = self._handler(mapped)
             try:
-                self._take(handler, mapped, share, is_monitored=mapped.span.span_id in monitored)
+                self._take(self._handler(mapped), mapped, share, is_monitored=mapped.span.span_id in monitored)
             except Exception as error:
-                handler.broken("spans", error)
+                pipeline.broken("spans", error)
 
     def _handler(self, mapped: Mapped) -> Handler:
         name = clean(str(mapped.input.agent or mapped.span.resource.get("service.name") or "unknown"), _MAX_CHARS)
@@ -102,18 +101,11 @@ class SpanEvaluation:
         call.error_type, call.stream_end = mapped.input.error_type, mapped.input.stream_end
         if config.upstream_attribute is not None:
             call.upstream = span.attributes.get(config.upstream_attribute)
-        conversation = mapped.input.conversation_id or mapped.input.session_id
-        call.answer_facts = AnswerFacts(span.duration_s, call.error_type, call.stream_end, conversation)
+        call.conversation = mapped.input.conversation_id or mapped.input.session_id
         call.memo = {} if config.keeps_memo else None
         call.randomness = config.randomness_of(call.span_context)
-        decision = config.decide(SamplingContext(handler.agent, call.randomness, call.answer_facts, None, call.memo))
-        call.randomness = call.randomness if decision.randomness is None else decision.randomness
-        if decision.sampled and decision.settled and config.shedder.keep is not None:
-            decision = config.shedder.thin(decision, call.randomness)
-        if decision.settled and not decision.sampled:
-            config.outcomes[decision.outcome] += 1
+        if not handler.decide_after(call):
             return
-        call.decision = decision
         user_id = None if mapped.user_id is None else clean(pipeline.engine.user_id(mapped.user_id), _MAX_CHARS)
         known = {"agent": handler.agent} if user_id is None else {"agent": handler.agent, "user_id": user_id}
         call.input = copy_with(mapped.input, known)
@@ -173,7 +165,8 @@ class AgentEvalSpanProcessor(SpanProcessor):
         self._quiet_s = quiet_s
         self._evaluation = SpanEvaluation(nested_agents=nested_agents, pipeline=pipeline, is_remote=False)
         self._pipeline = pipeline
-        self._worker = Worker("agenteval-spans", max_waiting=64, idle_s=_TICK_S, on_idle=self._look, stays=True)
+        tick_s = min(max(quiet_s / 4, _TICK_S[0]), _TICK_S[1])
+        self._worker = Worker("agenteval-spans", max_waiting=64, idle_s=tick_s, on_idle=self._look, stays=True)
         self._reset()
         reset_in_child(self._reset)
         (pipeline or default_pipeline()).sources.add(self)
@@ -184,7 +177,7 @@ class AgentEvalSpanProcessor(SpanProcessor):
         return f"<AgentEvalSpanProcessor {self._assembler!r}>"
 
     def _reset(self) -> None:
-        self._inbox: deque[ReadableSpan] = deque()
+        self._inbox: deque[tuple[ReadableSpan, int]] = deque()
         self._assembler = TraceAssembler(quiet_s=self._quiet_s, parent_wait_s=max(60.0, self._quiet_s))
         self._is_shut_down = False
 
@@ -199,10 +192,11 @@ class AgentEvalSpanProcessor(SpanProcessor):
             context = span.context
             if context is None or not context.trace_flags.sampled:
                 return
-            if len(self._inbox) >= _MAX_INBOX:
+            size_bytes = _size_of(span)
+            if not MEMORY.read_spans.reserve(size_bytes):
                 self._count("dropped")
                 return
-            self._inbox.append(span)
+            self._inbox.append((span, size_bytes))
             if not self._worker.has_thread:
                 watch_exit()
                 self._worker.start()
@@ -213,16 +207,17 @@ class AgentEvalSpanProcessor(SpanProcessor):
         """Drain with this pipeline from now on; called when another one is configured."""
         pipeline.sources.add(self)
 
-    def drain(self, timeout_s: float) -> bool:
-        """Submit the answers that have come so far, complete or not; False where the time ran out."""
+    def drain(self, timeout_s: float, *, last: bool = False) -> bool:
+        """Submit the answers that have come so far, `last` also those that wait for a parent; False out of time."""
         if not self._worker.has_thread:
             return True
         done = threading.Event()
-        return self._worker.submit(partial(self._look, done)) and done.wait(timeout_s)
+        return self._worker.submit(partial(self._look, done, last)) and done.wait(timeout_s)
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        """Evaluate what has come so far, complete or not; blocks for at most so long. True where all was evaluated.
+        """Evaluate the answers that have come so far; blocks for at most so long. True where all were evaluated.
 
+        A model call whose parent has not ended yet goes on waiting for it: it may be a step of an agent's answer.
         Results are not flushed: the provider that asks has its own processors for them.
         """
         deadline = time.monotonic() + timeout_millis / 1e3
@@ -233,28 +228,45 @@ class AgentEvalSpanProcessor(SpanProcessor):
     def shutdown(self) -> None:
         """Evaluate what has come, and take no further span."""
         if not self._is_shut_down:
-            self.drain(1.0)
+            self.drain(1.0, last=True)
             self._is_shut_down = True
             self._worker.close(1.0)
 
-    def _look(self, everything: threading.Event | None = None) -> None:
-        """Assemble what has ended and evaluate what is complete, or `everything`; on the processor's own thread."""
+    def _look(self, done: threading.Event | None = None, last: bool = False) -> None:
+        """Assemble what has ended and evaluate what is complete, on the processor's own thread.
+
+        With `done` there is no wait for a quiet trace, and `last` takes every trace as it is.
+        """
+        assembler, now_s = self._assembler, time.monotonic()
+        waiting_bytes = assembler.size_bytes
         try:
             CURRENT.set(EVALUATING)
-            assembler, now_s = self._assembler, time.monotonic()
             for _ in range(len(self._inbox)):
-                span = span_of_sdk(self._inbox.popleft())
-                if not assembler.add(span, _size_of(span), now_s):
-                    self._count("dropped")
-            for trace in assembler.take_all() if everything else assembler.take(now_s):
+                span, size_bytes = self._inbox.popleft()
+                waiting_bytes += size_bytes
+                self._add(span, size_bytes, now_s)
+            for trace in assembler.take_all() if last else assembler.take(now_s, quiet_s=0.0 if done else None):
                 self._evaluation.evaluate(trace)
-            late, assembler.late = assembler.late, 0
-            if late:
-                self._count("late", late)
+            for what in ("late", "left_out"):
+                if count := getattr(assembler, what):
+                    setattr(assembler, what, 0)
+                    self._count(what, count)
         except Exception as error:
             self._broken(error)
-        if everything is not None:
-            everything.set()
+        finally:
+            MEMORY.read_spans.release(waiting_bytes - assembler.size_bytes)
+            if done is not None:
+                done.set()
+
+    def _add(self, span: ReadableSpan, size_bytes: int, now_s: float) -> None:
+        try:
+            read = span_of_sdk(span)
+            if span.parent is not None and span.parent.is_remote:
+                read.parent_id = None  # it ends in another process: there is nothing to wait for
+            if not self._assembler.add(read, size_bytes, now_s):
+                self._count("dropped")
+        except Exception as error:
+            self._broken(error)
 
     def _count(self, what: str, count: int = 1) -> None:
         pipeline = self._pipeline or default_pipeline()
@@ -269,5 +281,12 @@ class AgentEvalSpanProcessor(SpanProcessor):
             return  # counting itself broke
 
 
-def _size_of(span: ReadSpan) -> int:
-    return _SPAN_BYTES + sum(len(value) for value in span.attributes.values() if type(value) is str)
+def _size_of(span: ReadableSpan) -> int:
+    """About how much memory a span keeps alive: its texts, and a kilobyte for all else and for each event."""
+    events = span.events
+    size_bytes = _SPAN_BYTES * (1 + len(events))
+    for attributes in (span.attributes, *(event.attributes for event in events)):
+        for value in (attributes or {}).values():
+            if type(value) is str:
+                size_bytes += len(value)
+    return size_bytes

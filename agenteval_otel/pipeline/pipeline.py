@@ -53,8 +53,8 @@ _LOOK_AGAIN_S: Final = 0.005
 class Source(Protocol):
     """Makes calls of what comes in later than they end, as a span processor does."""
 
-    def drain(self, timeout_s: float) -> bool:
-        """Submit everything that has come so far; False where the time ran out."""
+    def drain(self, timeout_s: float, *, last: bool = False) -> bool:
+        """Submit what has come so far, `last` also what is incomplete; False where the time ran out."""
 
 
 class Pipeline:
@@ -203,7 +203,7 @@ class Pipeline:
     def shutdown(self, timeout_s: float) -> bool:
         """Take no more calls, deliver what was taken, count the rest as dropped; True when nothing was."""
         deadline = time.monotonic() + timeout_s
-        drained = self._drain(time.monotonic() + timeout_s / 4)
+        drained = self._drain(time.monotonic() + timeout_s / 4, last=True)
         # Half of the time for the evaluations, so that what they gave can still be exported.
         evaluated = self.dispatcher.flush(timeout_s / 2)
         exported = self._flush_emitters(deadline)
@@ -221,8 +221,8 @@ class Pipeline:
             FanOutStorage(self.providers, self.storage_failed).close_within(max(0.0, deadline - time.monotonic()))
         return drained and delivered and exported
 
-    def _drain(self, deadline: float) -> bool:
-        return all([source.drain(max(0.0, deadline - time.monotonic())) for source in tuple(self.sources)])
+    def _drain(self, deadline: float, *, last: bool = False) -> bool:
+        return all([source.drain(max(0.0, deadline - time.monotonic()), last=last) for source in tuple(self.sources)])
 
     def storage_failed(self, name: str, error: BaseException) -> None:
         self._unsaved += 1

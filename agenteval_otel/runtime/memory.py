@@ -38,12 +38,20 @@ class MemoryBudget:
         self.max_bytes, self.used_bytes = max_bytes, 0
         self.captured_calls = MemoryPart(self, 32 * _MIB)  # until their inputs are built
         self.open_spans = MemoryPart(self, 32 * _MIB)
+        self.read_spans = MemoryPart(self, 32 * _MIB)  # of other libraries, until their answer is read
         self.results = MemoryPart(self, 32 * _MIB)
         self.encoded_batches = MemoryPart(self, 32 * _MIB)
 
     def reset(self) -> None:
         # In a forked child: what its parent keeps is the parent's.
-        for part in (self, self.captured_calls, self.open_spans, self.results, self.encoded_batches):
+        for part in (
+            self,
+            self.captured_calls,
+            self.open_spans,
+            self.read_spans,
+            self.results,
+            self.encoded_batches,
+        ):
             part.used_bytes = 0
 
 

@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.trace import Tracer
+from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, Tracer, set_span_in_context
 
 from agenteval_otel import monitor
 from agenteval_otel.evaluators import Contains, Func
 from agenteval_otel.instrumentation.spans import AgentEvalSpanProcessor
 from agenteval_otel.models import EvaluationInput
 from agenteval_otel.pipeline import Pipeline
+from agenteval_otel.runtime.memory import MEMORY
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.testing import RecordedTelemetry
 
@@ -145,6 +146,37 @@ def test_a_broken_application_span_costs_only_itself(application: Make) -> None:
         span.set_attributes({"gen_ai.operation.name": "chat", "gen_ai.output.messages": "[[[[{{{"})
     app.answer()
     assert app.outcomes["evaluated"] == 1
+
+
+def test_a_flush_leaves_an_agent_that_is_at_work_alone(application: Make) -> None:
+    """Its model call has ended and waits for it: together they are one answer. A parent elsewhere is not waited for."""
+    app = application()
+    content = {"gen_ai.operation.name": "chat", "gen_ai.output.messages": messages("assistant", "Wait, please.")}
+    with app.tracer.start_as_current_span("invoke_agent support") as agent:
+        agent.set_attributes({"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "support"})
+        with app.tracer.start_as_current_span("chat m-1", attributes=content):
+            pass
+        assert app.outcomes == {}
+    assert app.outcomes == {"evaluated": 1}
+    elsewhere = NonRecordingSpan(SpanContext(7, 8, is_remote=True, trace_flags=TraceFlags(1)))
+    app.tracer.start_span("chat m-1", context=set_span_in_context(elsewhere), attributes=content).end()
+    assert app.outcomes == {"evaluated": 2}
+
+
+def test_spans_that_wait_are_bounded(application: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By their size, and what does not fit is counted; nothing stays reserved when their answers are read."""
+    app = application()
+    monkeypatch.setattr(app.processor._worker, "start", lambda: True)  # nothing is read meanwhile
+    monkeypatch.setattr(MEMORY.read_spans, "max_bytes", 1_000_000)
+    for _ in range(30):
+        app.answer("please " * 10_000)
+    dropped = app.pipeline.accounting.failures["spans:dropped"]
+    assert 10 < dropped < 30
+    assert 0 < MEMORY.read_spans.used_bytes <= 1_000_000
+    monkeypatch.undo()
+    app.answer()
+    assert app.outcomes["evaluated"] > 5
+    assert MEMORY.read_spans.used_bytes == 0
 
 
 @pytest.mark.parametrize("end", ["shutdown", "pipeline"])
