@@ -19,11 +19,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from agenteval_otel.config import Settings, accounting, configure, disable, enable, flush, reload, shutdown
+    from agenteval_otel.config.erasure import erase
     from agenteval_otel.engine.config import EvaluationRunConfig
     from agenteval_otel.engine.offline import run_evaluation, run_evaluation_sync, run_evaluations, run_evaluations_sync
     from agenteval_otel.engine.run import EvaluationRunner
     from agenteval_otel.engine.suite import Suite, SuiteResult
-    from agenteval_otel.instrumentation import annotate, monitor
+    from agenteval_otel.feedback import record_feedback, record_ground_truth, record_score
+    from agenteval_otel.instrumentation import annotate, evaluation_reference, monitor
     from agenteval_otel.models import (
         AggregatedEvaluationResult,
         EvaluationCriteria,
@@ -35,8 +37,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AggregatedEvaluationResult", "EvaluationCriteria", "EvaluationInput", "EvaluationResult", "EvaluationRunConfig",
-    "EvaluationRunner", "Score", "Settings", "Suite", "SuiteResult", "accounting", "annotate", "configure", "disable",
-    "enable", "flush", "monitor", "reload", "report", "run_evaluation", "run_evaluation_sync", "run_evaluations",
+    "EvaluationRunner", "Score", "Settings", "Suite", "SuiteResult", "accounting", "annotate", "configure",
+    "disable", "enable", "erase", "evaluation_reference", "flush", "monitor", "record_feedback", "record_ground_truth",
+    "record_score", "reload", "report", "run_evaluation", "run_evaluation_sync", "run_evaluations",
     "run_evaluations_sync", "shutdown",
 ]  # fmt: skip
 
@@ -44,7 +47,9 @@ __version__: str
 
 _PACKAGES = {
     "config": ("Settings", "accounting", "configure", "disable", "enable", "flush", "reload", "shutdown"),
-    "instrumentation": ("annotate", "monitor"),
+    "config.erasure": ("erase",),
+    "feedback": ("record_feedback", "record_ground_truth", "record_score"),
+    "instrumentation": ("annotate", "evaluation_reference", "monitor"),
     "models": ("AggregatedEvaluationResult", "EvaluationCriteria", "EvaluationInput", "EvaluationResult", "Score"),
     "engine.config": ("EvaluationRunConfig",),
     "engine.offline": ("run_evaluation", "run_evaluation_sync", "run_evaluations", "run_evaluations_sync"),

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 __all__ = [
-    "AgentEvalError", "ConfigurationError", "EvaluationError", "EvaluationSkipped", "JudgeError",
+    "AgentEvalError", "ConfigurationError", "EvaluationError", "EvaluationSkipped", "GroundTruthError", "JudgeError",
     "ModelError", "StorageError",
 ]  # fmt: skip
 
@@ -113,6 +113,19 @@ class JudgeError(ModelError):
 
 class StorageError(AgentEvalError):
     """A storage provider could not save a result."""
+
+
+class GroundTruthError(AgentEvalError):
+    """A store could not look for a ground truth: the answer is evaluated without.
+
+    Args:
+        message: What happened, without content.
+        reason: Counted as ``ground_truth:<reason>``, a word of a closed list.
+    """
+
+    def __init__(self, message: str, *, reason: str) -> None:
+        self.reason = reason
+        super().__init__(message)
 
 
 class EvaluationSkipped(Exception):

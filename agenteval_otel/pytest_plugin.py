@@ -5,7 +5,9 @@ pytest imports it in every environment that has this package: the rest is import
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+import json
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,23 +21,25 @@ _RESULTS = pytest.StashKey[list[dict[str, Any]]]()
 _KEPT: Any = {
     "overall_score": True, "run_errors": True, "evaluation_config_snapshot": {"evaluatorTypes"},
     "results": {"__all__": {
-        "criterion_name", "evaluator_type", "score", "normalized", "label", "passed", "error", "error_type",
-        "skip_reason", "reason_code", "probability",
+        "criterion_name", "evaluator_type", "evaluator_id", "evaluator_version", "score", "normalized", "label",
+        "passed", "error", "error_type", "skip_reason", "reason_code", "probability",
     }},
 }  # fmt: skip
-"""What the table needs of a result; no text of an answer."""
+"""What the table and a comparison need of a result; no text of an answer."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addini("agenteval_settings", "settings file whose evaluators assert_evaluation uses", default="")
     parser.addini("agenteval_cassettes", "folder with recorded verdicts of judges", default="")
-    parser.getgroup("agenteval").addoption(
-        "--agenteval-record", action="store_true", help="ask judges for verdicts that are not recorded yet"
-    )
+    add = parser.getgroup("agenteval").addoption
+    add("--agenteval-record", action="store_true", help="ask judges for verdicts that are not recorded yet")
+    add("--agenteval-results", metavar="FILE", help="write the scores of the tests there, for --agenteval-baseline")
+    add("--agenteval-baseline", metavar="FILE",
+        help="fail when a criterion has dropped significantly since these --agenteval-results")  # fmt: skip
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.pluginmanager.register(Summary(), "agenteval-summary")
+    config.pluginmanager.register(Summary(config), "agenteval-summary")
 
 
 @pytest.fixture(scope="session")
@@ -127,8 +131,49 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
 class Summary:
     """Collects the results of all tests, in the process that prints: the only one, or pytest-xdist's controller."""
 
-    def __init__(self) -> None:
+    def __init__(self, config: pytest.Config) -> None:
         self.results: list[tuple[str, dict[str, Any]]] = []
+        self._prints = not hasattr(config, "workerinput")
+        self._baseline: tuple[str, list[Any]] | None = None
+        self._comparison: Any = None
+        self._wrong: str | None = None
+        path = config.getoption("agenteval_baseline")
+        if path is not None and self._prints:
+            from agenteval_otel.comparison import Source
+            from agenteval_otel.errors import AgentEvalError
+
+            try:
+                self._baseline = path, list(Source(path).answers())
+            except (AgentEvalError, OSError) as error:
+                raise pytest.UsageError(f"--agenteval-baseline: {error}") from None
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Write the results, compare them, and fail a run that has passed but for a significant drop."""
+        if not self._prints:
+            return
+        self.results.sort(key=lambda pair: pair[0])  # workers finish in any order
+        if (path := session.config.getoption("agenteval_results")) is not None:
+            lines = (json.dumps(record) + "\n" for record in _with_ids(self.results))
+            Path(path).write_text("".join(lines), encoding="utf-8")
+        if self._baseline is not None and self.results:
+            self._compare(*self._baseline)
+            if session.exitstatus == pytest.ExitCode.OK:
+                if self._wrong is not None:
+                    session.exitstatus = pytest.ExitCode.USAGE_ERROR
+                elif self._comparison.drops:
+                    session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def _compare(self, name: str, before: list[Any]) -> None:
+        from agenteval_otel.comparison import Options, compare
+        from agenteval_otel.comparison.answers import answer_of
+        from agenteval_otel.errors import AgentEvalError
+
+        try:
+            after = [answer_of(record, record["metadata"]["id"]) for record in _with_ids(self.results)]
+            self._comparison = compare(before, after, Options(pairs=True), (name, "this run"))
+        except AgentEvalError as error:
+            self._wrong = str(error)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.outcome != "rerun":  # type: ignore[comparison-overlap]  # of pytest-rerunfailures: the last run counts
@@ -140,12 +185,27 @@ class Summary:
         from agenteval_otel.models import AggregatedEvaluationResult
         from agenteval_otel.reports.report import Report
 
-        self.results.sort(key=lambda pair: pair[0])  # workers finish in any order
         results = [AggregatedEvaluationResult.model_validate(result) for _, result in self.results]
         report = Report(results, [place for place, _ in self.results])
         writer = terminalreporter.config.get_terminal_writer()
         terminalreporter.write_sep("=", "evaluations")
         terminalreporter.write_line(report.text(width=writer.fullwidth, colour=writer.hasmarkup))
+        if self._comparison is not None:
+            from agenteval_otel.comparison.report import text_of
+
+            terminalreporter.write_sep("=", "evaluations against the baseline")
+            terminalreporter.write_line(text_of(self._comparison, width=writer.fullwidth, colour=writer.hasmarkup))
+        if self._wrong is not None:
+            terminalreporter.write_line(f"--agenteval-baseline: {self._wrong}")
+
+
+def _with_ids(results: list[tuple[str, dict[str, Any]]]) -> Iterator[dict[str, Any]]:
+    """The results as lines of a file; a result's id is its test, and which of the test's it is."""
+    counts: Counter[str] = Counter()
+    for test, result in results:
+        counts[test] += 1
+        name = test if counts[test] == 1 else f"{test} {counts[test]}"
+        yield {**result, "metadata": {"id": name}}
 
 
 def _place(config: pytest.Config, option: str) -> Path | None:

@@ -17,6 +17,7 @@ SCHEMA_URL: Final = "https://opentelemetry.io/schemas/1.38.0"
 EVENT_RESULT: Final = "gen_ai.evaluation.result"
 EVENT_BREACHED: Final = "agenteval.objective.breached"
 EVENT_RECOVERED: Final = "agenteval.objective.recovered"
+EVENT_DETAILS: Final = "gen_ai.client.inference.operation.details"
 
 # --- attributes of the conventions ------------------------------------------------------------------------------------
 EVALUATION_NAME: Final = "gen_ai.evaluation.name"
@@ -26,9 +27,18 @@ EXPLANATION: Final = "gen_ai.evaluation.explanation"
 ERROR_TYPE: Final = "error.type"
 OPERATION_NAME: Final = "gen_ai.operation.name"
 AGENT_NAME: Final = "gen_ai.agent.name"
+AGENT_ID: Final = "gen_ai.agent.id"
 CONVERSATION_ID: Final = "gen_ai.conversation.id"
 REQUEST_MODEL: Final = "gen_ai.request.model"
 RESPONSE_ID: Final = "gen_ai.response.id"
+FINISH_REASONS: Final = "gen_ai.response.finish_reasons"
+INPUT_MESSAGES: Final = "gen_ai.input.messages"
+OUTPUT_MESSAGES: Final = "gen_ai.output.messages"
+TOOL_DEFINITIONS: Final = "gen_ai.tool.definitions"
+INPUT_TOKENS: Final = "gen_ai.usage.input_tokens"
+OUTPUT_TOKENS: Final = "gen_ai.usage.output_tokens"
+CACHE_READ_TOKENS: Final = "gen_ai.usage.cache_read.input_tokens"
+CACHE_WRITE_TOKENS: Final = "gen_ai.usage.cache_creation.input_tokens"
 TOKEN_TYPE: Final = "gen_ai.token.type"
 
 OPERATION_EVALUATION: Final = "evaluation"
@@ -48,6 +58,7 @@ REASON_CODE: Final = "agenteval.evaluation.reason_code"
 SCORE_NORMALIZED: Final = "agenteval.evaluation.score.normalized"
 THRESHOLD: Final = "agenteval.evaluation.threshold"
 EVALUATION_SHADOW: Final = "agenteval.evaluation.shadow"
+EVALUATION_REPLAYED: Final = "agenteval.evaluation.replayed"
 SUSPECTED_INJECTION: Final = "agenteval.evaluation.suspected_injection"
 OVERALL_SCORE: Final = "agenteval.evaluation.overall_score"
 FAILED_CRITERIA: Final = "agenteval.evaluation.failed_criteria"
@@ -57,7 +68,15 @@ SAMPLING_PROBABILITY: Final = "agenteval.sampling.probability"
 SAMPLING_REASON: Final = "agenteval.sampling.reason"
 SAMPLING_SCOPE: Final = "agenteval.sampling.scope"
 SAMPLING_CLUSTERED: Final = "agenteval.sampling.clustered"
+# JSON, on events for the sidecar: what of an input the conventions have no place for, and how it was sampled.
+INPUT: Final = "agenteval.input"
+SAMPLING_DECISION: Final = "agenteval.sampling.decision"
+CALL_ID: Final = "agenteval.call.id"
+SPANS_OUTCOME: Final = "agenteval.spans.outcome"
+SPANS_SCOPE: Final = "agenteval.spans.scope"
 STREAM_END: Final = "agenteval.stream.end"
+CONVERSATION_TURNS: Final = "agenteval.conversation.turns"
+CONVERSATION_END: Final = "agenteval.conversation.end"
 OBJECTIVE: Final = "agenteval.objective.value"
 OBJECTIVE_RATE: Final = "agenteval.objective.rate"
 OBJECTIVE_LOW: Final = "agenteval.objective.low"
@@ -70,8 +89,13 @@ PROMPT_VERSION: Final = "agenteval.prompt.version"
 TAG: Final = "agenteval.tag."
 USER_ID: Final = "user.id"
 ENVIRONMENT: Final = "deployment.environment.name"
+SERVICE_NAME: Final = "service.name"
+SERVICE_VERSION: Final = "service.version"
+EXPERIMENT_NAME: Final = "agenteval.experiment.name"
+EXPERIMENT_ARM: Final = "agenteval.experiment.arm"
 ANNOTATIONS: Final = {
     "prompt_name": PROMPT_NAME, "prompt_version": PROMPT_VERSION, "user_id": USER_ID, "environment": ENVIRONMENT,
+    "experiment": EXPERIMENT_NAME, "arm": EXPERIMENT_ARM, "service": SERVICE_NAME, "service_version": SERVICE_VERSION,
 }  # fmt: skip
 """The attributes of what `annotate` says for slicing, by its keywords; tags are beside them, below `TAG`."""
 OUTCOME: Final = "agenteval.outcome"
@@ -90,6 +114,9 @@ JUDGE_OUTPUT_TOKENS: Final = "agenteval.judge.usage.output_tokens"
 JUDGE_CACHE_READ_TOKENS: Final = "agenteval.judge.usage.cache_read_tokens"
 JUDGE_LEFT_OUT: Final = "agenteval.judge.left_out_chars"
 JUDGE_CACHE_WRITE_TOKENS: Final = "agenteval.judge.usage.cache_write_tokens"
+JUDGE_FINGERPRINT: Final = "agenteval.judge.system_fingerprint"
+JUDGE_UNTRUSTED: Final = "agenteval.judge.untrusted"
+JUDGE_CHECK: Final = "agenteval.judge.check"
 
 # What a criterion may be called: its name becomes a part of the names of attributes.
 CRITERION_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.\-]{0,63}")
@@ -99,6 +126,8 @@ RESERVED_CRITERIA: Final = (
 )  # fmt: skip
 """``gen_ai.evaluation.<word>`` is an attribute of its own, or holds some: no criterion may begin with the word."""
 
+TRACE_STATE: Final = "agenteval", "evaluation"
+"""An entry in the trace state of run spans, and of what evaluators do below them, in other processes too."""
 SHADOW: Final = ".shadow"
 """What the criteria of evaluators that are tried end with: their results stand beside those of the present ones."""
 SCOPE_RECEIVED: Final = "received"
@@ -116,13 +145,25 @@ DROPPED_SHUTDOWN: Final = "dropped_shutdown"
 CAPTURE_FAILED: Final = "capture_failed"
 PIPELINE_FAILED: Final = "pipeline_failed"
 ALREADY_MONITORED: Final = "already_monitored"
+SENT: Final = "sent"
+DROPPED_UNSENT: Final = "dropped_unsent"
 
 OUTCOMES: Final = (
-    EVALUATED, NOT_SAMPLED, SHED, DISABLED, ALREADY_MONITORED, DROPPED_QUEUE_FULL, RATE_LIMITED, DROPPED_SHUTDOWN,
-    CAPTURE_FAILED, PIPELINE_FAILED,
+    EVALUATED, SENT, NOT_SAMPLED, SHED, DISABLED, ALREADY_MONITORED, DROPPED_QUEUE_FULL, RATE_LIMITED, DROPPED_UNSENT,
+    DROPPED_SHUTDOWN, CAPTURE_FAILED, PIPELINE_FAILED,
 )  # fmt: skip
+CONVERSATION_OUTCOMES: Final = ("evaluated", "failed", "dropped")
+"""Of conversations that were closed: each ends in one of these."""
 NOT_WANTED: Final = (NOT_SAMPLED, DISABLED, ALREADY_MONITORED)
 """Outcomes of calls whose answer was not to be evaluated."""
+
+# --- spans of other libraries: each that arrives ends in exactly one of these ----------------------------------------
+SPANS_READ: Final = "read"
+SPANS_OURS: Final = "ours"
+SPANS_NOT_UNDERSTOOD: Final = "not_understood"
+SPANS_WITHOUT_ANSWER: Final = "without_answer"
+SPANS_LOST: Final = ("late", "left_out", "dropped", "refused", "invalid")
+SPANS_OUTCOMES: Final = (SPANS_READ, SPANS_OURS, SPANS_NOT_UNDERSTOOD, SPANS_WITHOUT_ANSWER, *SPANS_LOST)
 
 # --- losses in export, by reason --------------------------------------------------------------------------------------
 LOST_REASONS: Final = (
@@ -139,8 +180,12 @@ MAX_JUDGE_OUTCOMES: Final = 24  # ours are fewer
 MAX_ERROR_TYPES: Final = 4  # of one criterion
 MAX_SERIES: Final = 40  # of one criterion of one agent, whatever models and categories come; a histogram counts as one
 MAX_TAGS: Final = 16
+MAX_SCOPES: Final = 24  # of spans that are not understood
+MAX_SCOPE_CHARS: Final = 100
 MAX_DIMENSIONS: Final = 4
 MAX_DIMENSION_VALUES: Final = 16  # of one dimension, unless the settings say otherwise
+OTHER_SERVICES: Final = {SERVICE_NAME: 64, ENVIRONMENT: 16}
+"""What the metrics of evaluated spans of other services have as attributes, and how many values of each."""
 MAX_PROCESS_SERIES: Final = 2_000  # with metric dimensions: of the score, results and weight metrics together
 MAX_CRITERIA_PER_SPAN: Final = 50  # two attributes each; the SDK evicts the oldest beyond 128
 
@@ -197,6 +242,14 @@ METRIC_LAG: Final = Instrument(
     (0.1, 0.4, 1.6, 6.4, 25.6, 102.4),
 )  # fmt: skip
 METRIC_RESPONSES: Final = Instrument("agenteval.responses", "{response}", "Calls by outcome.", (AGENT_NAME, OUTCOME))
+METRIC_SPANS: Final = Instrument(
+    "agenteval.spans", "{span}", "Spans of other libraries by what became of them, those that are not understood by "
+    "their scope.", (SPANS_OUTCOME, SPANS_SCOPE),
+)  # fmt: skip
+METRIC_CONVERSATIONS: Final = Instrument(
+    "agenteval.conversations", "{conversation}", "Whole conversations by outcome: evaluated, failed, dropped.",
+    (AGENT_NAME, OUTCOME),
+)  # fmt: skip
 METRIC_QUEUE_SIZE: Final = Instrument(
     "agenteval.queue.size", "{response}", "Responses waiting or under evaluation.", kind="up_down_counter"
 )
@@ -246,6 +299,32 @@ METRIC_JUDGE_BREAKER: Final = Instrument(
 METRIC_JUDGE_BUDGET: Final = Instrument(
     "agenteval.judge.budget.remaining", "{USD}", "What is left within the minute and the day, of the account with the "
     "least.", (JUDGE_PERIOD,), "gauge",
+)  # fmt: skip
+
+_OF_JUDGE = (EVALUATION_NAME, JUDGE_MODEL)
+METRIC_JUDGE_AGREEMENT: Final = Instrument(
+    "agenteval.judge.agreement", "{share}", "Share of the last comparisons of a judge that agreed, 0 to 1: with known "
+    "answers (canary), with itself (repeat, position), with people (people).", (*_OF_JUDGE, JUDGE_CHECK), "gauge",
+)  # fmt: skip
+METRIC_JUDGE_UNTRUSTED: Final = Instrument(
+    "agenteval.judge.untrusted", "{judge}", "1 while a check distrusts a judge's scores of a criterion, 0 once it does "
+    "no more: the checks of the agreement, and drift.", (*_OF_JUDGE, JUDGE_CHECK), "gauge",
+)  # fmt: skip
+METRIC_JUDGE_DRIFT: Final = Instrument(
+    "agenteval.judge.drift", "{index}", "Population stability index of a judge's last scores to the reference: 0 is "
+    "the same distribution.", _OF_JUDGE, "gauge",
+)  # fmt: skip
+METRIC_JUDGE_LENGTH_CORRELATION: Final = Instrument(
+    "agenteval.judge.length_correlation", "{correlation}", "Spearman's rank correlation of a judge's last scores with "
+    "the length of the answers, -1 to 1.", _OF_JUDGE, "gauge",
+)  # fmt: skip
+METRIC_JUDGE_CHECKS: Final = Instrument(
+    "agenteval.judge.checks", "{check}", "Comparisons of judges by check: agreed, disagreed, not_comparable, or "
+    "without a score (failed, skipped).", (JUDGE_CHECK, OUTCOME),
+)  # fmt: skip
+METRIC_JUDGE_CHANGES: Final = Instrument(
+    "agenteval.judge.changes", "{change}", "Times that a judge answered as a model or configuration that had not "
+    "answered lately.", (JUDGE_MODEL,),
 )  # fmt: skip
 
 METRIC_OBJECTIVE_BREACH: Final = Instrument(

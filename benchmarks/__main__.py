@@ -12,14 +12,22 @@ from pathlib import Path
 
 from benchmarks import (
     agents,
+    calibration,
     caller,
+    comparison,
     each,
+    emission,
+    feedback,
     judging,
     lookup,
     mappers,
+    replay,
     rival,
+    sidecar,
+    sidecar_mode,
     startup,
     storage,
+    ui,
 )
 from benchmarks.harness import PhaseFailed, Size, measure
 from benchmarks.speed import command as speed
@@ -28,8 +36,8 @@ from benchmarks.tables import as_json, legend, show, summary
 _ALL = {
     bench.name: bench
     for bench in (
-        caller.BENCH, agents.BENCH, each.BENCH, lookup.BENCH, mappers.BENCH, startup.BENCH, storage.BENCH,
-        judging.BENCH,
+        caller.BENCH, agents.BENCH, each.BENCH, emission.BENCH, lookup.BENCH, mappers.BENCH, startup.BENCH, ui.BENCH,
+        storage.BENCH, judging.BENCH, comparison.BENCH, sidecar.BENCH, sidecar_mode.BENCH, replay.BENCH, feedback.BENCH,
     )
 }  # fmt: skip
 _RIVAL = "rival"
@@ -39,17 +47,21 @@ def main() -> None:
     """Measure, print the tables, and write the numbers to a file where one is named."""
     if sys.argv[1:2] == ["speed"]:
         return speed.main(sys.argv[2:])
+    if sys.argv[1:2] == ["calibration"]:
+        return calibration.main(sys.argv[2:])
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     names = [*_ALL, _RIVAL]
     parser.add_argument("bench", nargs="*", metavar="bench", help=f"some of: {', '.join(names)} (default: all)")
     parser.add_argument("--quick", action="store_true", help="one short round: to see that it runs, not to compare")
+    parser.add_argument("--full", action="store_true", help="the long form, of benchmarks that have one: five minutes")
     parser.add_argument("--rounds", type=int, metavar="N", help="of everything, instead of each benchmark's own number")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write figures and medians there")
     arguments = parser.parse_args()
     if unknown := [name for name in arguments.bench if name not in names]:
         parser.error(f"unknown: {', '.join(unknown)}; known: {', '.join(names)}")
     chosen = arguments.bench or names
-    _run(chosen, Size("quick" if arguments.quick else "usual"), arguments.rounds, arguments.json)
+    size = Size("quick" if arguments.quick else "full" if arguments.full else "usual")
+    _run(chosen, size, arguments.rounds, arguments.json)
 
 
 def _run(chosen: list[str], size: Size, rounds: int | None, file: Path | None) -> None:

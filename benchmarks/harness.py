@@ -35,13 +35,13 @@ class PhaseFailed(Exception):
 
 @dataclass(frozen=True)
 class Size:
-    """How much is measured: ``quick`` only shows that it runs."""
+    """How much is measured: ``quick`` only shows that it runs, ``full`` takes minutes where a benchmark has that."""
 
-    name: Literal["quick", "usual"] = "usual"
+    name: Literal["quick", "usual", "full"] = "usual"
 
-    def of(self, quick: int, usual: int) -> int:
+    def of(self, quick: int, usual: int, full: int | None = None) -> int:
         """The number that belongs to this size."""
-        return quick if self.name == "quick" else usual
+        return quick if self.name == "quick" else usual if self.name == "usual" or full is None else full
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,12 @@ from typing import Any
 from benchmarks.goals import at_most
 from benchmarks.harness import Bench, Figure, Numbers, Phase, Size, standalone
 
-__all__ = ["BENCH"]
+__all__ = ["ANSWER", "BENCH", "QUESTION", "RESULT", "gen_ai", "request"]
 
 _LIMIT_US = 100.0
-_QUESTION = "Which of our parcels to Paris are late, and why? " * 6
-_RESULT = "Parcel 4711 waits at the customs since Monday, because its papers are missing. " * 8
-_ANSWER = "One parcel is late: 4711 has been waiting at the customs since Monday for its papers. " * 7
+QUESTION = "Which of our parcels to Paris are late, and why? " * 6
+RESULT = "Parcel 4711 waits at the customs since Monday, because its papers are missing. " * 8
+ANSWER = "One parcel is late: 4711 has been waiting at the customs since Monday for its papers. " * 7
 _SYSTEM = "You answer questions about parcels, briefly and only from what the tools say. " * 2
 _TOOL = {
     "type": "function", "name": "find_parcels", "description": "Parcels by city.",
@@ -34,13 +34,14 @@ def _text(content: str) -> Attributes:
     return {"type": "text", "content": content}
 
 
-def _gen_ai() -> list[Attributes]:
+def gen_ai(question: str = QUESTION, result: str = RESULT, answer: str = ANSWER) -> list[Attributes]:
+    """The attributes of the five spans in the GenAI conventions: agent, two models, two tools."""
     calls = [{"type": "tool_call", "id": id, "name": name, "arguments": _ARGUMENTS} for id, name in _CALLS]
-    results = [{"type": "tool_call_response", "id": id, "response": _RESULT} for id, _ in _CALLS]
-    before = [_parts("system", _text(_SYSTEM)), _parts("user", _text(_QUESTION))]
+    results = [{"type": "tool_call_response", "id": id, "response": result} for id, _ in _CALLS]
+    before = [_parts("system", _text(_SYSTEM)), _parts("user", _text(question))]
     answers = [
         _parts("assistant", *calls, finish_reason="tool_call"),
-        _parts("assistant", _text(_ANSWER), finish_reason="stop"),
+        _parts("assistant", _text(answer), finish_reason="stop"),
     ]
     messages = [before, [*before, answers[0], _parts("tool", *results)]]
     model = {
@@ -65,7 +66,7 @@ def _gen_ai() -> list[Attributes]:
         *(
             {
                 "gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": name, "gen_ai.tool.call.id": id,
-                "gen_ai.tool.call.arguments": json.dumps(_ARGUMENTS), "gen_ai.tool.call.result": _RESULT,
+                "gen_ai.tool.call.arguments": json.dumps(_ARGUMENTS), "gen_ai.tool.call.result": result,
             }
             for id, name in _CALLS
         ),
@@ -73,11 +74,11 @@ def _gen_ai() -> list[Attributes]:
 
 
 def _logfire() -> list[Attributes]:
-    others = _gen_ai()[1:]
+    others = gen_ai()[1:]
     first, last = (json.loads(others[1]["gen_ai.input.messages"]), json.loads(others[1]["gen_ai.output.messages"]))
     return [
         {
-            "gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "parcels", "final_result": _ANSWER,
+            "gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "parcels", "final_result": ANSWER,
             "pydantic_ai.all_messages": json.dumps(first + last),
         },
         *others,
@@ -85,19 +86,19 @@ def _logfire() -> list[Attributes]:
 
 
 def _openllmetry() -> list[Attributes]:
-    _, *models, tool, other_tool = _gen_ai()
+    _, *models, tool, other_tool = gen_ai()
     tools = [
         {
             "traceloop.span.kind": "tool", "traceloop.entity.name": tool["gen_ai.tool.name"],
             "traceloop.entity.input": json.dumps({"args": [], "kwargs": _ARGUMENTS}),
-            "traceloop.entity.output": json.dumps(_RESULT),
+            "traceloop.entity.output": json.dumps(RESULT),
         }
         for tool in (tool, other_tool)
     ]  # fmt: skip
     agent = {
         "traceloop.span.kind": "agent", "traceloop.entity.name": "parcels",
-        "traceloop.entity.input": json.dumps({"args": [_QUESTION], "kwargs": {}}),
-        "traceloop.entity.output": json.dumps(_ANSWER), "traceloop.association.properties.tenant": "acme",
+        "traceloop.entity.input": json.dumps({"args": [QUESTION], "kwargs": {}}),
+        "traceloop.entity.output": json.dumps(ANSWER), "traceloop.association.properties.tenant": "acme",
     }  # fmt: skip
     return [agent, *models, *tools]
 
@@ -121,8 +122,8 @@ def _openinference() -> list[Attributes]:
             f"{place}.function.name": name,
             f"{place}.function.arguments": json.dumps(_ARGUMENTS),
         }
-    before = [message("system", _SYSTEM), message("user", _QUESTION)]
-    after = [called, *(message("tool", _RESULT, tool_call_id=id) for id, _ in _CALLS)]
+    before = [message("system", _SYSTEM), message("user", QUESTION)]
+    after = [called, *(message("tool", RESULT, tool_call_id=id) for id, _ in _CALLS)]
     kinds: dict[str, Attributes] = {
         "model": {
             "openinference.span.kind": "LLM", "llm.model_name": "gpt-5-mini", "llm.token_count.prompt": 900,
@@ -132,15 +133,15 @@ def _openinference() -> list[Attributes]:
     }  # fmt: skip
     return [
         {
-            "openinference.span.kind": "AGENT", "agent.name": "parcels", "input.value": _QUESTION,
-            "output.value": _ANSWER,
+            "openinference.span.kind": "AGENT", "agent.name": "parcels", "input.value": QUESTION,
+            "output.value": ANSWER,
         },
         {**kinds["model"], **spread("input", before), **spread("output", [called])},
-        {**kinds["model"], **spread("input", [*before, *after]), **spread("output", [message("assistant", _ANSWER)])},
+        {**kinds["model"], **spread("input", [*before, *after]), **spread("output", [message("assistant", ANSWER)])},
         *(
             {
                 "openinference.span.kind": "TOOL", "tool.name": name, "input.value": json.dumps(_ARGUMENTS),
-                "input.mime_type": "application/json", "output.value": _RESULT,
+                "input.mime_type": "application/json", "output.value": RESULT,
             }
             for _, name in _CALLS
         ),
@@ -150,10 +151,10 @@ def _openinference() -> list[Attributes]:
 def _vercel_ai() -> list[Attributes]:
     calls = [{"type": "tool-call", "toolCallId": id, "toolName": name, "input": _ARGUMENTS} for id, name in _CALLS]
     results = [
-        {"type": "tool-result", "toolCallId": id, "toolName": name, "output": {"type": "text", "value": _RESULT}}
+        {"type": "tool-result", "toolCallId": id, "toolName": name, "output": {"type": "text", "value": RESULT}}
         for id, name in _CALLS
     ]
-    before: list[Attributes] = [{"role": "system", "content": _SYSTEM}, {"role": "user", "content": _QUESTION}]
+    before: list[Attributes] = [{"role": "system", "content": _SYSTEM}, {"role": "user", "content": QUESTION}]
     after = [{"role": "assistant", "content": calls}, {"role": "tool", "content": results}]
     model = {
         "ai.operationId": "ai.generateText.doGenerate", "ai.model.id": "gpt-5-mini", "ai.usage.inputTokens": 900,
@@ -161,15 +162,15 @@ def _vercel_ai() -> list[Attributes]:
     }  # fmt: skip
     return [
         {
-            "ai.operationId": "ai.generateText", "ai.telemetry.functionId": "parcels", "ai.response.text": _ANSWER,
-            "ai.prompt": json.dumps({"system": _SYSTEM, "prompt": _QUESTION}), "ai.telemetry.metadata.tenant": "acme",
+            "ai.operationId": "ai.generateText", "ai.telemetry.functionId": "parcels", "ai.response.text": ANSWER,
+            "ai.prompt": json.dumps({"system": _SYSTEM, "prompt": QUESTION}), "ai.telemetry.metadata.tenant": "acme",
         },
         {**model, "ai.prompt.messages": json.dumps(before), "ai.response.toolCalls": json.dumps(calls)},
-        {**model, "ai.prompt.messages": json.dumps([*before, *after]), "ai.response.text": _ANSWER},
+        {**model, "ai.prompt.messages": json.dumps([*before, *after]), "ai.response.text": ANSWER},
         *(
             {
                 "ai.operationId": "ai.toolCall", "ai.toolCall.name": name, "ai.toolCall.id": id,
-                "ai.toolCall.args": json.dumps(_ARGUMENTS), "ai.toolCall.result": json.dumps(_RESULT),
+                "ai.toolCall.args": json.dumps(_ARGUMENTS), "ai.toolCall.result": json.dumps(RESULT),
             }
             for id, name in _CALLS
         ),
@@ -177,7 +178,7 @@ def _vercel_ai() -> list[Attributes]:
 
 
 _DIALECTS = {
-    "gen_ai": ("opentelemetry.instrumentation.genai.openai", _gen_ai),
+    "gen_ai": ("opentelemetry.instrumentation.genai.openai", gen_ai),
     "logfire": ("pydantic-ai", _logfire),
     "openinference": ("openinference.instrumentation.openai", _openinference),
     "openllmetry": ("opentelemetry.instrumentation.openai.v1", _openllmetry),
@@ -185,7 +186,7 @@ _DIALECTS = {
 }
 
 
-def _request(scope: str, spans: list[Attributes]) -> bytes:
+def request(scope: str, spans: list[Attributes]) -> bytes:
     """A trace as one OTLP request; the agent's span comes first."""
     from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
     from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
@@ -214,7 +215,7 @@ def _traces(size: Size) -> Numbers:
     repeats = size.of(50, 400)
     numbers = {}
     for name, (scope, attributes) in _DIALECTS.items():
-        body = _request(scope, attributes())
+        body = request(scope, attributes())
         decode, read = float("inf"), float("inf")
         for _ in range(size.of(2, 9)):
             began = time.perf_counter()
@@ -226,7 +227,7 @@ def _traces(size: Size) -> Numbers:
             ended = time.perf_counter()
             decode, read = min(decode, (decoded - began) / repeats), min(read, (ended - decoded) / repeats)
         [answer] = reading.answers
-        read_whole = answer.input.response == _ANSWER and len(answer.input.tool_calls or ()) == 2
+        read_whole = answer.input.response == ANSWER and len(answer.input.tool_calls or ()) == 2
         assert read_whole, f"{name}: the answer is not read"
         numbers |= {f"{name}, decoded": decode * 1e6, f"{name}, mapped": read * 1e6}
     return numbers

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel
 
 from agenteval_otel import EvaluationInput, evaluators, semconv
+from agenteval_otel.calibration.record import NOT_MEASURED
 from agenteval_otel.components import Component
 from agenteval_otel.config.schema import json_schema, summary_of, writable_fields, writable_types
 from agenteval_otel.config.settings import AgentSettings, Criterion, Settings
@@ -50,6 +51,7 @@ class Attribute(NamedTuple):
         evaluated_span: On the span of the answer; ``agent span`` where only the one that we start has it.
         extension: A name under ``gen_ai.`` that the conventions do not define.
         crossing: On the event about an objective.
+        forwarded: On the event for the sidecar.
     """
 
     name: str
@@ -60,6 +62,7 @@ class Attribute(NamedTuple):
     evaluated_span: str = ""
     extension: bool = False
     crossing: str = ""
+    forwarded: str = ""
 
 
 class SpanShape(NamedTuple):
@@ -211,6 +214,11 @@ def evaluated_span_attributes() -> str:
 def crossing_attributes() -> str:
     """The attributes of the events that tell of an objective."""
     return _attributes("crossing")
+
+
+def forwarded_attributes() -> str:
+    """The attributes of the event for the sidecar."""
+    return _attributes("forwarded")
 
 
 def _attributes(carrier: str) -> str:
@@ -421,6 +429,9 @@ def _rubric_page(name: str) -> str:
 What a judge reads for one case; written by `python docs/generate.py`.{written} All of them are in
 [the catalogue](../evaluators/catalogue.md). In the case, {fields}; the mark around it is drawn anew for each call.
 
+Agreement with people: {NOT_MEASURED}. [`agenteval-otel judge check`](../calibration.md#judge-check) measures it on a
+hundred labelled rows, and `agenteval-otel explain {name}` then shows it.
+
 ## System
 
 ~~~~text
@@ -444,7 +455,8 @@ What a judge reads for one case; written by `python docs/generate.py`.{written} 
 PARTS: dict[str, Callable[[], str]] = {
     part.__name__: part
     for part in (
-        configuration, event_attributes, crossing_attributes, spans, run_span_attributes, evaluated_span_attributes,
+        configuration, event_attributes, crossing_attributes, forwarded_attributes, spans, run_span_attributes,
+        evaluated_span_attributes,
         metrics, boundaries, no_calls, outcomes, failures, error_types, catalogue,
         evaluator_index,
     )

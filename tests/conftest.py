@@ -24,7 +24,8 @@ SHARED = HERE.parents[1] / "shared"
 
 SLOW = {
     "cli/test_demo.py", "docs/test_generated.py", "docs/test_types.py", "engine/test_escalation_live.py",
-    "execution/test_processes.py", "execution/test_trouble.py", "storage/test_sqlite.py", "test_benchmarks.py",
+    "execution/test_processes.py", "execution/test_trouble.py", "sidecar/test_process.py", "storage/test_sqlite.py",
+    "test_benchmarks.py",
     "test_documents.py", "test_examples.py", "test_pytest_plugin.py",
 }  # fmt: skip
 """Files that start processes or wait for seconds: with the real programs they are half of the time without promises."""

@@ -92,6 +92,13 @@ LINES: dict[str, tuple[str, ...]] = {
         "offline: grounded 0.0, no moon in the FAQ",
         "3 from the cache, 0.0049 dollars spent",
     ),
+    "20_evaluate_in_sidecar": (
+        "acknowledged: True",
+        "{'sent': 2}",
+        "2 answers = 2 evaluated",
+        "support  overall 1.00  response_health pass  next_step pass",
+        "support  overall 0.00  response_health fail (refusal)  next_step fail (missing_keyword)",
+    ),
 }
 """What examples print once, by their name."""
 PARTS: dict[str, tuple[str, ...]] = {

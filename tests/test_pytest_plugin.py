@@ -135,3 +135,50 @@ def test_judges_are_recorded_once(pytester: pytest.Pytester, run: Run) -> None:
     changed = run()
     changed.assert_outcomes(passed=2, failed=1)
     changed.stdout.fnmatch_lines("E*polite *pass *failed *settings.jsonl has no verdict*--agenteval-record*")
+
+
+COMPARED = """
+import os
+import pytest
+from agenteval_otel.evaluators import Contains
+
+@pytest.mark.parametrize("number", range(30))
+def test_answer(number, assert_evaluation):
+    answer = "no" if number < int(os.environ["BAD"]) else "hello"
+    hello = Contains(substrings=["hello"])
+    assert_evaluation(answer, prompt=f"q{number}", evaluators=[hello], expect={"contains": 0.0})
+"""
+
+
+def test_a_significant_drop_blocks_and_noise_does_not(
+    pytester: pytest.Pytester, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All tests pass; eleven of thirty answers got worse, then one did. Under pytest-xdist it is the same."""
+    pytester.makepyfile(COMPARED)
+    monkeypatch.setenv("BAD", "3")
+    assert run("--agenteval-results", "main.jsonl").ret == 0
+    for bad, code, outcome in (("14", 1, "1 significant drop (contains)"), ("4", 0, "no significant drop")):
+        monkeypatch.setenv("BAD", bad)
+        for options in ((), ("-n", "2")):
+            result = run("--agenteval-baseline", "main.jsonl", *options)
+            result.assert_outcomes(passed=30)
+            assert result.ret == code
+            result.stdout.fnmatch_lines(["*= evaluations against the baseline =*", f"Comparison: {outcome}"])
+    monkeypatch.setenv("BAD", "14")
+    result = run("--agenteval-baseline", "main.jsonl", "-k", "13 or 20")
+    result.stdout.fnmatch_lines(["*contains: 1 score lower, 0 higher", "*only in main.jsonl: 28 inputs*"])
+
+
+def test_a_baseline_that_cannot_be_used_is_an_error(
+    pytester: pytest.Pytester, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that is not there, or of other tests."""
+    pytester.makepyfile(COMPARED)
+    monkeypatch.setenv("BAD", "0")
+    result = run("--agenteval-baseline", "none.jsonl")
+    assert result.ret == 4
+    result.stderr.fnmatch_lines(["*--agenteval-baseline: none.jsonl: cannot be read*"])
+    run("--agenteval-results", "one.jsonl", "-k", "answer and 29")
+    result = run("--agenteval-baseline", "one.jsonl", "-k", "28")
+    assert result.ret == 4
+    result.stdout.fnmatch_lines(["--agenteval-baseline: no input of one side is in the other*"])

@@ -1,5 +1,1 @@
-"""Assembly: spans that arrive in any order, put together by trace until an answer is complete."""
-
-from agenteval_otel.assembly.traces import AssembledTrace, TraceAssembler
-
-__all__ = ["AssembledTrace", "TraceAssembler"]
+"""Assembly: spans put together by trace until an answer is complete, and answers by conversation."""

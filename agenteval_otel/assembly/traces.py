@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from agenteval_otel.mappers.base import role_of
-from agenteval_otel.mappers.span import ReadSpan
+from agenteval_otel.mappers.base import mapper_of, role_of
+from agenteval_otel.mappers.span import ReadEvent, ReadSpan
+from agenteval_otel.semconv import SPANS_NOT_UNDERSTOOD, SPANS_OURS, SPANS_WITHOUT_ANSWER
 
 _MAX_FINISHED = 10_000  # traces whose late spans are recognized
 
@@ -19,12 +22,13 @@ class AssembledTrace(NamedTuple):
 
 
 class _Trace:
-    __slots__ = ("last_s", "size_bytes", "spans")
+    __slots__ = ("events", "last_s", "n_events", "size_bytes", "spans")
 
-    def __init__(self) -> None:
+    def __init__(self, now_s: float) -> None:
         self.spans: list[ReadSpan] = []
-        self.size_bytes = 0
-        self.last_s = 0.0
+        self.events: dict[int, list[ReadEvent]] | None = None
+        self.size_bytes = self.n_events = 0
+        self.last_s = now_s
 
 
 class TraceAssembler:
@@ -32,106 +36,201 @@ class TraceAssembler:
 
     A trace is complete when it was quiet for `quiet_s` and has the span of an agent, or of a model call whose parent is
     there or that has none. Where the parent of a model call has not come, an agent may still be at work above it: such
-    a trace waits for `parent_wait_s`. A trace without any such span is let go.
+    a trace waits for `parent_wait_s`. A trace without any such span is let go; one that is never quiet is taken as it
+    is once it is `max_age_s` old.
 
     Args:
         quiet_s: How long no span of a trace may have come: what an SDK's batch processor waits, and a second.
         parent_wait_s: How long a model call waits for a parent that was not seen.
-        max_spans: Spans that wait, of all traces.
+        max_age_s: How long a trace may wait, whatever comes.
+        max_spans: Spans and events that wait, of all traces.
         max_bytes: The sum of their `size_bytes`.
-        max_trace_spans: Spans of one trace; further ones are left out.
+        max_trace_spans: Spans of one trace, and events of it; further ones are left out. Of spans that mappers
+            understand it may have twice as many: the agent's own comes last.
 
     Attributes:
         late: Spans that came when their answer was on its way already.
         left_out: Spans beyond `max_trace_spans`.
-        without_answer: Traces in which nothing is evaluated.
+        unread: Spans of traces in which nothing is evaluated, by their outcome (`SPANS_OUTCOMES`) and scope.
     """
 
     def __init__(
-        self, *, quiet_s: float = 6.0, parent_wait_s: float = 60.0, max_spans: int = 100_000,
-        max_bytes: int = 64 * 1024 * 1024, max_trace_spans: int = 1_000,
+        self, *, quiet_s: float = 6.0, parent_wait_s: float = 60.0, max_age_s: float = 3_600.0,
+        max_spans: int = 100_000, max_bytes: int = 64 * 1024 * 1024, max_trace_spans: int = 1_000,
     ) -> None:  # fmt: skip
-        self._quiet_s, self._parent_wait_s = quiet_s, parent_wait_s
+        self._quiet_s, self._parent_wait_s, self._max_age_s = quiet_s, parent_wait_s, max_age_s
         self._max_spans, self._max_bytes, self._max_trace_spans = max_spans, max_bytes, max_trace_spans
-        # Both in the order of their last span; those that wait were quiet, and their parents have not come.
-        self._active: dict[int, _Trace] = {}
-        self._waiting: dict[int, _Trace] = {}
-        self._finished: dict[int, set[int]] = {}
+        # All are emptied from the front: a plain dictionary looks long for its first item. The first two are in the
+        # order of their last span; those that wait were quiet, and their parents have not come.
+        self._active: OrderedDict[int, _Trace] = OrderedDict()
+        self._waiting: OrderedDict[int, _Trace] = OrderedDict()
+        self._begun: OrderedDict[int, float] = OrderedDict()  # of both, in the order of their first span
+        self._finished: OrderedDict[int, set[int]] = OrderedDict()
         self.spans = self.size_bytes = 0
-        self.late = self.left_out = self.without_answer = 0
+        self.late = self.left_out = 0
+        self.unread: Counter[tuple[str, str]] = Counter()
 
     def __repr__(self) -> str:
-        return f"<TraceAssembler traces={len(self._active) + len(self._waiting)} spans={self.spans}>"
+        return f"<TraceAssembler traces={self.traces} spans={self.spans}>"
 
     def add(self, span: ReadSpan, size_bytes: int, now_s: float) -> bool:
         """Take a span; False where there is no room for it. `now_s` never goes back."""
-        if self.spans >= self._max_spans or self.size_bytes + size_bytes > self._max_bytes:
+        if not self._has_room(size_bytes):
             return False
         finished = self._finished.get(span.trace_id)
-        if finished is not None and (span.parent_id in finished or span.span_id in finished):
-            finished.add(span.span_id)
+        is_late = finished is not None and (span.parent_id in finished or span.span_id in finished)
+        if finished is not None and is_late and not span.is_evaluation:
+            if len(finished) < 2 * self._max_trace_spans:
+                finished.add(span.span_id)
             self.late += 1
             return True
-        trace = self._active.pop(span.trace_id, None) or self._waiting.pop(span.trace_id, None) or _Trace()
-        self._active[span.trace_id] = trace
-        trace.last_s = now_s
-        if len(trace.spans) >= self._max_trace_spans:
+        trace = self._trace(span.trace_id, now_s)
+        if (count := len(trace.spans)) >= self._max_trace_spans and (
+            count >= 2 * self._max_trace_spans or role_of(span) is None
+        ):
             self.left_out += 1
             return True
         trace.spans.append(span)
+        self._count(trace, size_bytes)
+        return True
+
+    def add_event(self, event: ReadEvent, trace_id: int, span_id: int, size_bytes: int, now_s: float) -> bool:
+        """Take an event that came apart from its span, as a log record; False where there is no room for it."""
+        if not self._has_room(size_bytes):
+            return False
+        if span_id in self._finished.get(trace_id, ()):
+            self.late += 1
+            return True
+        trace = self._trace(trace_id, now_s)
+        events = trace.events = trace.events or {}
+        if trace.n_events >= self._max_trace_spans:
+            self.left_out += 1
+            return True
+        trace.n_events += 1
+        events.setdefault(span_id, []).append(event)
+        self._count(trace, size_bytes)
+        return True
+
+    def know(self, trace_id: int, span_id: int) -> None:
+        """Note a span whose answer was evaluated before: by an earlier process."""
+        self._know(trace_id, {span_id})
+
+    @property
+    def traces(self) -> int:
+        """How many wait."""
+        return len(self._begun)
+
+    def trace_ids(self) -> set[int]:
+        """The traces that wait."""
+        return set(self._begun)
+
+    def _has_room(self, size_bytes: int) -> bool:
+        return self.spans < self._max_spans and self.size_bytes + size_bytes <= self._max_bytes
+
+    def _trace(self, trace_id: int, now_s: float) -> _Trace:
+        trace = self._active.get(trace_id)
+        if trace is not None:
+            self._active.move_to_end(trace_id)
+        else:
+            trace = self._waiting.pop(trace_id, None)
+            if trace is None:
+                trace = _Trace(now_s)
+                self._begun[trace_id] = now_s
+            self._active[trace_id] = trace
+        trace.last_s = now_s
+        return trace
+
+    def _count(self, trace: _Trace, size_bytes: int) -> None:
         trace.size_bytes += size_bytes
         self.spans += 1
         self.size_bytes += size_bytes
-        return True
 
-    def take(self, now_s: float, *, quiet_s: float | None = None) -> Iterator[AssembledTrace]:
-        """Take the traces that are complete; with `quiet_s` those that were quiet for so long."""
+    def take(
+        self, now_s: float, *, quiet_s: float | None = None, max_age_s: float | None = None
+    ) -> Iterator[AssembledTrace]:
+        """Take the traces that are complete; with `quiet_s` those that were quiet for so long, and as for age."""
         for trace_id, trace in _quiet(self._active, now_s - (self._quiet_s if quiet_s is None else quiet_s)):
-            del self._active[trace_id]
             known, waits = _roles(trace.spans)
             if waits and self._parent_wait_s > self._quiet_s:
                 self._waiting[trace_id] = trace
             elif (taken := self._finish(trace_id, trace, known)) is not None:
                 yield taken
         for trace_id, trace in _quiet(self._waiting, now_s - self._parent_wait_s):
-            del self._waiting[trace_id]
             if (taken := self._finish(trace_id, trace, _roles(trace.spans)[0])) is not None:
                 yield taken
+        yield from self._take_begun(now_s - (self._max_age_s if max_age_s is None else max_age_s))
 
     def take_all(self) -> Iterator[AssembledTrace]:
         """Take every trace as it is: before the end."""
-        for traces in (self._active, self._waiting):
-            while traces:
-                trace_id = next(iter(traces))
-                trace = traces.pop(trace_id)
-                if (taken := self._finish(trace_id, trace, _roles(trace.spans)[0])) is not None:
-                    yield taken
+        yield from self._take_begun(math.inf)
+
+    def remove(self, is_concerned: Callable[[int, Sequence[ReadSpan], Sequence[ReadEvent]], bool]) -> list[int]:
+        """Give up the traces that are concerned by their id, spans and events; returns their ids."""
+        removed = []
+        for trace_id in list(self._begun):
+            trace = self._active.get(trace_id) or self._waiting[trace_id]
+            events = [event for several in (trace.events or {}).values() for event in several]
+            if is_concerned(trace_id, trace.spans, events):
+                (self._active if trace_id in self._active else self._waiting).pop(trace_id)
+                del self._begun[trace_id]
+                self.spans -= len(trace.spans) + trace.n_events
+                self.size_bytes -= trace.size_bytes
+                self._know(trace_id, {span.span_id for span in trace.spans})  # what comes later is late
+                removed.append(trace_id)
+        return removed
+
+    def _take_begun(self, until_s: float) -> Iterator[AssembledTrace]:
+        """Take as they are the traces that began by then."""
+        while self._begun:
+            trace_id, first_s = next(iter(self._begun.items()))
+            if first_s > until_s:
+                return
+            trace = self._active.pop(trace_id, None) or self._waiting.pop(trace_id)
+            if (taken := self._finish(trace_id, trace, _roles(trace.spans)[0])) is not None:
+                yield taken
 
     def _finish(self, trace_id: int, trace: _Trace, known: set[int]) -> AssembledTrace | None:
-        self.spans -= len(trace.spans)
+        del self._begun[trace_id]
+        self.spans -= len(trace.spans) + trace.n_events
         self.size_bytes -= trace.size_bytes
+        spans = {span.span_id: span for span in trace.spans}  # a client that tried again may have sent one twice
+        if len(spans) < len(trace.spans):
+            trace.spans[:] = spans.values()
+        if trace.events is not None:
+            for span in trace.spans:
+                if span.span_id in trace.events:
+                    span.events = [*span.events, *trace.events.pop(span.span_id)]
         if not known:
-            self.without_answer += 1
+            self.unread.update(map(_unread, trace.spans))
             return None
-        self._finished[trace_id] = known | self._finished.pop(trace_id, set())
-        if len(self._finished) > _MAX_FINISHED:
-            del self._finished[next(iter(self._finished))]
+        self._know(trace_id, known)
         return AssembledTrace(trace.spans, trace.size_bytes)
 
+    def _know(self, trace_id: int, span_ids: set[int]) -> None:
+        self._finished[trace_id] = span_ids | self._finished.pop(trace_id, set())
+        if len(self._finished) > _MAX_FINISHED:
+            self._finished.popitem(last=False)
 
-def _quiet(traces: dict[int, _Trace], since_s: float) -> list[tuple[int, _Trace]]:
-    """The first traces, as far as they had no span since then."""
-    quiet: list[tuple[int, _Trace]] = []
-    for trace_id, trace in traces.items():
+
+def _unread(span: ReadSpan) -> tuple[str, str]:
+    if span.is_evaluation:
+        return SPANS_OURS, ""
+    return (SPANS_NOT_UNDERSTOOD, span.scope) if mapper_of(span) is None else (SPANS_WITHOUT_ANSWER, "")
+
+
+def _quiet(traces: OrderedDict[int, _Trace], since_s: float) -> Iterator[tuple[int, _Trace]]:
+    """Take the first traces out, as far as they had no span since then."""
+    while traces:
+        trace_id, trace = next(iter(traces.items()))
         if trace.last_s > since_s:
-            break
-        quiet.append((trace_id, trace))
-    return quiet
+            return
+        del traces[trace_id]
+        yield trace_id, trace
 
 
 def _roles(spans: list[ReadSpan]) -> tuple[set[int], bool]:
     """The ids of the spans of answers, none where nothing is evaluated; and whether to wait for a parent."""
-    roles = {span.span_id: role for span in spans if (role := role_of(span)) is not None}
+    roles = {span.span_id: role for span in spans if (role := role_of(span)) is not None and not span.is_evaluation}
     answers = roles.values()
     if not {"agent", "workflow", "model"}.intersection(answers):
         return set(), False

@@ -1,4 +1,4 @@
-"""What `annotate` says for slicing results, short and safe: prompt, environment, tags, and the user's id, hashed."""
+"""What `annotate` says for slicing results, short and safe: prompt, experiment, tags, and the user's id, hashed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from agenteval_otel.capture.text import clean
 from agenteval_otel.models.inputs import Annotations
 from agenteval_otel.semconv import CRITERION_NAME, CRITERION_NAME_RULE, MAX_TAGS
 
-NAMES: Final = frozenset(Annotations.model_fields)
+NAMES: Final = frozenset(Annotations.model_fields) - {"service", "service_version"}
 _MAX_CHARS: Final = 200
 _HASH_CHARS: Final = 32
 _TEXTS: Final = (str, int, float, Decimal, UUID, date)

@@ -35,10 +35,13 @@ class Facts(TypedDict, total=False):
 
     agent_config: Mapping[str, Any] | None
     agent_id: str | None
+    arm: str | None
     environment: str | None
     context: Mapping[str, Any] | Sequence[Any] | None
     conversation_id: str | int | UUID | None
+    conversation_ends: bool | None
     cost: float | None
+    experiment: str | None
     finish_reason: str | None
     ground_truth: object
     memory_stats: MemoryStats | Mapping[str, Any] | None

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from agenteval_otel.capture.detached import list_bytes, take
-from agenteval_otel.models import EvaluationInput, StreamEnd
+from agenteval_otel.models import EvaluationInput, EvaluationResult, StreamEnd
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span, SpanContext
@@ -40,6 +40,10 @@ class CapturedCall:
     settings: Any = None
     agent = ""
     input: EvaluationInput | None = None  # of answers that spans show, which are read already
+    recorded: Sequence[EvaluationResult] = ()  # results that are there already: feedback, the application's own scores
+    late: Any = None  # the evaluated answer whose ground truth has come: it is evaluated for what lacked it
+    call_id: str | None = None  # of a reference to it
+    origin: Any = ()  # attributes of the service whose spans show it, where that is another one
     prompt: Any = None
     arguments: tuple[tuple[Any, ...], dict[str, Any]] | None = None
     conversation: str | None = None
@@ -74,6 +78,10 @@ class CapturedCall:
     pid = 0  # of the process that began it, which alone ends its span
     span_bytes = 0  # what its open span keeps alive
     evaluation: Any = None
+    sampled: Any = None  # how an application sampled the answer that it sent to this sidecar
+    turns: Any = None  # of a call that stands for a whole conversation
+    waited: Any = None  # of a call that has waited for off-peak evaluators, which alone see it
+    joined = False  # it is a turn of a conversation already
     upstream: Any = None  # what an attribute of the span says of sampling upstream, where the settings name one
 
     def __init__(self, settings: Any, agent: str) -> None:

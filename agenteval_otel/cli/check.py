@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from agenteval_otel.calibration.record import load_records
 from agenteval_otel.components import Component
 from agenteval_otel.components.explained import known_choices, suggestion
 from agenteval_otel.config.load import Loaded, Problem, SettingsError, hide, load_settings, located, profile_names
@@ -23,7 +24,7 @@ from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.provisioning import MonitoringPlan
 from agenteval_otel.provisioning.delays import warnings_of
 from agenteval_otel.reports.figures import count_of, setting
-from agenteval_otel.runtime.masking import printable
+from agenteval_otel.runtime.masking import mask_text, printable
 from agenteval_otel.sampling import Escalation
 from agenteval_otel.semconv import MAX_PROCESS_SERIES, OTHER
 
@@ -95,7 +96,10 @@ def _report(loaded: Loaded) -> Iterator[str]:
     if stored := [_describe_storage(part) for part in settings.storage if not _emits(part)]:
         yield from ("Results are stored in:", *(f"  {words}" for words in stored))
     yield f"Redaction of what leaves the process: {', '.join(map(_describe, settings.redactors)) or 'none'}"
-    yield f"Evaluations run in: {_describe(settings.dispatcher)}"
+    if settings.evaluate_in == "sidecar":
+        yield f"Evaluations run in: the sidecar at {mask_text(settings.endpoint)}, which reads its own settings"
+    else:
+        yield f"Evaluations run in: {_describe(settings.dispatcher)}"
     overrides = [f"{name}={shown} sets {path}" for name, path, shown in loaded.variables]
     warnings = [*loaded.warnings, *_warnings(loaded, pipeline), *_missing_keys(loaded)]
     warnings += warnings_of(checked_plan(loaded, pipeline))
@@ -114,7 +118,8 @@ def _handler(pipeline: Pipeline, name: str) -> Iterator[str]:
     for evaluator in plan.runner.evaluators:
         rate = "" if evaluator.sample_rate is None else f", at most {setting(evaluator.sample_rate)} of all"
         scored = "; ".join(_describe_criterion(criteria[item.name]) for item in declared_criteria(evaluator))
-        yield f"  {evaluator.type} [{evaluator.resolved_execution}{rate}]: {scored or 'what it is asked for'}"
+        when = "" if evaluator.schedule == "immediate" else ", off-peak"
+        yield f"  {evaluator.type} [{evaluator.resolved_execution}{rate}{when}]: {scored or 'what it is asked for'}"
     if plan.runner.escalation is not None:
         yield f"  {_describe_escalation(plan.runner, plan.runner.escalation)}"
 
@@ -210,7 +215,10 @@ def checked_plan(loaded: Loaded, pipeline: Pipeline, *, time_scale: float = 1.0)
             passes: no alert would ever come from it.
     """
     settings = loaded.settings
-    plan = MonitoringPlan.of(pipeline, functions_of=settings.functions_of, time_scale=time_scale)
+    plan = MonitoringPlan.of(
+        pipeline, functions_of=settings.functions_of, drain_s=settings.sidecar.drain_s, time_scale=time_scale,
+        calibrations=None if settings.calibration is None else load_records(settings.calibration, missing_ok=True),
+    )  # fmt: skip
     problems = _unscored_objectives(loaded, pipeline)
     for item in plan.criteria:
         if item.of_last is None or item.has_verdicts:
@@ -243,8 +251,9 @@ def _unscored_objectives(loaded: Loaded, pipeline: Pipeline) -> dict[str | None,
 
 
 def _missing_keys(loaded: Loaded) -> list[str]:
-    """Missing keys of judges. Only warnings: the process may run in another environment."""
-    warnings = problems_of(loaded.settings.evaluators, "evaluators")
-    for name, agent in loaded.settings.agents.items():
+    """Missing keys of judges and storage. Only warnings: the process may run in another environment."""
+    settings = loaded.settings
+    warnings = problems_of(settings.evaluators, "evaluators") + problems_of(settings.storage, "storage")
+    for name, agent in settings.agents.items():
         warnings += problems_of(agent.evaluators, f"agents.{name}.evaluators")
     return warnings

@@ -46,7 +46,8 @@ _WIDEST = max(map(len, OUTCOMES))
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "names", nargs="*", metavar="NAME",
-        help="explain in full: an outcome (not_sampled), a part (storage:json_file), an error.type (timeout)",
+        help="explain in full: an outcome (not_sampled), a part (storage:json_file), an error.type (timeout), a "
+        "criterion of the settings or the catalogue (Relevance): whether its judge was measured against people",
     )  # fmt: skip
     parser.add_argument(
         "--from", dest="source", metavar="SOURCE",
@@ -54,9 +55,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "http://127.0.0.1:8889/metrics (the Collector's). A file contains such a page, the result of accounting() as "
         'JSON or as printed, or {"outcomes": ..., "failures": ..., "results": ...}',
     )  # fmt: skip
+    parser.add_argument("--settings", metavar="FILE", help="the settings file (default: AGENTEVAL_SETTINGS)")
     alerts = parser.add_argument_group("how long until the page")
     alerts.add_argument("--alerts", action="store_true", help="how long until the page, for each objective")
-    alerts.add_argument("--settings", metavar="FILE", help="the settings file (default: AGENTEVAL_SETTINGS)")
     numbers = number_between(1e-6, 1e6, "a number above 0")
     for name, default, meaning in (
         ("--per-minute", 60, "verdicts of a criterion a minute, that is evaluated answers, in all processes"),
@@ -73,7 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     counts = None if arguments.source is None else counts_from(arguments.source)
     if arguments.names:
-        lines = _joined([_named(name, counts) for name in arguments.names])
+        lines = _joined([_named(name, counts, arguments.settings) for name in arguments.names])
     else:
         lines = _overview() if counts is None else report(counts)
     print("\n".join(map(printable, lines)))
@@ -110,10 +111,15 @@ def _overview() -> list[str]:
     return [*lines, "In full: agenteval-otel explain NAME ...", "From a process: agenteval-otel explain --from SOURCE"]
 
 
-def _named(name: str, counts: Counts | None) -> list[str]:
+def _named(name: str, counts: Counts | None, settings: str | None) -> list[str]:
     explanation = OUTCOMES.get(name) or ERROR_TYPES.get(name) or reference.explanation_of_failure(name)
     if explanation is None:
-        raise ConfigurationError(f"unknown{known_choices(name, (*OUTCOMES, *FAILURES, *ERROR_TYPES))}", path=name)
+        from agenteval_otel.cli.calibrate.criterion import criterion_in_words, known_criteria
+
+        if (lines := criterion_in_words(name, settings)) is not None:
+            return [name, *(part for line in lines for part in _wrapped(line, first="  ", rest="  "))]
+        choices = (*OUTCOMES, *FAILURES, *ERROR_TYPES, *known_criteria(settings))
+        raise ConfigurationError(f"unknown{known_choices(name, choices)}", path=name)
     share = f": {_of_calls(name, counts.totals)}" if counts is not None and name in OUTCOMES else ""
     return [name + share, *_in_full(explanation, is_outcome=name in OUTCOMES)]
 
@@ -123,7 +129,7 @@ def report(counts: Counts) -> list[str]:
     totals = counts.totals
     calls = totals.total()
     if not calls:
-        return [reference.NO_CALLS.means, *_causes_and_remedies(reference.NO_CALLS)]
+        return _joined([[reference.NO_CALLS.means, *_causes_and_remedies(reference.NO_CALLS)], *_losses(counts)])
     table = [f"  {name:<{_WIDEST}} {count:>10,} {percent(count / calls, 1):>9}" for name, count in _descending(totals)]
     losses = _losses(counts)
     if not losses:
@@ -147,6 +153,8 @@ def _losses(counts: Counts) -> list[list[str]]:
     for part, count in _descending(counts.failures):
         failure = reference.explanation_of_failure(part)
         blocks.append([f"{part} failed {_times(count)}", *(_in_full(failure) if failure else [])])
+    if counts.not_understood:
+        blocks.append(_not_understood(counts.not_understood))
     for (signal, reason), count in _descending(counts.lost):
         means = reference.LOST_REASONS.get(reason, "Not known to this version.")
         blocks.append([f"{count:,} {signal} lost in export: {reason}", *_wrapped(means, first="  ", rest="  ")])
@@ -157,6 +165,12 @@ def _losses(counts: Counts) -> list[list[str]]:
         hint = "By criterion and error.type: agenteval_evaluation_errors_total, or the events of severity WARN."
         blocks.append([f"Failed results: {failed:,}", f"  {hint}"])
     return blocks
+
+
+def _not_understood(by_scope: Counter[str]) -> list[str]:
+    scopes = ", ".join(f"{scope} ({count:,})" for scope, count in _descending(by_scope))
+    title = f"{by_scope.total():,} spans not understood, by their scope: {scopes}"
+    return [*_wrapped(title, first="", rest="  "), *_in_full(reference.NOT_UNDERSTOOD)]
 
 
 def _by_agent(counts: Counts) -> list[str]:
@@ -174,6 +188,8 @@ def _state(counts: Counts) -> list[str]:
     lines = []
     if counts.results:
         lines.append("Results: " + ", ".join(f"{count:,} {name}" for name, count in counts.results.items()))
+    if counts.spans:
+        lines.append("Spans: " + ", ".join(f"{count:,} {name}" for name, count in _descending(counts.spans)))
     if counts.last_success is not None:
         lines.append(f"Last emitted result: {max(0.0, time.time() - counts.last_success):,.0f} s ago")
     for reach, signals in sorted(counts.reach.items()):
@@ -228,7 +244,8 @@ class Counts:
     """Counts, summed over the processes of a page.
 
     `outcomes` are by agent (the empty text without one), `errors` by criterion and `error.type`, `lost` telemetry by
-    signal and reason, `reach` has signals by how far they are known to get; `last_success` is a Unix time.
+    signal and reason, `spans` of other libraries by what became of them, and those `not_understood` by their scope;
+    `reach` has signals by how far they are known to get; `last_success` is a Unix time.
     """
 
     outcomes: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
@@ -236,6 +253,8 @@ class Counts:
     results: Counter[str] = field(default_factory=Counter)
     errors: Counter[tuple[str, str]] = field(default_factory=Counter)
     lost: Counter[tuple[str, str]] = field(default_factory=Counter)
+    spans: Counter[str] = field(default_factory=Counter)
+    not_understood: Counter[str] = field(default_factory=Counter)
     reach: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     last_success: float | None = None
 
@@ -246,6 +265,11 @@ class Counts:
 
 def counts_from(source: str) -> Counts:
     """The counts of a file, of standard input (``-``) or of an ``http`` address."""
+    return counts_of(text_from(source))
+
+
+def text_from(source: str) -> str:
+    """What a file, standard input (``-``) or an ``http`` address has; `ConfigurationError` where it cannot be read."""
     try:
         if source == "-":
             content = sys.stdin.buffer.read()
@@ -255,7 +279,7 @@ def counts_from(source: str) -> Counts:
             content = Path(source).read_bytes()
     except (OSError, ValueError, http.client.HTTPException) as error:
         raise _wrong(mask_text(f"{source!r} cannot be read: {error}")) from None
-    return counts_of(content.decode("utf-8-sig", "replace"))
+    return content.decode("utf-8-sig", "replace")
 
 
 def counts_of(text: str) -> Counts:
@@ -315,23 +339,25 @@ _ESCAPED = re.compile(r"\\(.)")
 
 def _of_page(text: str) -> Counts:
     counts, series = Counts(), 0
-    for name, labels, value in _samples(text):
+    for name, labels, value in samples_of(text):
         series += 1
 
         def label(attribute: str, labels: dict[str, str] = labels) -> str:
             return labels.get(attribute.replace(".", "_"), "")
 
-        if _is(name, names.METRIC_RESPONSES):
+        if is_of(name, names.METRIC_SPANS):
+            _count_spans(counts, label(names.SPANS_OUTCOME), label(names.SPANS_SCOPE), int(value))
+        elif is_of(name, names.METRIC_RESPONSES):
             counts.outcomes[label(names.AGENT_NAME)][label(names.OUTCOME)] += int(value)
-        elif _is(name, names.METRIC_ERRORS):
+        elif is_of(name, names.METRIC_ERRORS):
             counts.errors[label(names.EVALUATION_NAME), label(names.ERROR_TYPE)] += int(value)
-        elif _is(name, names.METRIC_EXPORT_LOST):
+        elif is_of(name, names.METRIC_EXPORT_LOST):
             counts.lost[label(names.EXPORT_SIGNAL), label(names.EXPORT_REASON)] += int(value)
-        elif _is(name, names.METRIC_EXPORT_SIGNALS):
+        elif is_of(name, names.METRIC_EXPORT_SIGNALS):
             counts.reach[label(names.EXPORT_REACH)].add(label(names.EXPORT_SIGNAL))
-        elif _is(name, names.METRIC_LAST_SUCCESS):
+        elif is_of(name, names.METRIC_LAST_SUCCESS):
             counts.last_success = max(value, counts.last_success or 0.0)
-    if not counts.outcomes:
+    if not counts.outcomes and not counts.spans:
         raise _wrong(
             f"{series} series, and no {names.METRIC_RESPONSES.prometheus_name} among them: is it a page with metrics, "
             "and have the application's arrived there? They come with the first evaluated answer, then every 60 s "
@@ -340,20 +366,28 @@ def _of_page(text: str) -> Counts:
     return counts
 
 
-def _samples(text: str) -> Iterator[tuple[str, dict[str, str], float]]:
-    """Name, labels and value of each line that has a number from 0."""
+def _count_spans(counts: Counts, outcome: str, scope: str, count: int) -> None:
+    counts.spans[outcome] += count
+    if outcome == names.SPANS_NOT_UNDERSTOOD:
+        counts.not_understood[scope] += count
+    elif outcome in names.SPANS_LOST and count:
+        counts.failures[f"spans:{outcome}"] += count
+
+
+def samples_of(text: str, *, least: float = 0.0) -> Iterator[tuple[str, dict[str, str], float]]:
+    """Name, labels and value of each line of a Prometheus page that has a number of at least `least`."""
     for match in filter(None, map(_LINE.match, text.splitlines())):
         try:
             value = float(match[3])
         except ValueError:
             continue
-        if math.isfinite(value) and value >= 0:
+        if math.isfinite(value) and value >= least:
             labels = {name: _ESCAPED.sub(lambda escaped: "\n" if escaped[1] == "n" else escaped[1], text)
                       for name, text in _LABEL.findall(match[2] or "")}  # fmt: skip
             yield match[1], labels, value
 
 
-def _is(name: str, instrument: names.Instrument) -> bool:
+def is_of(name: str, instrument: names.Instrument) -> bool:
     """Whether a series is the instrument's, with a prefix of the Collector or without suffixes too."""
     forms = (instrument.prometheus_name, instrument.name.replace(".", "_"))
     return any(name == form or name.endswith(f"_{form}") for form in forms)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, dataclass_transform, get_args
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, dataclass_transform, get_args
 
-from pydantic import BaseModel, Field, PrivateAttr, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models.value import by_name
@@ -30,6 +31,14 @@ class FriendlyErrors(ModelMetaclass):
                 return super().__call__(*args, **fields)
             except ValidationError as error:
                 raise explain_validation(error, cls) from None  # pydantic's report shows the input
+
+
+class FrozenSettings(BaseModel, metaclass=FriendlyErrors):
+    """A section of a settings file. Unknown fields are refused, and values are not shown in errors."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", arbitrary_types_allowed=True, allow_inf_nan=False, hide_input_in_errors=True
+    )
 
 
 def explain_validation(
@@ -147,3 +156,13 @@ def _shown(value: Any) -> str:
     except Exception:
         text = f"<{value.__class__.__name__}>"
     return text if len(text) <= 80 else text[:77] + "..."
+
+
+def _not_a_folder(path: Path | None) -> Path | None:
+    if path is not None and path.is_dir():
+        raise ValueError("expected a file, found a folder")
+    return path
+
+
+IS_FILE: Final = AfterValidator(_not_a_folder)
+"""Of a field: its path may not be a folder."""

@@ -10,13 +10,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
+from urllib.parse import urlsplit
 
 from agenteval_otel.capture.annotations import hashed
 from agenteval_otel.config.load import Loaded, load_settings, located
 from agenteval_otel.config.settings import AgentSettings, Settings, enabled_by_variable, load_sampler
 from agenteval_otel.engine.handler import HandlerOptions, prepare_models
 from agenteval_otel.errors import ConfigurationError
-from agenteval_otel.objectives import ObjectiveSettings
+from agenteval_otel.judge_health import JudgeHealthSettings
+from agenteval_otel.objectives import BreachSettings, ObjectiveSettings
 from agenteval_otel.pipeline import Pipeline, handle_sigterm
 from agenteval_otel.pipeline.exit import living
 from agenteval_otel.runtime.fork import reset_in_child
@@ -24,9 +26,10 @@ from agenteval_otel.runtime.log import log
 from agenteval_otel.runtime.memory import MEMORY
 from agenteval_otel.runtime.reentrancy import PROCESS
 from agenteval_otel.runtime.worker import Worker
-from agenteval_otel.sampling import RateLimitSampler
+from agenteval_otel.sampling import ConversationSampler, RateLimitSampler, Sampler
 from agenteval_otel.storage.base import FanOutStorage
 from agenteval_otel.telemetry import Accounting
+from agenteval_otel.telemetry.forward import EventStream, SidecarAddress
 from agenteval_otel.telemetry.target import telemetry_switched_off
 
 
@@ -59,6 +62,7 @@ _STATE = _State()
 reset_in_child(_STATE.reset_lock)
 _CURRENT: dict[str, Pipeline] = {}
 _FOLLOWING: weakref.WeakSet[Following] = weakref.WeakSet()
+_PREPARING: weakref.WeakSet[Following] = weakref.WeakSet()
 _DRAIN_S = 30.0
 _LOOK_AGAIN_S = 0.002
 _RETIRED: list[Pipeline] = []
@@ -72,6 +76,12 @@ def current_pipeline() -> Pipeline | None:
     return _CURRENT.get("pipeline")
 
 
+def current_settings() -> Settings:
+    """The settings of the process; read now where nothing has read them. Raises `ConfigurationError`."""
+    default_pipeline()
+    return _STATE.settings or Settings()
+
+
 def set_current_pipeline(pipeline: Pipeline | None) -> Pipeline | None:
     """Set the process's pipeline (None: built when it is needed); returns the one before."""
     if pipeline is None:
@@ -81,31 +91,48 @@ def set_current_pipeline(pipeline: Pipeline | None) -> Pipeline | None:
     return before
 
 
-def follow(handler: Following) -> None:
-    """Bind the handler to every later pipeline of the process, for as long as it exists."""
+def follow(handler: Following, *, prepares: bool = False) -> None:
+    """Bind the handler to every later pipeline of the process, for as long as it exists.
+
+    `prepares` says that it prepares the models that its evaluators ask.
+    """
     _FOLLOWING.add(handler)
+    if prepares:
+        _PREPARING.add(handler)
 
 
-def build(settings: Settings, *, accounting: Accounting | None = None) -> Pipeline:
+def build(settings: Settings, *, accounting: Accounting | None = None, is_live: bool = False) -> Pipeline:
     """The pipeline of the settings; starts no thread and opens no connection.
 
+    One that is not `is_live` has the evaluators of the settings also where answers are evaluated in the sidecar.
     Raises `ConfigurationError` if no handler could use them.
     """
     chosen = load_sampler(settings.sample_rate, settings.sampler)
+    events = _event_stream(settings) if is_live and settings.evaluate_in == "sidecar" else None
+    own = settings if events is None else _without_evaluation(settings)
     pipeline = Pipeline(
-        sampler=chosen if chosen is not None else RateLimitSampler(),
-        evaluators=settings.evaluators, storage=settings.storage, telemetry=settings.telemetry,
+        sampler=chosen if chosen is not None else _default_sampler(settings),
+        evaluators=own.evaluators, storage=own.storage, telemetry=settings.telemetry,
+        events=events,
         dispatcher=settings.dispatcher, agent_span_end=settings.agent_span_end,
         shutdown_timeout_s=settings.shutdown_timeout_s,
         enabled=settings.enabled and not _STATE.is_off, agent_span=settings.agent_span, accounting=accounting,
-        criteria=settings.criteria_of(), redactors=settings.redactors, load_shedding=settings.load_shedding,
-        aggregation=settings.aggregation, ground_truth=settings.ground_truth, escalation=settings.escalation,
-        sampling=settings.sampling,
-        objectives=ObjectiveSettings(settings.breach, settings.on_breach, settings.on_recovery),
+        criteria=own.criteria_of(), redactors=settings.redactors, load_shedding=settings.load_shedding,
+        aggregation=settings.aggregation, ground_truth=own.ground_truth, escalation=own.escalation,
+        sampling=settings.sampling, objectives=ObjectiveSettings(own.breach, own.on_breach, own.on_recovery),
         telemetry_off=telemetry_switched_off(os.environ), metric_dimensions=settings.metric_dimensions,
         user_id=str if settings.user_id == "plain" else partial(hashed, salt=settings.user_id_salt),
-        agents={name: _defaults(settings, name, agent) for name, agent in settings.agents.items()},
+        conversations=settings.conversations, off_peak=settings.off_peak, judge_health=settings.judge_health,
+        agents={name: _defaults(own, name, agent) for name, agent in own.agents.items()},
     )  # fmt: skip
+    if settings.feedback_window_s:
+        pipeline.keep_unsampled(settings.feedback_window_s)
+    windows = {
+        name: agent.ground_truth_window_s for name, agent in settings.agents.items()
+        if agent.ground_truth_window_s is not None
+    }  # fmt: skip
+    if settings.ground_truth_window_s or any(windows.values()):
+        pipeline.await_ground_truth(settings.ground_truth_window_s, windows)
     # Fails here instead of at the first handler.
     problems: list[tuple[str | None, str]] = []
     for name in (None, *settings.agents):
@@ -115,14 +142,49 @@ def build(settings: Settings, *, accounting: Accounting | None = None) -> Pipeli
             problems += failure.with_prefix(None if name is None else f"agents.{name}").problems
     if problems:
         raise ConfigurationError.of(problems)
-    MEMORY.max_bytes, MEMORY.encoded_batches.max_bytes = settings.max_waiting_bytes, settings.export.max_bytes
+    MEMORY.max_bytes = settings.max_waiting_bytes
+    MEMORY.encoded_batches.max_bytes = MEMORY.events.max_bytes = settings.export.max_bytes
     return pipeline
 
 
-def build_loaded(loaded: Loaded) -> Pipeline:
+def _event_stream(settings: Settings) -> EventStream:
+    parts = urlsplit(settings.endpoint)
+    is_http = parts.port in (settings.sidecar.http_port, 4318) or parts.path.strip("/") != ""
+    address = SidecarAddress(
+        settings.endpoint, is_http, settings.is_endpoint_local, settings.sidecar.token, settings.endpoint_ca
+    )
+    return EventStream(address, resource=settings.telemetry.emitter.providers.resource)
+
+
+def _without_evaluation(settings: Settings) -> Settings:
+    """The settings without what belongs to the sidecar, which is logged: it may be meant for this process."""
+    if left := settings.evaluation_fields():
+        fix = "a sidecar reads them from its own settings; to evaluate here set evaluate_in: process"
+        log.warning("left_to_sidecar", part="evaluate_in", fields=", ".join(left), fix=fix)
+    agents = {
+        name: agent.model_copy(update={"evaluators": None, "criteria": None, "escalation": None})
+        for name, agent in settings.agents.items()
+    }
+    return settings.model_copy(update={
+        "evaluators": (), "criteria": {}, "ground_truth": None, "escalation": None, "agents": agents,
+        "storage": tuple(part for part in settings.storage if hasattr(type(part), "emitter")),
+        "breach": BreachSettings(), "judge_health": JudgeHealthSettings(enabled=False),
+        "on_breach": None, "on_recovery": None,
+    })  # fmt: skip
+
+
+def _default_sampler(settings: Settings) -> Sampler:
+    """At most so many answers a second; of whole conversations, where evaluators look at these."""
+    every = [*settings.evaluators, *(part for agent in settings.agents.values() for part in agent.evaluators or ())]
+    if any(evaluator.evaluates == "conversation" for evaluator in every):
+        return ConversationSampler(sampler=RateLimitSampler())
+    return RateLimitSampler()
+
+
+def build_loaded(loaded: Loaded, *, is_live: bool = False) -> Pipeline:
     """`build` of settings that were read from a file and variables; its errors have origins."""
     try:
-        return build(loaded.settings)
+        return build(loaded.settings, is_live=is_live)
     except ConfigurationError as error:
         raise located(error, loaded.tree, secrets=loaded.secrets) from None
 
@@ -157,12 +219,15 @@ def _swap(pipeline: Pipeline) -> Pipeline | None:
         raise
     if before is not None:
         pipeline.objectives.take_over(before.objectives)
+        if before.pending_answers is not None:
+            before.pending_answers.move_to(pipeline.pending_answers)
+        pipeline.judge_health.take_over(before.judge_health)
         if before.dispatcher is pipeline.dispatcher:  # the same Settings again: it continues
             before.executor.close()
         else:
             before.retire()
         # Kept until they are empty: `flush` waits for them too.
-        _RETIRED[:] = [*(pipeline for pipeline in _RETIRED if pipeline.dispatcher.state()["size"] > 0), before]
+        _RETIRED[:] = [*(pipeline for pipeline in _RETIRED if pipeline.state()["size"] > 0), before]
     return before
 
 
@@ -178,6 +243,8 @@ def _drain(timeout_s: float) -> bool:
                 return False
             pipeline.dispatcher.flush(left_s)
             time.sleep(_LOOK_AGAIN_S)
+        if pipeline.events is not None and not pipeline.events.flush(max(0.0, deadline - time.monotonic())):
+            return False
     return True
 
 
@@ -189,7 +256,10 @@ def _close_unused_storage(before: Pipeline, after: Pipeline) -> None:
     reopened = [
         provider for provider in _CLOSED if id(provider) not in used and all(provider is not other for other in unused)
     ]
-    emitting = [provider for provider in unused if getattr(provider, "emitter", None) is not None]
+    emitting = [
+        provider for provider in unused
+        if getattr(provider, "emitter", None) is not None or isinstance(provider, EventStream)
+    ]  # fmt: skip
     _CLOSED[:] = [*reopened, *emitting][-_MAX_CLOSED:]
 
     def close() -> None:
@@ -289,13 +359,17 @@ def _apply(loaded: Loaded) -> None:
     """Build, swap, and close what is not used any more."""
     before = current_pipeline()
     try:
-        pipeline = build(loaded.settings, accounting=None if before is None else before.accounting)
+        pipeline = build(loaded.settings, accounting=None if before is None else before.accounting, is_live=True)
         replaced = _swap(pipeline)  # each handler prepares the models that it asks
-        if not _FOLLOWING:
+        if _PREPARING:
+            prepare_models("settings", loaded.settings.storage, "storage")
+        else:
             prepare_models("settings", loaded.settings)
     except ConfigurationError as error:
         raise located(error, loaded.tree, secrets=loaded.secrets) from None
     handle_sigterm(loaded.settings.handle_sigterm)
+    if pipeline.off_peak is not None:
+        pipeline.off_peak.start()
     if replaced is not None:
         _close_unused_storage(replaced, pipeline)
 
@@ -371,6 +445,13 @@ def flush(timeout_s: float = 5.0) -> bool:
     return default_pipeline().flush(max(0.0, deadline - time.monotonic())) and drained
 
 
+def deliver(timeout_s: float) -> bool:
+    """`flush`, but for answers whose trace is not complete yet."""
+    deadline = time.monotonic() + timeout_s
+    drained = _drain(timeout_s)
+    return default_pipeline().deliver(max(0.0, deadline - time.monotonic())) and drained
+
+
 def shutdown(timeout_s: float = 2.0) -> bool:
     """Accept no more calls, deliver the queued ones, count the rest as dropped; blocks for at most `timeout_s`.
 
@@ -396,9 +477,11 @@ def default_pipeline() -> Pipeline:
         return pipeline
     request = _Request()
     loaded = _load(request)
-    pipeline = build_loaded(loaded)
+    pipeline = build_loaded(loaded, is_live=True)
     pipeline.provisional = loaded.file is None
     _STATE.request, _STATE.settings = request, loaded.settings
     if loaded.settings.handle_sigterm:
         handle_sigterm(True)
+    if pipeline.off_peak is not None:
+        pipeline.off_peak.start()
     return _CURRENT.setdefault("pipeline", pipeline)  # the first of several threads wins

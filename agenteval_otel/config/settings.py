@@ -5,20 +5,27 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
+from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, TypeAdapter, ValidationInfo
+from pydantic import ConfigDict, Field, SerializeAsAny, TypeAdapter, ValidationInfo
 from pydantic.functional_validators import field_validator, model_validator
 from pydantic.json_schema import WithJsonSchema
 
+from agenteval_otel.assembly.conversations import ConversationSettings
 from agenteval_otel.compat import load_evaluators
-from agenteval_otel.components.explained import ComponentError, FriendlyErrors, known_choices
+from agenteval_otel.components.explained import ComponentError, FriendlyErrors, FrozenSettings, known_choices
 from agenteval_otel.components.loading import import_function, import_plugins, load_each, resolve
+from agenteval_otel.config.benchmarks import BenchmarkSettings
+from agenteval_otel.config.dimensions import load_dimensions
+from agenteval_otel.config.sidecar import SidecarSettings, is_loopback
 from agenteval_otel.engine.handler import check_escalation
+from agenteval_otel.engine.window import OffPeakSettings
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Evaluator, ResponseHealth
 from agenteval_otel.ground_truth import GroundTruthStore
 from agenteval_otel.ground_truth.base import load_store
+from agenteval_otel.judge_health import JudgeHealthSettings
 from agenteval_otel.models import EvaluationCriteria
 from agenteval_otel.objectives import BreachSettings, Callback, load_callback
 from agenteval_otel.pipeline import Dispatcher, PoolDispatcher
@@ -29,11 +36,11 @@ from agenteval_otel.runtime.masking import mask
 from agenteval_otel.sampling import RatioSampler, Sampler
 from agenteval_otel.sampling.base import expect_before_results
 from agenteval_otel.sampling.escalation import Escalation, load_escalation
-from agenteval_otel.sampling.rules import annotated_attribute
 from agenteval_otel.sampling.trace import SamplingSettings
 from agenteval_otel.scoring import Aggregation, WeightedMean, check_criteria
-from agenteval_otel.semconv import MAX_DIMENSION_VALUES, MAX_DIMENSIONS, USER_ID, wrong_criterion_name
+from agenteval_otel.semconv import MAX_DIMENSIONS, wrong_criterion_name
 from agenteval_otel.storage import EvaluationStorageProvider, OtlpStorageProvider
+from agenteval_otel.telemetry.target import is_endpoint
 
 # A file can only name a function.
 _Callback = Annotated[Callback, WithJsonSchema({"type": "string", "pattern": "^[^:]+:[^:]+$"})]
@@ -43,6 +50,7 @@ _Dimensions = Annotated[dict[str, Annotated[int, Field(ge=1, le=200)]], WithJson
         {"type": "object", "additionalProperties": {"type": "integer", "minimum": 1, "maximum": 200}},
     ],
 })]  # fmt: skip
+_MONTH_S: Final = 30 * 86_400
 Problems = list[tuple[str | None, str]]
 
 
@@ -149,41 +157,14 @@ def _with_slugs(evaluator: Evaluator, path: str) -> Evaluator:
     return evaluator
 
 
-def _load_dimensions(values: Any) -> Any:
-    """The number of values of each dimension, by its attribute."""
-    if not isinstance(values, list | tuple | Mapping) or not all(isinstance(name, str) for name in values):
-        expected = "expected a list of names, or a mapping of names to how many values each may have"
-        raise ConfigurationError(expected, path="metric_dimensions")
-    limits = values if isinstance(values, Mapping) else dict.fromkeys(values, MAX_DIMENSION_VALUES)
-    loaded: dict[str, Any] = {}
-    problems: Problems = []
-    for name, limit in limits.items():
-        try:
-            attribute = annotated_attribute(name, path="metric_dimensions")
-        except ConfigurationError as failure:
-            problems += failure.problems
-            continue
-        loaded[attribute] = limit
-        if attribute == USER_ID or isinstance(limit, bool):
-            wrong = "an id of users makes a series of each" if attribute == USER_ID else f"expected a number: {limit}"
-            problems.append(("metric_dimensions", f"{name}: {wrong}"))
-    if problems:
-        raise ConfigurationError.of(problems)
-    return loaded
-
-
-def _load_telemetry(value: Any) -> Any:
-    return OtlpStorageProvider.load(value, path="telemetry") if isinstance(value, Mapping) else value
-
-
 _LOADERS: dict[str, Callable[[Any], Any]] = {
     "aggregation": partial(resolve, Aggregation, path="aggregation"),
     "dispatcher": partial(resolve, Dispatcher, path="dispatcher"),
     "escalation": load_escalation, "evaluators": _load_evaluators, "ground_truth": load_store,
-    "metric_dimensions": _load_dimensions,
+    "metric_dimensions": load_dimensions,
     "on_breach": partial(load_callback, path="on_breach"), "on_recovery": partial(load_callback, path="on_recovery"),
     "redactors": partial(load_redactors, path="redactors"), "sampler": partial(load_sampler, None),
-    "telemetry": _load_telemetry,
+    "telemetry": lambda part: OtlpStorageProvider.load(part, path="telemetry") if isinstance(part, Mapping) else part,
 }  # fmt: skip
 
 
@@ -194,11 +175,13 @@ def _within(load: Callable[..., Any], *args: Any, **fields: Any) -> Any:
         raise ComponentError(failure) from None
 
 
-class _Explained(BaseModel, metaclass=FriendlyErrors):
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", arbitrary_types_allowed=True, allow_inf_nan=False, hide_input_in_errors=True
-    )  # fmt: skip
+_OF_EVALUATION: Final = (
+    "aggregation", "criteria", "escalation", "evaluators", "functions", "ground_truth", "breach", "judge_health",
+    "on_breach", "on_recovery",
+)  # fmt: skip
 
+
+class _Explained(FrozenSettings):
     @field_validator("sample_rate", mode="before", check_fields=False)
     @classmethod
     def _is_a_number(cls, value: Any) -> Any:
@@ -241,6 +224,7 @@ class AgentSettings(_Explained):
         sample_rate: Share of the calls that are evaluated, 0 to 1.
         sampler: A sampler instead of a rate.
         escalation: Which answers the expensive evaluators see; false: all.
+        ground_truth_window_s: How long its answers wait for a ground truth, in seconds; 0: not at all.
     """
 
     enabled: bool = True
@@ -250,6 +234,7 @@ class AgentSettings(_Explained):
     sample_rate: float | None = Field(default=None, ge=0, le=1)
     sampler: Any = None
     escalation: Escalation | Literal[False] | None = None
+    ground_truth_window_s: float | None = Field(default=None, ge=0, le=_MONTH_S)
 
     @field_validator("criteria", mode="wrap")
     @classmethod
@@ -272,6 +257,11 @@ class Settings(_Explained):
         aggregation: How the overall score of an answer is computed from its scores.
         criteria: Named criteria sets: what differs from the evaluators' own criteria. Handlers without a set use the
             one named ``default``, if there is one.
+        evaluate_in: ``process``, or ``sidecar``: sampled calls are sent to `agenteval-otel serve`, whose settings have
+            the evaluators, criteria and storage.
+        endpoint: Where that listens: gRPC, or HTTP at the port `sidecar.http_port` or with a path. Beyond this machine
+            it has to be ``https://``, and what is sent is redacted before. `sidecar.token` is sent to it.
+        endpoint_ca: File of the authorities that sign its certificate, PEM; by default those that are known.
         evaluators: Instances, functions (``module:function`` in a file), type names or ``{type: ...}`` mappings.
         functions: Names of functions that decorators bring as evaluators, each its criterion's name: their objectives
             get alerts, and `check` knows them. A name that no evaluator declares is an error there.
@@ -300,6 +290,10 @@ class Settings(_Explained):
             A list, or a mapping to how many values each may have (16).
         user_id: What leaves of ``annotate(user_id=...)``: ``hashed`` or ``plain``.
         user_id_salt: The key of that hash, without which it cannot be computed; the same in all processes.
+        feedback_window_s: How long a call that was not sampled is kept, in seconds: it is evaluated after all where its
+            feedback is a complaint (sampling reason ``feedback``). At most 16 MiB of them; 0 keeps none.
+        ground_truth_window_s: How long an answer waits for `record_ground_truth`, in seconds, up to 30 days; evaluators
+            that need it then run. At most 16 MiB of compressed answers, the oldest go first; 0 keeps none.
         agent_span: Which calls outside of any trace get an ``invoke_agent`` span: ``sampled``, ``always`` or ``never``.
         agent_span_end: ``background`` ends those spans on the background thread, with the scores that are ready, if
             every span processor of the application is the SDK's batch processor; ``caller`` when the handler returns.
@@ -310,12 +304,21 @@ class Settings(_Explained):
         routes: The name of an agent by the route whose requests are its calls (``/chat``, ``POST /v1/{name}/ask``):
             for FastAPI, Starlette, Flask and Django under ``opentelemetry-instrument``, without code.
         spans: Under ``opentelemetry-instrument``, evaluate the answers that spans of agents and models show.
+        conversations: How turns are put together for evaluators of conversations, and how many are kept.
+        calibration: File of the calibration records that `agenteval-otel calibrate` writes; it may not be there yet.
+        judge_health: How judges are watched: canaries with known answers, repeats, people, and the spread of scores.
+        off_peak: When evaluators with ``schedule: off_peak`` run, and where answers wait until then.
+        sidecar: Where `agenteval-otel serve` listens, and how much it keeps.
+        benchmarks: What `agenteval-otel benchmark` runs, by the benchmark's name.
     """
 
     enabled: bool = Field(default_factory=enabled_by_variable)
     plugins: tuple[str, ...] = ()
     aggregation: Aggregation = Field(default_factory=WeightedMean)
     criteria: dict[str, CriteriaSet] = Field(default_factory=dict)
+    evaluate_in: Literal["process", "sidecar"] = "process"
+    endpoint: str = "http://127.0.0.1:4327"
+    endpoint_ca: str | None = None
     evaluators: tuple[Evaluator, ...] = Field(default_factory=lambda: (ResponseHealth(),))
     functions: tuple[str, ...] = ()
     sample_rate: float | None = Field(default=None, ge=0, le=1)
@@ -336,6 +339,8 @@ class Settings(_Explained):
     metric_dimensions: _Dimensions = Field(default_factory=dict, max_length=MAX_DIMENSIONS)
     user_id: Literal["hashed", "plain"] = "hashed"
     user_id_salt: str | None = Field(default=None, repr=False)
+    feedback_window_s: float = Field(default=0.0, ge=0, le=3_600)
+    ground_truth_window_s: float = Field(default=0.0, ge=0, le=_MONTH_S)
     agent_span: Literal["always", "sampled", "never"] = "sampled"
     agent_span_end: Literal["background", "caller"] = "background"
     shutdown_timeout_s: float = Field(default=2.0, ge=0, le=60)
@@ -343,11 +348,35 @@ class Settings(_Explained):
     agents: dict[str, AgentSettings] = Field(default_factory=dict)
     routes: dict[str, str] = Field(default_factory=dict)
     spans: bool = True
+    conversations: ConversationSettings = Field(default_factory=ConversationSettings)
+    calibration: str | None = None
+    judge_health: JudgeHealthSettings = Field(default_factory=JudgeHealthSettings)
+    off_peak: OffPeakSettings | None = None
+    sidecar: SidecarSettings = Field(default_factory=SidecarSettings)
+    benchmarks: dict[str, BenchmarkSettings] = Field(default_factory=dict)
 
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
         for name, value in super().__repr_args__():
             if name in self.model_fields_set:
                 yield name, mask(value, name or "")
+
+    @field_validator("endpoint", mode="after")
+    @classmethod
+    def _is_an_address(cls, value: str) -> str:
+        if not is_endpoint(value):
+            raise ValueError("expected http://HOST:PORT such as http://127.0.0.1:4327")
+        return value
+
+    @model_validator(mode="after")
+    def _keeps_content_private(self) -> Any:
+        if self.evaluate_in == "sidecar" and not (self.is_endpoint_local or self.endpoint.startswith("https:")):
+            wrong = "conversations would cross the network for all to read: use https://, with endpoint_ca where the "
+            failure = ConfigurationError(
+                f"{wrong}certificate is your own, or a sidecar on this machine such as http://127.0.0.1:4327",
+                path="endpoint",
+            )
+            raise ComponentError(failure, of_model=True)
+        return self
 
     @field_validator("plugins", mode="after")
     @classmethod
@@ -404,6 +433,21 @@ class Settings(_Explained):
                 except ConfigurationError as failure:
                     problems += failure.problems
         return problems
+
+    @property
+    def is_endpoint_local(self) -> bool:
+        """Whether the sidecar's address is this machine's own."""
+        return is_loopback(urlsplit(self.endpoint).hostname or "")
+
+    def evaluation_fields(self) -> list[str]:
+        """The fields that are set and that only a process that evaluates reads."""
+        own: list[str] = [name for name in _OF_EVALUATION if name in self.model_fields_set]
+        if any(not hasattr(type(part), "emitter") for part in self.storage):
+            own.append("storage")
+        return own + [
+            f"agents.{agent}.{name}" for agent, entry in self.agents.items()
+            for name in ("evaluators", "criteria", "escalation") if name in entry.model_fields_set
+        ]  # fmt: skip
 
     def criteria_of(self, agent: str | None = None) -> CriteriaSet:
         """The criteria set of an agent; the set named ``default`` without an agent, or if the agent has none."""

@@ -114,6 +114,7 @@ def resolve(
     agent_span: AgentSpan = "sampled",
     telemetry_off: bool = False,
     calls_back: bool = False,
+    forwards: bool = False,
     ground_truth: GroundTruthStore | None = None,
     aggregation: Aggregation | None = None,
     capture: Callable[..., Any] | None = None,
@@ -121,20 +122,22 @@ def resolve(
 ) -> HandlerSettings:
     """The settings of one handler; raises ConfigurationError where they do not fit each other.
 
-    With `telemetry_off` a handler is disabled whose results are not stored, watched or (`calls_back`) reported.
+    With `telemetry_off` a handler is disabled whose results are not stored, watched or (`calls_back`) reported. With
+    `forwards` the evaluators are the sidecar's.
     """
-    if not options.evaluators:
+    if not options.evaluators and not forwards:
         raise ConfigurationError("expected at least one evaluator", path="evaluators")
     assert options.sampler is not None
     escalation = options.escalation if isinstance(options.escalation, Escalation) else None
     parts: dict[str, Any] = {"executor": executor, "redaction": redaction, "escalation": escalation}
-    runner = EvaluationRunner(options.evaluators, **parts)
+    runner = EvaluationRunner(options.evaluators or (), **parts)
     criteria = changed_criteria(runner.criteria, options.criteria) if options.criteria else ()
     if not all(step.names for step in runner.steps):  # one that declares none answers what it is asked for
         declared = {criterion.name for criterion in criteria}
         criteria = (*criteria, *(part for part in options.criteria or () if part.name not in declared))
     if criteria:
-        runner = EvaluationRunner(options.evaluators, criteria=criteria, **parts)
+        runner = EvaluationRunner(options.evaluators or (), criteria=criteria, **parts)
+    _check_conversations(runner, options)
     names = [criterion.name for criterion in runner.criteria]
     for name in names:
         if (wrong := wrong_criterion_name(name)) is not None:
@@ -148,7 +151,8 @@ def resolve(
     emitter = emitters[0] if emitters else telemetry
     kept = [provider for provider in providers if getattr(provider, "emitter", None) is None]
     objectives = {part.name: Objective(part.objective, part.of_last) for part in runner.criteria if part.objective}
-    enabled = options.enabled is not False and bool(not telemetry_off or kept or objectives or calls_back)
+    has_use = not telemetry_off or kept or objectives or calls_back or forwards
+    enabled = options.enabled is not False and bool(has_use)
     return HandlerSettings(
         agent=agent, runner=runner, sampler=options.sampler if enabled else _Disabled(), emitter=emitter,
         storage=FanOutStorage(kept, on_storage_failure) if kept else None, capture=capture, function=function,
@@ -157,8 +161,45 @@ def resolve(
         baseline_rate=1.0 if escalation is None else escalation.baseline_rate,
         content=emitter is not None and emitter.content != "no_content", ground_truth=ground_truth,
         aggregation=aggregation, calls_model=any(step.calls_model for step in runner.steps),
-        evaluated_attributes={EVALUATION_SAMPLED: True, EVALUATION_CRITERIA: tuple(names)},
+        evaluated_attributes={EVALUATION_SAMPLED: True, **({} if forwards else _criteria_of_answers(runner))},
     )  # fmt: skip
+
+
+def check_off_peak(runner: EvaluationRunner, is_batch: bool | None) -> None:
+    """Refuse evaluators that would wait for good, or whose turn the first ones decide; `is_batch` is None without a
+    window."""
+    problems: list[tuple[str | None, str]] = []
+    for step in runner.steps:
+        if step.evaluator.schedule == "off_peak":
+            label = step.evaluator.label
+            judges = [judge for _, judge in judges_of(step.evaluator)]
+            if is_batch and not (judges and all(judge.takes_batches for judge in judges)):
+                wrong = f"{label} has schedule off_peak, and no judge whose provider has a batch API (anthropic)"
+                problems.append(("off_peak.batch", wrong))
+            if is_batch is None:
+                wrong = f"{label} has schedule off_peak, and nothing says when that is"
+                problems.append(("off_peak", f"{wrong}: off_peak: {{from: '22:00', to: '06:00', timezone: UTC}}"))
+            if step.second:
+                wrong = f"{label} is escalated, which is decided when the answer comes: give it a sample_rate instead"
+                problems.append(("escalation", f"{wrong}, or schedule: immediate"))
+    if problems:
+        raise ConfigurationError.of(problems)
+
+
+def _check_conversations(runner: EvaluationRunner, options: HandlerOptions) -> None:
+    """Refuse a sampler that would leave holes in the conversations that evaluators see whole."""
+    sampler: Any = options.sampler
+    takes_all = getattr(sampler, "own_randomness", False) or getattr(sampler, "least_probability", None) == 1.0
+    if runner.of_conversations and not takes_all and options.enabled is not False:
+        wrong = f"evaluators of conversations need whole ones, and this sampler picks single answers: {sampler}"
+        raise ConfigurationError(f"{wrong}; sampler: {{type: conversation, ratio: 0.1}}", path="sampler")
+
+
+def _criteria_of_answers(runner: EvaluationRunner) -> dict[str, Any]:
+    """The criteria that an answer is scored on; those of conversations come later, if at all."""
+    others = {name for step in runner.of_conversations for name in step.names}
+    others -= {name for step in runner.of_answers for name in step.names}
+    return {EVALUATION_CRITERIA: tuple(part.name for part in runner.criteria if part.name not in others)}
 
 
 class _Disabled(Sampler):
@@ -168,6 +209,7 @@ class _Disabled(Sampler):
         return _DISABLED
 
 
+_REMOTE = ("judge", "embedder", "storage")  # contracts of parts that may need a key
 _DISABLED = SamplingDecision(False, None, "disabled", DISABLED)
 
 
@@ -230,28 +272,30 @@ def judges_of(part: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def problems_of(part: Any, path: str) -> list[str]:
-    """What keeps its judges and embedders from being asked, as far as that is seen now, with the setting's path."""
-    models = _parts(part, path, ("judge", "embedder"))
-    return [f"{where}: {problem}" for where, model in models if (problem := model.config_problem()) is not None]
+    """What keeps judges, embedders and storage from working, as far as that is seen now, with the setting's path."""
+    parts = _parts(part, path, _REMOTE)
+    return [f"{where}: {problem}" for where, remote in parts if (problem := remote.config_problem()) is not None]
 
 
 def prepare_models(name: str, part: Any, path: str = "") -> None:
-    """Import the clients of a part's judges and embedders, at start; log what keeps them from being asked.
+    """Import the clients of a part's judges, embedders and storage, at start; log what keeps them from working.
 
     On this thread: an import takes the interpreter from an event loop whatever thread runs it, and so must be over
     before the host serves. What a model raises is logged too. Does nothing in a worker process.
     """
-    problems: list[str] = []
-    for where, model in () if PROCESS.is_ours else _parts(part, path, ("judge", "embedder")):
+    problems: dict[str, list[str]] = {"model_cannot_be_asked": [], "storage_not_ready": []}
+    for where, model in () if PROCESS.is_ours else _parts(part, path, _REMOTE):
         try:
             problem = model.config_problem()
             if problem is None and getattr(model, "is_async", True):  # other embedders load in a worker process
                 model.prepare()
         except Exception as error:
             problem = f"it cannot be loaded ({type(error).__name__}: {error})"
-        problems += () if problem is None else [f"{where}: {problem}"]
-    if problems:
-        log.warning("model_cannot_be_asked", part=name, detail="; ".join(problems)[:1_000])
+        event = "storage_not_ready" if model.contract == "storage" else "model_cannot_be_asked"
+        problems[event] += [] if problem is None else [f"{where}: {problem}"]
+    for event, details in problems.items():
+        if details:
+            log.warning(event, part=name, detail="; ".join(details)[:1_000])
 
 
 def _parts(value: Any, path: str, contracts: tuple[str, ...], depth: int = 8) -> Iterator[tuple[str, Any]]:

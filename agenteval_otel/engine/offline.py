@@ -311,10 +311,16 @@ def _failed(evaluation_input: Any, error: BaseException, label: str = "Evaluatio
 
 
 class Progress:
-    """Counts evaluated inputs on stderr: on a terminal in one line that is rewritten, else in a line every 10 s."""
+    """Counts evaluated inputs on stderr: on a terminal in one line that is rewritten, else in a line every 10 s.
 
-    def __init__(self, total: int | None, *, shown: bool = True, clock: Callable[[], float] = time.monotonic) -> None:
-        self._of = "" if total is None else f" of {total:,}"
+    `more` gives what else is to be said of how far it is.
+    """
+
+    def __init__(
+        self, total: int | None, *, shown: bool = True, clock: Callable[[], float] = time.monotonic,
+        more: Callable[[], str] = str,
+    ) -> None:  # fmt: skip
+        self._of, self._more = "" if total is None else f" of {total:,}", more
         self._stream = sys.stderr if shown else None
         self._rewrites = False
         with contextlib.suppress(AttributeError, OSError, ValueError):  # a stream of the host's own, or a closed one
@@ -330,6 +336,7 @@ class Progress:
             return
         self._written = now
         line = f"{self._done:,}{self._of} inputs evaluated, {self._done / (now - self._began):,.1f} a second"
+        line += f", {more}" if (more := self._more()) else ""
         self._write(line + (f", {failed:,} with failures" if failed else ""))
 
     def close(self) -> None:

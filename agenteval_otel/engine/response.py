@@ -1,23 +1,26 @@
-"""An evaluated response: what telemetry, objectives and storage receive of one answer."""
+"""An evaluated response: what telemetry, objectives and storage receive of one answer, and how it was sampled."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping
-from functools import lru_cache
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
 
 from opentelemetry.trace import SpanContext
 
+from agenteval_otel.assembly.conversations import Conversation
+from agenteval_otel.capture.calls import CapturedCall
 from agenteval_otel.engine.handler import HandlerSettings
 from agenteval_otel.engine.run import WEIGHTED_MEAN, EvaluationRunner, RunOutcome, combined
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationInput, EvaluationResult, RunError, SpanReference
 from agenteval_otel.models.inputs import Annotations, is_blank
 from agenteval_otel.models.value import construct, copy_with
-from agenteval_otel.redaction.outgoing import Redaction
+from agenteval_otel.redaction.outgoing import Redaction, is_category, without_content
+from agenteval_otel.runtime.log import log
+from agenteval_otel.sampling.trace import CallsPerTrace, SamplingSettings, Upstream, upstream_of
 from agenteval_otel.scoring import Aggregation
-from agenteval_otel.semconv import OTHER, TAG
-from agenteval_otel.telemetry.spans import reference_of
+from agenteval_otel.scoring.probability import probability_of
+from agenteval_otel.semconv import OTHER, SCOPE_RECEIVED, TAG
+from agenteval_otel.telemetry.spans import own_service_version, reference_of
 
 _OF_THE_INPUT = (
     "agent_id", "session_id", "agent", "stream_end", "response_id", "conversation_id", "model",
@@ -64,9 +67,7 @@ def aggregate(
     })  # fmt: skip
 
 
-_CATEGORY = re.compile(r"[^\W_][\w.:/+-]{0,39}(?: [\w.:/+-]{1,20}){0,2}")
 _WORDS = ("label", "reason_code", "error_type", "score")
-_MAX_CHARS = 40
 
 
 class EvaluatedResponse:
@@ -76,10 +77,11 @@ class EvaluatedResponse:
     """
 
     __slots__ = (
-        "_errors", "_evaluated", "_input", "_outcome", "_redaction", "_sampled", "_settings", "_span",
-        "agent", "annotations", "conversation_id", "ended_ns", "has_ground_truth", "input_snapshot", "model", "module",
-        "overall_score", "response_ended_ns", "response_id", "results", "sampling_clustered",
-        "sampling_probability", "sampling_reason", "sampling_scope", "started_ns", "stream_end",
+        "_errors", "_evaluated", "_input", "_outcome", "_redaction", "_sampled", "_settings", "_span", "agent",
+        "annotations", "conversation", "conversation_id", "ended_ns", "has_ground_truth",
+        "input_snapshot", "model", "module", "overall_score", "response_ended_ns", "response_id", "results",
+        "sampling_clustered", "sampling_probability", "sampling_reason", "sampling_scope", "started_ns",
+        "stream_end"
     )  # fmt: skip
 
     def __init__(
@@ -93,11 +95,12 @@ class EvaluatedResponse:
         evaluated: SpanContext | None,
         started_ns: int,
         ended_ns: int,
-        response_ended_ns: int,
+        response_ended_ns: int | None,
         sampled: Mapping[str, Any],
+        conversation: Conversation | None = None,
     ) -> None:
         self._input, self._outcome, self._settings = evaluation_input, outcome, settings
-        self._redaction, self._evaluated = redaction, evaluated
+        self._redaction, self._evaluated, self.conversation = redaction, evaluated, conversation
         self._span: SpanReference | None = None
         short = redaction.short
         self.agent = short("agent", evaluation_input.agent)
@@ -136,10 +139,15 @@ class EvaluatedResponse:
             aggregation=self._settings.aggregation, overall=(self.overall_score, self._errors),
         )  # fmt: skip
         changes: dict[str, Any] = {"span": self.span, "response_ended_ns": self.response_ended_ns, **self._sampled}
+        if aggregated.service is None and aggregated.service_version is None:
+            changes["service_version"] = self._redaction.short("service_version", own_service_version())
+        if self.conversation is not None:
+            of_whole = {"turns": len(self.conversation), "end": self.conversation.end}
+            aggregated = copy_with(aggregated, {"metadata": {**aggregated.metadata, "conversation": of_whole}})
         if self._settings.content:
             changes["input_snapshot"] = self.input_snapshot
         else:
-            changes["results"] = tuple(map(_without_content, aggregated.results))
+            changes["results"] = tuple(map(without_content, aggregated.results))
             if aggregated.run_errors:
                 errors = [copy_with(error, {"message": error.message.partition(":")[0]})
                           for error in aggregated.run_errors]  # fmt: skip
@@ -149,16 +157,6 @@ class EvaluatedResponse:
         return self._redaction.result(copy_with(aggregated, changes), whole=False)
 
 
-def _is_category(value: str) -> bool:
-    """Whether a text reads like a category: at most 40 characters, three words and three digits."""
-    return len(value) <= _MAX_CHARS and _reads_like_one(value if type(value) is str else str.__str__(value))
-
-
-@lru_cache(maxsize=1024)  # the same few words come with every answer
-def _reads_like_one(value: str) -> bool:
-    return _CATEGORY.fullmatch(value) is not None and sum(map(str.isdigit, value)) <= 3
-
-
 def outgoing_words(result: EvaluationResult, redaction: Redaction) -> EvaluationResult:
     """The result as telemetry may show it, nearly always the same object; free text stands as it was."""
     changes: dict[str, Any] = {}
@@ -166,7 +164,7 @@ def outgoing_words(result: EvaluationResult, redaction: Redaction) -> Evaluation
     for name in _WORDS:
         value = fields[name]
         if isinstance(value, str):
-            shown = redaction.short(name, value) if _is_category(value) else OTHER
+            shown = redaction.short(name, value) if is_category(value) else OTHER
             if shown is not value:
                 changes[name] = shown
     if result.judgement is not None:
@@ -174,13 +172,54 @@ def outgoing_words(result: EvaluationResult, redaction: Redaction) -> Evaluation
     return copy_with(result, changes) if changes else result
 
 
-def _without_content(result: EvaluationResult) -> EvaluationResult:
-    """The result without what may quote the conversation."""
-    fields = result.__dict__
-    changes: dict[str, Any] = {name: None for name in ("reasoning", "metadata") if fields[name] is not None}
-    if result.error:
-        changes["error"] = result.error_type or "error"
-    if result.skip_reason is not None:
-        reason = result.skip_reason.partition(":")[0]
-        changes["skip_reason"] = reason if _is_category(reason) else "skipped"
-    return copy_with(result, changes) if changes else result
+class ResultWatch(Protocol):
+    """Watches results for what they say of their judges (`judge_health.JudgeHealth`); never waits or raises."""
+
+    def marked(self, results: list[EvaluationResult]) -> list[EvaluationResult]:
+        """The results, those of judges that are not trusted marked."""
+
+    def observe(
+        self, span: tuple[int, int] | None, evaluation_input: EvaluationInput, results: Sequence[EvaluationResult]
+    ) -> None:
+        """Note the results of one answer, or what people say of it."""
+
+
+class SamplingRecord:
+    """How the answers of one pipeline were sampled: with what probability, among which answers."""
+
+    def __init__(self, settings: SamplingSettings) -> None:
+        self.settings = settings
+        self.calls = CallsPerTrace()
+
+    def of(self, call: CapturedCall) -> tuple[float | None, Upstream, dict[str, Any]]:
+        """The probability among the responses of this process, what came before it, and the facts of the result."""
+        decision, by_trace = call.decision, self.settings.unit == "trace"
+        probability = probability_of(decision) if decision else None
+        if (sampled := call.sampled) is not None:  # by the application that sent the answer
+            upstream, is_clustered = Upstream(sampled.upstream, sampled.same_randomness), sampled.clustered
+        else:
+            # A decision with randomness of its own (a conversation's) is independent of what the trace's decided.
+            nests = by_trace and (decision is None or decision.randomness is None)
+            upstream = upstream_of(call.span_context, self.settings, call.upstream, by_trace=nests)
+            is_clustered = nests and self._is_clustered(call)
+        received = probability is not None and upstream.probability is None
+        return probability, upstream, {
+            "sampling_probability": upstream.applied(probability),
+            "sampling_reason": decision.reason if decision else None,
+            "sampling_scope": SCOPE_RECEIVED if received else None,
+            "sampling_clustered": is_clustered,
+        }  # fmt: skip
+
+    @staticmethod
+    def least_of(settings: HandlerSettings, upstream: Upstream, keep: float | None) -> float | None:
+        """The least probability of a sampled answer; None where the sampler does not know it."""
+        least = settings.least_probability
+        return None if least is None else upstream.applied(least * (keep or 1.0))
+
+    def _is_clustered(self, call: CapturedCall) -> bool:
+        if call.span_context is not None and self.calls.add(call.agent, call.span_context.trace_id):
+            log.warning(
+                "handler_repeats_in_trace", part=call.agent,
+                why="all calls of a trace are sampled together, so intervals are too narrow: set sampling.unit: call",
+            )  # fmt: skip
+        return call.agent in self.calls.repeating

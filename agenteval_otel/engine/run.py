@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from agenteval_otel.capture.text import clean
 from agenteval_otel.engine.answers import corrections, criteria_of, facts_of
 from agenteval_otel.errors import ConfigurationError, EvaluationError, EvaluationSkipped
-from agenteval_otel.evaluators.base import CriterionEvaluator, Evaluator, find_criterion, result_of
+from agenteval_otel.evaluators.base import CriterionEvaluator, Evaluator, Schedule, find_criterion, result_of
 from agenteval_otel.evaluators.shadow import asked_criteria, declared_criteria, shadow_results
 from agenteval_otel.execution import Executor
 from agenteval_otel.execution.jobs import CHEAP_S, INLINE_SAMPLE
@@ -32,6 +32,8 @@ NOT_ESCALATED: Final = "not_escalated"
 """Why a criterion of the second stage has no score: no rule matched, and the baseline did not sample the answer."""
 LOAD_SHED: Final = "load_shed"
 """Why a criterion has no score: under load, no model is called."""
+NO_CONVERSATION: Final = "no conversation"
+ONE_CONVERSATION: Final = "a whole conversation, and no evaluator of conversations"
 _SLOW_NS: Final = 1_000_000
 WEIGHTED_MEAN: Final = WeightedMean()
 
@@ -76,8 +78,10 @@ class Step(NamedTuple):
 class EvaluationRunner:
     """Runs a list of evaluators on inputs, and gives their results in this order.
 
-    Inputs that name no criteria are scored on `criteria`, else on each evaluator's own. Evaluators that call a model
-    see the redacted input. Without an `executor`, one for offline runs is made.
+    Inputs that name no criteria are scored on `criteria`, else on each evaluator's own. An input of a whole
+    conversation goes to the evaluators of conversations, every other to those of answers; where there are none of them,
+    the criteria are skipped. Evaluators that call a model see the redacted input. Without an `executor`, one for
+    offline runs is made.
     """
 
     def __init__(
@@ -98,6 +102,9 @@ class EvaluationRunner:
         self.steps = tuple(
             _step(evaluator, escalation, self.criteria_by_shadow[evaluator.shadow]) for evaluator in self.evaluators
         )
+        self.of_answers = tuple(step for step in self.steps if step.evaluator.evaluates == "answer")
+        self.of_conversations = tuple(step for step in self.steps if step.evaluator.evaluates == "conversation")
+        self.off_peak = {part.evaluates for part in self.evaluators if part.schedule == "off_peak"}
         self.has_stages = any(step.second for step in self.steps)
         self.watched: dict[int, int] = {}
         """Positions of evaluators whose CPU time is measured, with the number of evaluations that still are."""
@@ -162,37 +169,41 @@ class Run:
 
     `done` is called once, with the outcome: within `start` where every evaluator runs inline. `probability` is the
     one among the responses of this process. With `skip_models`, criteria that ask a model are skipped (``load_shed``).
+    With `only`, evaluators of other labels are left alone, and no escalation decides: it had its say before. With a
+    `schedule` only evaluators of that one are asked.
     """
 
     __slots__ = (
-        "_broken", "_cancels", "_decision", "_done", "_due", "_groups", "_is_unanswered", "_outgoing", "_probability",
-        "_question", "_randomness", "_shadowed", "_skip_models", "_upstream", "_waiting", "at", "criteria",
-        "evaluation_input", "runner", "superseded",
+        "_broken", "_cancels", "_decision", "_done", "_due", "_groups", "_is_unanswered", "_only", "_outgoing",
+        "_probability", "_question", "_randomness", "_schedule", "_shadowed", "_skip_models", "_upstream", "_waiting",
+        "_wrong_input", "at", "criteria", "evaluation_input", "runner", "superseded",
     )  # fmt: skip
 
     def __init__(
-        self,
-        runner: EvaluationRunner,
-        evaluation_input: EvaluationInput,
-        done: Callable[[RunOutcome], None],
-        randomness: int | None = None,
-        probability: float | None = None,
-        upstream: Upstream = NOTHING_KNOWN,
-        skip_models: bool = False,
-    ) -> None:
-        self.runner, self.evaluation_input = runner, evaluation_input
+        self, runner: EvaluationRunner, evaluation_input: EvaluationInput, done: Callable[[RunOutcome], None],
+        randomness: int | None = None, probability: float | None = None, upstream: Upstream = NOTHING_KNOWN,
+        skip_models: bool = False, only: frozenset[str] | None = None, schedule: Schedule | None = None,
+    ) -> None:  # fmt: skip
+        self.runner, self.evaluation_input, self._only = runner, evaluation_input, only
         self._done: Callable[[RunOutcome], None] | None = done
         self._randomness, self._probability, self._skip_models = randomness, probability, skip_models
-        self._upstream = upstream
+        self._upstream, self._schedule = upstream, schedule
         criteria = evaluation_input.criteria
         if not criteria or criteria is runner.criteria:
             self.criteria, self._shadowed = runner.criteria_by_shadow
         else:
             self.criteria, self._shadowed = asked_criteria(criteria) if runner.has_shadows else (criteria, ())
         self._is_unanswered = evaluation_input.error_type is not None and not evaluation_input.response_text
-        self._due = runner.steps
+        is_whole = evaluation_input.conversation is not None
+        steps = runner.of_conversations if is_whole else runner.of_answers
+        self._wrong_input = None if steps else ONE_CONVERSATION if is_whole else NO_CONVERSATION
+        self._due = steps or runner.steps
+        if schedule is not None:
+            self._due = tuple(step for step in self._due if step.evaluator.schedule == schedule)
         if runner.thins_itself and randomness is not None:
-            self._due = tuple(step for step in runner.steps if step.threshold is None or randomness < step.threshold)
+            self._due = tuple(step for step in self._due if step.threshold is None or randomness < step.threshold)
+        if only is not None:
+            self._due = tuple(step for step in self._due if step.evaluator.label in only)
         self._groups: list[list[EvaluationResult] | None] = [None] * len(self._due)
         self._cancels: dict[int, Callable[[], None]] = {}
         self._question: EscalationDecider | None = None
@@ -205,7 +216,9 @@ class Run:
 
     def start(self) -> None:
         self._waiting += 1  # so that the run cannot end before all have begun
-        if self.runner.has_stages:
+        if (reason := self._wrong_input) is not None:
+            self._groups = [self._for_each(step, skip_reason=reason, **self._facts(step)) for step in self._due]
+        if self.runner.has_stages and self._only is None:
             self._begin_first_stage()
         else:
             for index in range(len(self._due)):
@@ -230,7 +243,7 @@ class Run:
         self.cancel()  # or what it started elsewhere would count as waiting for good
         other = Run(
             self.runner, self.evaluation_input, done, self._randomness, self._probability, self._upstream,
-            self._skip_models,
+            self._skip_models, self._only, self._schedule,
         )  # fmt: skip
         other._outgoing = self._outgoing
         for index, step in enumerate(self._due):

@@ -8,18 +8,23 @@ imported when it is first used, because a process needs few of them.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from agenteval_otel.evaluators.base import CriterionEvaluator as CriterionEvaluator, Evaluator as Evaluator
 from agenteval_otel.evaluators.func import Func as Func
 from agenteval_otel.evaluators.health import ResponseHealth as ResponseHealth
+from agenteval_otel.runtime.lazy import importing
 
 if TYPE_CHECKING:
+    from agenteval_otel.evaluators.conversation.resolution import TurnsToResolution as TurnsToResolution
+    from agenteval_otel.evaluators.conversation.wording import (
+        Repetition as Repetition, UnansweredQuestions as UnansweredQuestions,
+    )  # fmt: skip
     from agenteval_otel.evaluators.keywords import KeywordCoverage as KeywordCoverage, Toxicity as Toxicity
     from agenteval_otel.evaluators.llm_judge.evaluator import LLMJudge as LLMJudge
     from agenteval_otel.evaluators.llm_judge.presets import (
         Bias as Bias, CodeVulnerability as CodeVulnerability, Coherence as Coherence, Completeness as Completeness,
+        Contradiction as Contradiction,
         Equivalence as Equivalence, Fluency as Fluency, Groundedness as Groundedness,
         HateAndUnfairness as HateAndUnfairness, IndirectAttack as IndirectAttack, IntentResolution as IntentResolution,
         ProtectedMaterial as ProtectedMaterial, Relevance as Relevance, Retrieval as Retrieval, SelfHarm as SelfHarm,
@@ -38,27 +43,38 @@ if TYPE_CHECKING:
         RuleBased as RuleBased, RuleCheck as RuleCheck,
     )  # fmt: skip
     from agenteval_otel.evaluators.sentiment import Sentiment as Sentiment
+    from agenteval_otel.evaluators.tools.definitions import DefinedTools as DefinedTools
+    from agenteval_otel.evaluators.tools.steps import ErrorRecovery as ErrorRecovery, ToolLoops as ToolLoops
+    from agenteval_otel.evaluators.tools.trajectory import (
+        ExpectedCall as ExpectedCall, StepEfficiency as StepEfficiency, TrajectoryMatch as TrajectoryMatch,
+    )  # fmt: skip
     from agenteval_otel.evaluators.tools.tool_usage import ToolUsage as ToolUsage, ToolUse as ToolUse
 
 # A new evaluator is added here, by its module and its name, which is its type, and to the imports for type checkers.
 _EVALUATORS = {
+    "conversation.resolution": ("TurnsToResolution",),
+    "conversation.wording": ("Repetition", "UnansweredQuestions"),
     "keywords": ("KeywordCoverage", "Toxicity"),
     "llm_judge.evaluator": ("LLMJudge",),
     "llm_judge.presets": (
-        "Bias", "CodeVulnerability", "Coherence", "Completeness", "Equivalence", "Fluency", "Groundedness",
-        "HateAndUnfairness", "IndirectAttack", "IntentResolution", "ProtectedMaterial", "Relevance", "Retrieval",
-        "SelfHarm", "Sexual", "TaskAdherence", "ToolCallAccuracy", "ToxicLanguage", "Truth", "UngroundedAttributes",
-        "Violence",
+        "Bias", "CodeVulnerability", "Coherence", "Completeness", "Contradiction", "Equivalence", "Fluency",
+        "Groundedness", "HateAndUnfairness", "IndirectAttack", "IntentResolution", "ProtectedMaterial", "Relevance",
+        "Retrieval", "SelfHarm", "Sexual", "TaskAdherence", "ToolCallAccuracy", "ToxicLanguage", "Truth",
+        "UngroundedAttributes", "Violence",
     ),
     "operational": ("CompletedWithin", "Contains", "CostWithin", "ExactMatch"),
     "rules": ("RuleBased",),
     "nlp_accuracy": ("NLPAccuracy",),
     "sentiment": ("Sentiment",),
     "lexical_similarity": ("LexicalSimilarity",),
+    "tools.definitions": ("DefinedTools",),
+    "tools.steps": ("ErrorRecovery", "ToolLoops"),
+    "tools.trajectory": ("StepEfficiency", "TrajectoryMatch"),
     "tools.tool_usage": ("ToolUsage", "ToolUse"),
 }  # fmt: skip
 _PARTS = {
     "llm_judge.rubric": ("Rubric",),
+    "tools.trajectory": ("ExpectedCall",),
     "rules": ("Includes", "Json", "KeywordCount", "Length", "Regex", "RuleCheck"),
 }
 _MODULE_OF = {name: f"{__name__}.{module}" for module, names in _EVALUATORS.items() for name in names}
@@ -67,10 +83,4 @@ for _name, _module in _MODULE_OF.items():
 _MODULE_OF |= {name: f"{__name__}.{module}" for module, names in _PARTS.items() for name in names}
 __all__ = sorted([*_MODULE_OF, "CriterionEvaluator", "Evaluator", "Func", "ResponseHealth"])
 
-
-def __getattr__(name: str) -> Any:
-    module = _MODULE_OF.get(name)
-    if module is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(module), name)
-    return value
+__getattr__ = importing(globals(), _MODULE_OF)

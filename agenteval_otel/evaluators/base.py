@@ -23,7 +23,9 @@ from agenteval_otel.scoring.scales import wrong_threshold
 from agenteval_otel.semconv import SHADOW
 
 Execution = Literal["inline", "thread", "process", "async"]
-EvaluatorKind = Literal["deterministic", "llm_judge", "embedding", "human"]
+Evaluates = Literal["answer", "conversation"]
+Schedule = Literal["immediate", "off_peak"]
+EvaluatorKind = Literal["deterministic", "llm_judge", "embedding", "human", "application"]
 MAIN = "__main__"
 _ARGUMENTS = {"evaluate": ("evaluation_input", "criteria"), "score": ("evaluation_input",)}
 
@@ -42,6 +44,10 @@ class Evaluator(Component, contract="evaluator"):
         tags: Words that runs choose evaluators by.
         shadow: Try it: its results are emitted and stored under ``<criterion>.shadow``, beside those of the present
             evaluator of that criterion, and count in no overall score, objective, alert or verdict of a test.
+        evaluates: ``answer``: it sees each answer; ``conversation``: each conversation, once it is over, as one input
+            (`EvaluationInput.conversation`).
+        schedule: ``immediate``, or ``off_peak``: live answers wait for the window of the setting `off_peak`, or for a
+            batch of the judge's provider. Offline runs do not wait.
         evaluates_errors: Whether it can judge calls that raised instead of answering; others are left out for those.
         repeats: Whether several of its results may be for one criterion; of others that is a failure.
         child_environment: Names of the environment variables that a worker process has to have for it.
@@ -51,13 +57,18 @@ class Evaluator(Component, contract="evaluator"):
     evaluates_errors: ClassVar[bool] = False
     repeats: ClassVar[bool] = False
     child_environment: ClassVar[tuple[str, ...]] = ()
-    fingerprint_exclude: ClassVar[frozenset[str]] = frozenset({"execution", "tags", "shadow"})
+    # No score depends on these.
+    fingerprint_exclude: ClassVar[frozenset[str]] = frozenset({
+        "execution", "tags", "shadow", "schedule", "sample_rate", "timeout_s",
+    })  # fmt: skip
 
     execution: Execution | None = None
     timeout_s: float | None = Field(default=None, gt=0)
     sample_rate: float | None = Field(default=None, ge=0, le=1)
     tags: ListOf[str] = ()
     shadow: bool = False
+    evaluates: Evaluates = "answer"
+    schedule: Schedule = "immediate"
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
@@ -165,6 +176,8 @@ class CriterionEvaluator(Evaluator):
         weight: Share in the overall score; 1 when left out, 0 leaves the criterion out of it.
         objective: Share of passing results that the criterion should hold, 0-1; alerts come from it.
     """
+
+    fingerprint_exclude: ClassVar[frozenset[str]] = Evaluator.fingerprint_exclude | {"weight", "objective"}
 
     criterion_name: str
     scale: str = "numeric"

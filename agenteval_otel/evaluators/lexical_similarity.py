@@ -16,6 +16,7 @@ from agenteval_otel.evaluators.base import Execution
 from agenteval_otel.evaluators.built_in import BuiltInEvaluator, TextField, reference_texts, text_at
 from agenteval_otel.evaluators.words import collapsed
 from agenteval_otel.models import EvaluationInput, Score
+from agenteval_otel.models.inputs import NO_GROUND_TRUTH
 
 
 def sorensen_dice(first: str, second: str, size: int) -> float:
@@ -127,7 +128,9 @@ class LexicalSimilarity(BuiltInEvaluator, type="LexicalSimilarity"):
 
     def score(self, evaluation_input: EvaluationInput) -> Score:
         if self.without_reference == "skip" and evaluation_input.value_at(self.reference_field) is None:
-            raise EvaluationSkipped(f"nothing at {self.reference_field}")
+            is_truth = self.reference_field.partition(".")[0] in ("groundTruth", "ground_truth")
+            lacks_truth = is_truth and evaluation_input.ground_truth is None
+            raise EvaluationSkipped(NO_GROUND_TRUTH if lacks_truth else f"nothing at {self.reference_field}")
         source_text = text_at(evaluation_input, self.source_field)
         texts = reference_texts(evaluation_input, self.reference_field)
         if not texts:

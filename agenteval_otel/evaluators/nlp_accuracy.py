@@ -15,7 +15,7 @@ from agenteval_otel.errors import ConfigurationError, EvaluationError, Evaluatio
 from agenteval_otel.evaluators.base import EvaluatorKind, Execution
 from agenteval_otel.evaluators.built_in import BuiltInEvaluator
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, Score, ScoreValue
-from agenteval_otel.models.inputs import references_of
+from agenteval_otel.models.inputs import NO_GROUND_TRUTH, references_of
 from agenteval_otel.models.value import copy_with
 from agenteval_otel.runtime.masking import message_of
 from agenteval_otel.scoring import AgentDockCriteria
@@ -68,7 +68,7 @@ class NLPAccuracy(BuiltInEvaluator, type="NLPAccuracy"):
 
     async def score(self, evaluation_input: EvaluationInput) -> Score:
         if self.without_reference == "skip" and evaluation_input.ground_truth is None:
-            raise EvaluationSkipped("no ground truth")
+            raise EvaluationSkipped(NO_GROUND_TRUTH)
         response, ground_truth = evaluation_input.text_at("response"), evaluation_input.ground_truth
         # An answer that is itself a list is compared with a list as a whole.
         references = [ground_truth] if response is None else references_of(ground_truth)

@@ -13,6 +13,7 @@ from agenteval_otel.errors import EvaluationError, EvaluationSkipped
 from agenteval_otel.evaluators.base import Execution
 from agenteval_otel.evaluators.built_in import SHORT_LIST, BuiltInEvaluator, reference_texts, text_at
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, Score
+from agenteval_otel.models.inputs import NO_GROUND_TRUTH
 from agenteval_otel.models.value import copy_with
 from agenteval_otel.scoring import AgentDockCriteria
 
@@ -55,7 +56,7 @@ class ExactMatch(OperationalEvaluator, type="ExactMatch"):
         several = reference_texts(evaluation_input, "groundTruth") if self.expected is None else [self.expected]
         if not several:
             has_one = evaluation_input.ground_truth is not None
-            raise EvaluationSkipped("the ground truth is no text" if has_one else "no ground truth")
+            raise EvaluationSkipped("the ground truth is no text" if has_one else NO_GROUND_TRUTH)
         text = text_at(evaluation_input, "response")
         if text in several:
             return Score(value=1.0, passed=True, reasoning="the text is the expected one")

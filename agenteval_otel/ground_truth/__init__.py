@@ -2,5 +2,6 @@
 
 from agenteval_otel.ground_truth.base import GroundTruth, GroundTruthStore
 from agenteval_otel.ground_truth.file_store import FileGroundTruthStore
+from agenteval_otel.ground_truth.sql_store import SqlGroundTruthStore
 
-__all__ = ["FileGroundTruthStore", "GroundTruth", "GroundTruthStore"]
+__all__ = ["FileGroundTruthStore", "GroundTruth", "GroundTruthStore", "SqlGroundTruthStore"]

@@ -81,10 +81,7 @@ class FileGroundTruthStore(GroundTruthStore, type="file"):
         return IndexedFile(self.path.absolute(), self._read)  # the process may change its folder later
 
     def _read(self, path: Path) -> QuestionIndex:
-        read_rows = _READERS.get(path.suffix.lower())
-        if read_rows is None:
-            raise ConfigurationError(f"{path}: expected a name that ends in .csv or .jsonl")
-        rows = tuple(read_rows(path))
+        rows = read_rows(path)
         if not rows:
             raise ConfigurationError(f"{path}: no rows")
         if self.matching == "original":
@@ -141,7 +138,7 @@ def _signature(path: Path) -> tuple[int, ...] | None:
 def _csv_rows(path: Path) -> Iterator[Row]:
     reader = csv.DictReader(_lines(path), strict=True)
     try:
-        reader.fieldnames = header = [_field_name(cell) for cell in reader.fieldnames or ()]
+        reader.fieldnames = header = [field_name(cell) for cell in reader.fieldnames or ()]
         _expect_fields(path, 1, header)
         for field, name in _FIELDS.items():
             if header.count(field) > 1:
@@ -168,12 +165,20 @@ def _json_rows(path: Path) -> Iterator[Row]:
             raise _wrong(path, number, f"not JSON: {error}") from None
         if not isinstance(value, dict):
             raise _wrong(path, number, f"expected an object, found {type(value).__name__}")
-        fields = {_field_name(name): field for name, field in value.items()}
+        fields = {field_name(name): field for name, field in value.items()}
         _expect_fields(path, number, fields)
         yield _row(path, number, fields)
 
 
 _READERS: Final[dict[str, Callable[[Path], Iterator[Row]]]] = {".csv": _csv_rows, ".jsonl": _json_rows}
+
+
+def read_rows(path: Path) -> tuple[Row, ...]:
+    """The rows of a file; raises `ConfigurationError` with the line that is wrong."""
+    reader = _READERS.get(path.suffix.lower())
+    if reader is None:
+        raise ConfigurationError(f"{path}: expected a name that ends in .csv or .jsonl")
+    return tuple(reader(path))
 
 
 def _lines(path: Path) -> io.StringIO:
@@ -188,7 +193,8 @@ def _lines(path: Path) -> io.StringIO:
         raise _wrong(path, content.count(b"\n", 0, error.start) + 1, "not UTF-8") from None
 
 
-def _field_name(name: str) -> str:
+def field_name(name: str) -> str:
+    """The name of a column or field as it is compared: ``UserPrompt``, ``userPrompt`` and ``user_prompt`` are one."""
     return name.strip().replace("_", "").casefold()
 
 

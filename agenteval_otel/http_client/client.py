@@ -95,14 +95,14 @@ class HostedModel(Component):
 
     @field_validator("api_key")
     @classmethod
-    def _key_can_be_sent(cls, value: SecretStr | None) -> SecretStr | None:
-        if value is not None and not _can_be_sent(value.get_secret_value()):
+    def _keycan_be_sent(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None and not can_be_sent(value.get_secret_value()):
             raise ValueError("expected a key of visible ASCII characters")
         return value
 
     @model_validator(mode="after")
     def _base_url_is_an_address(self) -> Self:
-        problem = _problem_of(self.base_url)
+        problem = problem_of(self.base_url)
         if problem is not None:  # an error of a field would show its value, with a password
             raise ComponentError(ConfigurationError(problem, path="base_url"), of_model=True)
         return self
@@ -142,18 +142,22 @@ class HostedModel(Component):
     def prepare(self) -> None:
         """Import the client's modules and read the certificates; blocks, with `AnthropicJudge` for seconds."""
         if not _LOADED.issuperset(self.client_modules):
-            _load(self.client_modules)
+            load_clients(self.client_modules)
 
     async def close(self) -> None:
         """Close the connections of the running event loop; it closes them itself when it ends."""
         await self._clients.close()
+
+    def is_loaded(self) -> bool:
+        """Whether the client's modules are imported."""
+        return _LOADED.issuperset(self.client_modules)
 
     async def _ask(self, send: Callable[[Attempts], Awaitable[T]]) -> T:
         """The result of `send`, retried where that may help; ends at the deadline at the latest."""
         attempts = Attempts()
         try:
             self._key()  # without one nothing is imported
-            if not _LOADED.issuperset(self.client_modules):  # in a monitored process only where the key came later
+            if not self.is_loaded():  # in a monitored process only where the key came later
                 await asyncio.to_thread(self.prepare)  # not on the loop, and not of the deadline
             async with asyncio.timeout(self.deadline_s):
                 with quietly():
@@ -209,7 +213,7 @@ class HostedModel(Component):
         if self.api_key_env is None:
             return None
         key = os.environ.get(self.api_key_env, "").strip()
-        if not _can_be_sent(key):
+        if not can_be_sent(key):
             wrong = "holds characters that no key has" if key else "is not set"
             problem = f"the key is missing: the environment variable {self.api_key_env} {wrong}"
             raise ModelError(problem, error_type="authentication")
@@ -235,7 +239,7 @@ class Attempts:
         return self._clock() - self._started
 
 
-def _load(names: tuple[str, ...]) -> None:
+def load_clients(names: tuple[str, ...]) -> None:
     """Import the client's modules, on one thread at a time, since they import each other; read the certificates."""
     with _LOADING:
         for name in names:
@@ -256,7 +260,7 @@ def not_written(error: Exception) -> ModelError:
     return ModelError(f"the request could not be written ({type(error).__name__})", error_type="bad_request")
 
 
-def _problem_of(url: str) -> str | None:
+def problem_of(url: str) -> str | None:
     try:
         parts = urlsplit(url)
         is_address = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
@@ -265,11 +269,11 @@ def _problem_of(url: str) -> str | None:
     if not is_address or not url.isprintable() or " " in url:
         return "expected an address such as https://host/v1"
     if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
-        return "expected an address without user, query and fragment; a key belongs to 'api_key'"
+        return "expected an address without user, query and fragment; a key has a setting of its own"
     return None
 
 
-def _can_be_sent(key: str) -> bool:
+def can_be_sent(key: str) -> bool:
     return bool(key) and key.isascii() and key.isprintable() and " " not in key
 
 

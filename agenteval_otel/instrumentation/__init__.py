@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 from agenteval_otel.instrumentation.decorator import monitor
 
 if TYPE_CHECKING:
-    from agenteval_otel.instrumentation.wrappers import annotate
+    from agenteval_otel.instrumentation.wrappers import annotate, evaluation_reference
 
-__all__ = ["annotate", "monitor"]
+__all__ = ["annotate", "evaluation_reference", "monitor"]
 
 
 def __getattr__(name: str) -> Any:
-    if name != "annotate":
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from agenteval_otel.instrumentation.wrappers import annotate  # imports the engine
+    from agenteval_otel.instrumentation import wrappers  # imports the engine
 
-    return annotate
+    return getattr(wrappers, name)

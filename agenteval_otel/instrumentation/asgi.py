@@ -23,10 +23,12 @@ class AgentEvalMiddleware(Middleware):
     """
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
-        exchange = None
+        exchange = reference = None
         if scope["type"] == "http":
             query = scope.get("query_string", b"").decode("latin-1")
-            exchange = self.begin(scope["method"], scope["path"], query, _headers(scope))
+            exchange, reference = self.begin(scope["method"], scope["path"], query, _headers(scope))
+        if reference is not None:
+            send = self._with_header(send, reference)
         if exchange is None:
             await self.app(scope, receive, send)
             return
@@ -43,6 +45,16 @@ class AgentEvalMiddleware(Middleware):
         finally:
             exchange.end("abandoned")
             exchange.close()
+
+    def _with_header(self, send: Send, reference: str) -> Send:
+        header = (str(self.reference_header).lower().encode(), reference.encode())
+
+        async def sent(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message = {**message, "headers": [*message.get("headers", ()), header]}
+            await send(message)
+
+        return sent
 
 
 class _Connection:

@@ -17,6 +17,7 @@ from agenteval_otel.capture import Facts
 from agenteval_otel.capture.calls import STREAM_CHARS, CapturedCall
 from agenteval_otel.capture.detached import Unreadable
 from agenteval_otel.capture.formats.web import FORM, RequestBody, body_value
+from agenteval_otel.capture.reference import Reference
 from agenteval_otel.capture.text import clean
 from agenteval_otel.config.process import default_pipeline
 from agenteval_otel.engine.handler import HandlerOptions, StorageLike
@@ -36,6 +37,7 @@ _TEXTS: Final = re.compile(r"text/|application/([\w.-]+\+)?(json|xml)|applicatio
 _JSON: Final = re.compile(r"application/(?:[\w.-]+\+)?json")
 _EVENTS: Final = "text/event-stream"
 _ERROR: Final = 500
+_HEADER: Final = re.compile(r"[A-Za-z0-9-]{1,64}")
 
 
 class Middleware:
@@ -51,6 +53,7 @@ class Middleware:
         response: Callable[[Any], object] | None = None,
         capture: Callable[[dict[str, Any], Any], Facts | Mapping[str, Any]] | None = None,
         max_body_bytes: int = STREAM_CHARS,
+        reference_header: str | None = None,
         evaluators: Sequence[EvaluatorLike] | None = None,
         sample_rate: float | None = None,
         sampler: Sampler | str | Mapping[str, Any] | None = None,
@@ -74,6 +77,8 @@ class Middleware:
                 ``method``, ``path``, ``query``, ``headers`` (lower case) and ``body``. The three functions run on the
                 background thread.
             max_body_bytes: How much of each body is kept; what is longer is marked as truncated.
+            reference_header: Adds this header to the responses of captured routes, sampled or not, with what
+                `evaluation_reference` gives: the page sends it back with its feedback.
             evaluators: As of `monitor`, like all that follows.
 
         Raises:
@@ -86,6 +91,10 @@ class Middleware:
         if type(max_body_bytes) is not int or max_body_bytes < 1:
             raise ConfigurationError(f"expected a number of bytes, found {max_body_bytes!r}", path="max_body_bytes")
         options = options_of(evaluators, sample_rate, sampler, escalation, storage)
+        if reference_header is not None and not _HEADER.fullmatch(str(reference_header)):
+            wrong = f"expected the name of a header such as x-evaluation-reference, found {reference_header!r}"
+            raise ConfigurationError(wrong, path="reference_header")
+        self.reference_header = reference_header
         self._limit, self._read = max_body_bytes, _reader(prompt, response, capture)
         self._routes = [
             (method, pattern, self._handler(name, options, pipeline))
@@ -103,8 +112,11 @@ class Middleware:
         handler.below_remote = True
         return handler
 
-    def begin(self, method: str, path: str, query: str, headers: Iterable[tuple[str, str]]) -> Exchange | None:
-        """The exchange of a request; None where its route is not captured, or the call is not monitored."""
+    def begin(
+        self, method: str, path: str, query: str, headers: Iterable[tuple[str, str]]
+    ) -> tuple[Exchange | None, str | None]:
+        """The exchange of a request, None where its route is not captured or the call is not monitored; and the
+        reference for its response's header, where one is wanted."""
         for wanted, pattern, handler in self._routes:
             if (method == wanted if wanted else method not in _NEVER) and pattern.fullmatch(path):
                 try:
@@ -117,12 +129,22 @@ class Middleware:
                     finally:
                         if token is not None:
                             detach(token)
-                    if call is not None:
-                        return Exchange(handler, call, self._limit, request, context, reads=self._read is not None)
+                    reference = self._reference(handler.agent, call, context) if self.reference_header else None
+                    if call is None:
+                        return None, reference
+                    exchange = Exchange(handler, call, self._limit, request, context, reads=self._read is not None)
+                    return exchange, reference
                 except Exception as error:
                     handler.broken("capture", error)  # and the call is counted
-                return None
-        return None
+                return None, None
+        return None, None
+
+    def _reference(self, agent: str, call: CapturedCall | None, context: Context | None) -> str:
+        span_context = None if call is None else call.span_context
+        if span_context is None:
+            current = trace.get_current_span(context).get_span_context()
+            span_context = current if current.is_valid else None
+        return str(Reference.to(call, span_context, agent))
 
 
 class Exchange:

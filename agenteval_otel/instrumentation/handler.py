@@ -32,6 +32,7 @@ from agenteval_otel.sampling.base import RANDOMNESS_RANGE
 from agenteval_otel.sampling.ratio import ThresholdRule
 from agenteval_otel.sampling.trace import LOW_64, NO_STATE, CallRandomness, randomness_of
 from agenteval_otel.semconv import ALREADY_MONITORED, CAPTURE_FAILED, PIPELINE_FAILED
+from agenteval_otel.telemetry.accounting import Labels
 from agenteval_otel.telemetry.spans import end_agent_span, open_agent_span
 
 _now_ns, _tick_ns, _pid = time.time_ns, time.perf_counter_ns, os.getpid
@@ -43,11 +44,14 @@ _CALL_BYTES = 540
 class HandlerConfig:
     """A handler's settings for one pipeline. Replaced as a whole, so that no call sees two halves."""
 
-    def __init__(self, agent: str, settings: HandlerSettings, pipeline: Pipeline) -> None:
+    def __init__(self, agent: str, settings: HandlerSettings, pipeline: Pipeline, origin: Labels) -> None:
         self.settings, self.pipeline, self.shedder = settings, pipeline, pipeline.load_shedder
+        self.unsampled_calls = pipeline.unsampled_calls
         # Of a sampler that looks at randomness alone: from the threshold on a call is not sampled, below it is
-        # `sampled`. Where the sampler has to be called `sampled` is None, and the threshold lies beyond every number.
-        rule: ThresholdRule | None = getattr(settings.sampler, "by_randomness", None)
+        # `sampled`. Where the sampler has to be called (with a feedback window a call that is not sampled is begun too)
+        # `sampled` is None, and the threshold lies beyond every number.
+        by_randomness = getattr(settings.sampler, "by_randomness", None)
+        rule: ThresholdRule | None = by_randomness if self.unsampled_calls is None else None
         self.threshold: Final = RANDOMNESS_RANGE if rule is None else rule.threshold
         self.sampled: Final[SamplingDecision | None] = None if rule is None else rule.sampled
         self.decide = settings.sampler.decide
@@ -57,8 +61,8 @@ class HandlerConfig:
         self.randomness_of: Final = randomness_of if self.by_trace else CallRandomness()
         self.spans, self.spans_always = settings.agent_span != "never", settings.agent_span == "always"
         self.never = self.threshold == 0 and not self.spans_always
-        self.outcomes = pipeline.accounting.outcome_counts(agent)
-        self.unsampled = pipeline.accounting.fast_counters(agent)
+        self.outcomes = pipeline.accounting.outcome_counts(agent, origin)
+        self.unsampled = pipeline.accounting.fast_counters(agent, origin)
 
 
 class Handler:
@@ -68,13 +72,14 @@ class Handler:
         settings_for: Returns the settings for a pipeline; called again when another pipeline is configured.
         follows: The pipeline is the process's, and so is the one that replaces it.
         keep_arguments: Hold the arguments for a ``capture=`` function.
+        origin: Attributes of the service whose spans show the calls, where it is another one.
     """
 
     def __init__(
         self, agent: str, function: Callable[..., Any], settings_for: Callable[[Pipeline], HandlerSettings],
-        pipeline: Pipeline, *, follows: bool, keep_arguments: bool,
+        pipeline: Pipeline, *, follows: bool, keep_arguments: bool, origin: Labels = (),
     ) -> None:  # fmt: skip
-        self.agent = agent
+        self.agent, self.origin = agent, origin
         # For handlers that run in one go: a stream's context is its consumer's, so no call is current across a yield.
         self.scoped = False
         # For requests: a span of another process is its parent, and takes no attributes.
@@ -85,14 +90,14 @@ class Handler:
         self.scope = Scope(self.broken)
         self.bind(pipeline)
         if follows:
-            follow(self)
+            follow(self, prepares=True)
 
     def __repr__(self) -> str:
         return f"<Handler {self.agent} {self.config.settings!r}>"
 
     def bind(self, pipeline: Pipeline) -> None:
         """Use a pipeline from now on; raises `ConfigurationError` where the handler's own settings do not fit."""
-        self.config = HandlerConfig(self.agent, self._settings_for(pipeline), pipeline)
+        self.config = HandlerConfig(self.agent, self._settings_for(pipeline), pipeline, self.origin)
         prepare_models(self.agent, tuple(self.config.settings.runner.evaluators), "evaluators")
 
     def enter(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CapturedCall | None:
@@ -126,7 +131,7 @@ class Handler:
                 randomness = randomness if decision.randomness is None else decision.randomness
             if decision.sampled and decision.settled and config.shedder.keep is not None:
                 decision = config.shedder.thin(decision, randomness)
-            if decision.settled and not decision.sampled:
+            if decision.settled and not decision.sampled and config.unsampled_calls is None:
                 config.outcomes[decision.outcome] += 1
                 wants_span = config.spans_always and span is None
                 return None if outer is None and not wants_span else self._begin_unsampled(wants_span)
@@ -155,6 +160,9 @@ class Handler:
             self._end_span(call)
             return
         try:
+            if (kept := self.config.unsampled_calls) is not None and call.decision and not call.decision.sampled:
+                kept.keep(call, size)
+                return
             self.config.pipeline.submit(call, size)
             self._count += 1
             if not self._count % _LOOP_EVERY or self._count == 1:
@@ -229,6 +237,8 @@ class Handler:
                 decision = config.shedder.thin(decision, call.randomness)
             call.decision, call.answer_facts = decision, answer
             if decision.settled and not decision.sampled:
+                if config.unsampled_calls is not None:
+                    return True
                 config.outcomes[decision.outcome] += 1
                 call.settled = True
                 return False

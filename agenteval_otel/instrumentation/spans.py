@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -12,14 +13,16 @@ from opentelemetry.context import Context
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 from opentelemetry.trace import SpanContext, TraceFlags, TraceState
 
-from agenteval_otel.assembly import AssembledTrace, TraceAssembler
+from agenteval_otel.assembly.traces import AssembledTrace, TraceAssembler
 from agenteval_otel.capture.calls import CURRENT, EVALUATING, CapturedCall
 from agenteval_otel.capture.text import clean
 from agenteval_otel.config.process import default_pipeline, follow
 from agenteval_otel.errors import CaptureError
 from agenteval_otel.instrumentation.handler import Handler
-from agenteval_otel.mappers.span import ReadSpan, span_of_sdk
-from agenteval_otel.mappers.trace import Mapped, read_trace
+from agenteval_otel.mappers.answer import environment_of
+from agenteval_otel.mappers.forwarded import ForwardedAnswer
+from agenteval_otel.mappers.span import ReadEvent, ReadSpan, span_of_sdk
+from agenteval_otel.mappers.trace import Mapped, TraceReading, read_trace
 from agenteval_otel.models.value import copy_with
 from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.pipeline.exit import watch_exit
@@ -28,13 +31,31 @@ from agenteval_otel.runtime.log import log
 from agenteval_otel.runtime.memory import MEMORY
 from agenteval_otel.runtime.reentrancy import THREAD, under_evaluation
 from agenteval_otel.runtime.worker import Worker
-from agenteval_otel.semconv import ALREADY_MONITORED, CAPTURE_FAILED, EVALUATION_SAMPLED, OTHER, SCOPE_NAME
+from agenteval_otel.sampling import SamplingDecision
+from agenteval_otel.semconv import (
+    ALREADY_MONITORED,
+    ANNOTATIONS,
+    CAPTURE_FAILED,
+    EVALUATION_SAMPLED,
+    OPERATION_EVALUATION,
+    OPERATION_NAME,
+    OTHER,
+    SCOPE_NAME,
+    SERVICE_NAME,
+    SERVICE_VERSION,
+    SPANS_NOT_UNDERSTOOD,
+    SPANS_OURS,
+    SPANS_READ,
+)
+from agenteval_otel.storage.erasure import Erasure
+from agenteval_otel.telemetry.accounting import Labels
 
 _MAX_AGENTS: Final = 200
 _MAX_CHARS: Final = 200
 _CALL_BYTES: Final = 2_048
 _SPAN_BYTES: Final = 1_024
 _TICK_S: Final = 0.05, 0.5
+_SHUTDOWN_S: Final = 1.0
 
 
 class SpanEvaluation:
@@ -53,32 +74,84 @@ class SpanEvaluation:
         self, *, nested_agents: bool = False, pipeline: Pipeline | None = None, is_remote: bool = True
     ) -> None:  # fmt: skip
         self._nested, self._pipeline, self._is_remote = nested_agents, pipeline, is_remote
-        self._handlers: dict[str, Handler] = {}
+        self._handlers: dict[tuple[str, Labels], Handler] = {}
 
     def evaluate(self, trace: AssembledTrace) -> None:
         parents = {span.span_id: span for span in trace.spans}
-        ours, monitored = _below(parents, _is_ours), _below(parents, _is_monitored)
-        reading = read_trace([span for span in trace.spans if span.span_id not in ours], nested_agents=self._nested)
+        ours = below(parents, [span.span_id for span in trace.spans if span.is_evaluation])
+        monitored = below(parents, _monitored(trace.spans))
+        spans = [span for span in trace.spans if span.span_id not in ours] if ours else trace.spans
+        reading = read_trace(spans, nested_agents=self._nested)
         pipeline = self._pipeline or default_pipeline()
-        for name, count in {**reading.failed, "left_out": reading.left_out}.items():
-            if count:
-                pipeline.accounting.fail(f"spans:{name}", count)
+        for name, count in reading.failed.items():
+            pipeline.accounting.fail(f"spans:{name}", count)
+        self._count(reading, len(trace.spans) - len(spans), len(spans))
         share = trace.size_bytes // max(1, len(reading.answers))
         for mapped in reading.answers:
             try:
-                self._take(self._handler(mapped), mapped, share, is_monitored=mapped.span.span_id in monitored)
+                handler = self._handler(mapped.input.agent, mapped.span.resource)
+                self._take(handler, mapped, share, is_monitored=mapped.span.span_id in monitored)
             except Exception as error:
                 pipeline.broken("spans", error)
 
-    def _handler(self, mapped: Mapped) -> Handler:
-        name = clean(str(mapped.input.agent or mapped.span.resource.get("service.name") or "unknown"), _MAX_CHARS)
-        if name not in self._handlers and len(self._handlers) >= _MAX_AGENTS:
-            name = OTHER
-        handler = self._handlers.get(name)
+    def evaluate_forwarded(self, answer: ForwardedAnswer, size_bytes: int) -> None:
+        """Evaluate an answer that an application's `@monitor` sent, by that one's sampling decision."""
+        pipeline = self._pipeline or default_pipeline()
+        try:
+            read, sampled = answer.read()
+            handler = self._handler(read.agent, answer.resource)
+            config = handler.config
+            if not (pipeline.enabled and config.settings.enabled):
+                config.unsampled.disabled += 1
+                return
+            call = CapturedCall(config.settings, handler.agent)
+            if answer.trace_id and answer.span_id:
+                call.span_context = SpanContext(answer.trace_id, answer.span_id, True, TraceFlags(answer.flags))
+            call.ended_ns = answer.event.time_ns
+            call.started_ns = call.ended_ns - int(max(0.0, read.duration_s or 0.0) * 1e9)
+            call.error_type, call.stream_end, call.sampled = read.error_type, read.stream_end, sampled
+            call.randomness = sampled.randomness
+            call.decision = SamplingDecision(True, sampled.probability, sampled.reason or "unknown")
+            call.origin, call.call_id = handler.origin, answer.call_id
+            known = place_of(answer.resource)
+            if read.environment:  # annotated
+                known.pop("environment", None)
+            call.input = copy_with(read, {**known, "agent": handler.agent})
+        except Exception as error:
+            pipeline.accounting.fail("spans:unreadable")
+            log.warning("answer_unreadable", part="sidecar", error_type=type(error).__name__)
+            return
+        pipeline.submit(call, _CALL_BYTES + size_bytes)
+
+    def _count(self, reading: TraceReading, ours: int, others: int) -> None:
+        count = (self._pipeline or default_pipeline()).accounting.count_spans
+        for scope, spans in reading.not_understood.items():
+            count(SPANS_NOT_UNDERSTOOD, spans, scope)
+        count(SPANS_OURS, ours)
+        count("left_out", reading.left_out)
+        count(SPANS_READ, others - reading.left_out - reading.not_understood.total())
+
+    def count_assembled(self, assembler: TraceAssembler) -> None:
+        """Count the spans that were not read with a trace; the assembler counts anew from now on."""
+        count = (self._pipeline or default_pipeline()).accounting.count_spans
+        unread, assembler.unread = assembler.unread, Counter()
+        for (outcome, scope), spans in unread.items():
+            count(outcome, spans, scope)
+        for outcome in ("late", "left_out"):
+            count(outcome, getattr(assembler, outcome))
+            setattr(assembler, outcome, 0)
+
+    def _handler(self, agent: str | None, resource: Mapping[str, Any]) -> Handler:
+        name = clean(str(agent or resource.get(SERVICE_NAME) or "unknown"), _MAX_CHARS)
+        place = place_of(resource) if self._is_remote else {}
+        origin = tuple((ANNOTATIONS[fact], value) for fact, value in place.items())
+        if (name, origin) not in self._handlers and len(self._handlers) >= _MAX_AGENTS:
+            name, origin = OTHER, ()
+        handler = self._handlers.get((name, origin))
         if handler is None:
-            handler = self._handlers[name] = Handler(
+            handler = self._handlers[name, origin] = Handler(
                 name, _answered, lambda used: used.handler(name), self._pipeline or default_pipeline(),
-                follows=self._pipeline is None, keep_arguments=False,
+                follows=self._pipeline is None, keep_arguments=False, origin=origin,
             )  # fmt: skip
         return handler
 
@@ -96,6 +169,7 @@ class SpanEvaluation:
             pipeline.broken("capture", CaptureError(f"no content captured: {mapped.content_switch}"))
             return
         call = CapturedCall(config.settings, handler.agent)
+        call.origin = handler.origin
         call.span_context = _context_of(span, is_remote=self._is_remote)
         call.started_ns, call.ended_ns = span.start_ns, max(span.start_ns, span.end_ns)
         call.error_type, call.stream_end = mapped.input.error_type, mapped.input.stream_end
@@ -106,10 +180,25 @@ class SpanEvaluation:
         call.randomness = config.randomness_of(call.span_context)
         if not handler.decide_after(call):
             return
-        user_id = None if mapped.user_id is None else clean(pipeline.engine.user_id(mapped.user_id), _MAX_CHARS)
-        known = {"agent": handler.agent} if user_id is None else {"agent": handler.agent, "user_id": user_id}
+        known = {"agent": handler.agent}
+        if mapped.user_id is not None:
+            known["user_id"] = clean(pipeline.engine.user_id(mapped.user_id), _MAX_CHARS)
+        if self._is_remote and "service" in (place := place_of(span.resource)):
+            known["service"] = place["service"]
+            if version := span.resource.get(SERVICE_VERSION):
+                known["service_version"] = clean(str(version), _MAX_CHARS)
         call.input = copy_with(mapped.input, known)
-        pipeline.submit(call, _CALL_BYTES + size_bytes)
+        kept = config.unsampled_calls
+        if kept is not None and call.decision is not None and not call.decision.sampled:
+            kept.keep(call, _CALL_BYTES + size_bytes)
+        else:
+            pipeline.submit(call, _CALL_BYTES + size_bytes)
+
+
+def place_of(resource: Mapping[str, Any]) -> dict[str, str]:
+    """The service and the environment of a resource, as far as it has them."""
+    place = {"service": resource.get(SERVICE_NAME), "environment": environment_of(resource)}
+    return {name: clean(str(value), _MAX_CHARS) for name, value in place.items() if value}
 
 
 def _answered() -> None:
@@ -121,17 +210,20 @@ def _context_of(span: ReadSpan, *, is_remote: bool) -> SpanContext:
     return SpanContext(span.trace_id, span.span_id, is_remote, TraceFlags(span.flags), state)
 
 
-def _is_ours(span: ReadSpan) -> bool:
-    return span.scope == SCOPE_NAME and not span.attributes.get(EVALUATION_SAMPLED)
+def _monitored(spans: list[ReadSpan]) -> list[int | None]:
+    """The ids of the spans that are evaluated elsewhere: they say so, or have a run span below them already."""
+    monitored: list[int | None] = []
+    for span in spans:
+        if span.attributes.get(EVALUATION_SAMPLED):
+            monitored.append(span.span_id)
+        if span.scope == SCOPE_NAME and span.attributes.get(OPERATION_NAME) == OPERATION_EVALUATION:
+            monitored.append(span.parent_id)
+    return monitored
 
 
-def _is_monitored(span: ReadSpan) -> bool:
-    return bool(span.attributes.get(EVALUATION_SAMPLED))
-
-
-def _below(spans: dict[int, ReadSpan], wanted: Any) -> set[int]:
-    """The ids of the spans that are wanted, and of all below them."""
-    known = {span_id: True for span_id, span in spans.items() if wanted(span)}
+def below(spans: dict[int, ReadSpan], tops: list[Any]) -> set[int]:
+    """The ids of these spans, and of all below them."""
+    known = dict.fromkeys(tops, True)
     if not known:
         return set()
     for span in spans.values():
@@ -144,6 +236,18 @@ def _below(spans: dict[int, ReadSpan], wanted: Any) -> set[int]:
         if current is not None and known[current.span_id]:
             known |= dict.fromkeys(path, True)
     return {span_id for span_id, is_below in known.items() if is_below}
+
+
+def trace_is_concerned(
+    erasure: Erasure, trace_id: int, spans: Sequence[ReadSpan], events: Sequence[ReadEvent]
+) -> bool:  # fmt: skip
+    """Whether a span or an event has one of the ids as a value, or ended before the moment."""
+    every = [*events, *(event for span in spans for event in span.events)]
+    return (
+        any(erasure.is_before(span.end_ns) or erasure.is_mentioned(span.attributes) for span in spans)
+        or any(erasure.is_before(event.time_ns) or erasure.is_mentioned((event.attributes, event.body))
+               for event in every)
+    )  # fmt: skip
 
 
 class AgentEvalSpanProcessor(SpanProcessor):
@@ -194,7 +298,7 @@ class AgentEvalSpanProcessor(SpanProcessor):
                 return
             size_bytes = _size_of(span)
             if not MEMORY.read_spans.reserve(size_bytes):
-                self._count("dropped")
+                self._drop()
                 return
             self._inbox.append((span, size_bytes))
             if not self._worker.has_thread:
@@ -214,6 +318,29 @@ class AgentEvalSpanProcessor(SpanProcessor):
         done = threading.Event()
         return self._worker.submit(partial(self._look, done, last)) and done.wait(timeout_s)
 
+    def erase(self, erasure: Erasure) -> int:
+        """Give up the traces that wait and have a span with one of the ids; their number."""
+        if not self._worker.has_thread:
+            return 0
+        removed, done = list[int](), threading.Event()
+
+        def remove() -> None:
+            try:
+                self._look()
+                before = self._assembler.size_bytes
+                removed.extend(self._assembler.remove(partial(trace_is_concerned, erasure)))
+                MEMORY.read_spans.release(before - self._assembler.size_bytes)
+            finally:
+                done.set()
+
+        if self._worker.submit(remove):
+            done.wait()
+        return len(removed)
+
+    def state(self) -> dict[str, int]:
+        """What waits: traces, and the spans' bytes, of the budget that all parts share."""
+        return {"size": self._assembler.traces, "bytes": self._assembler.size_bytes, "max_bytes": 0}
+
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
         """Evaluate the answers that have come so far; blocks for at most so long. True where all were evaluated.
 
@@ -226,11 +353,15 @@ class AgentEvalSpanProcessor(SpanProcessor):
         return pipeline.dispatcher.flush(max(0.0, deadline - time.monotonic())) and drained
 
     def shutdown(self) -> None:
-        """Evaluate what has come, and take no further span."""
+        """Evaluate what has come, and take no further span; blocks for at most three seconds.
+
+        The results are passed on when this returns: processors that the provider shuts down later export them.
+        """
         if not self._is_shut_down:
-            self.drain(1.0, last=True)
+            self.drain(_SHUTDOWN_S, last=True)
             self._is_shut_down = True
-            self._worker.close(1.0)
+            (self._pipeline or default_pipeline()).dispatcher.flush(_SHUTDOWN_S)
+            self._worker.close(_SHUTDOWN_S)
 
     def _look(self, done: threading.Event | None = None, last: bool = False) -> None:
         """Assemble what has ended and evaluate what is complete, on the processor's own thread.
@@ -247,10 +378,7 @@ class AgentEvalSpanProcessor(SpanProcessor):
                 self._add(span, size_bytes, now_s)
             for trace in assembler.take_all() if last else assembler.take(now_s, quiet_s=0.0 if done else None):
                 self._evaluation.evaluate(trace)
-            for what in ("late", "left_out"):
-                if count := getattr(assembler, what):
-                    setattr(assembler, what, 0)
-                    self._count(what, count)
+            self._evaluation.count_assembled(assembler)
         except Exception as error:
             self._broken(error)
         finally:
@@ -264,15 +392,13 @@ class AgentEvalSpanProcessor(SpanProcessor):
             if span.parent is not None and span.parent.is_remote:
                 read.parent_id = None  # it ends in another process: there is nothing to wait for
             if not self._assembler.add(read, size_bytes, now_s):
-                self._count("dropped")
+                self._drop()
         except Exception as error:
             self._broken(error)
 
-    def _count(self, what: str, count: int = 1) -> None:
-        pipeline = self._pipeline or default_pipeline()
-        pipeline.accounting.fail(f"spans:{what}", count)
-        if what == "dropped":
-            log.warning("spans_dropped", part="spans")
+    def _drop(self) -> None:
+        (self._pipeline or default_pipeline()).accounting.count_spans("dropped", 1)
+        log.warning("spans_dropped", part="spans")
 
     def _broken(self, error: Exception) -> None:
         try:

@@ -18,11 +18,14 @@ from itertools import chain, islice
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any, Unpack
 
+from opentelemetry import trace
+
 from agenteval_otel.capture import Facts
 from agenteval_otel.capture.calls import CURRENT, STREAM_CHARS, CapturedCall
 from agenteval_otel.capture.detached import take
 from agenteval_otel.capture.fields import MAX_ITEMS
 from agenteval_otel.capture.formats.web import app_with, pieces_later, pieces_of, streamed_body
+from agenteval_otel.capture.reference import Reference
 from agenteval_otel.capture.text import clean
 from agenteval_otel.compat import load_evaluators
 from agenteval_otel.config.process import default_pipeline
@@ -372,7 +375,8 @@ def annotate(**facts: Unpack[Facts]) -> None:
         facts: Any of the keywords of `agenteval_otel.capture.Facts`. ``context`` is a mapping or a list of documents,
             ``cost`` is in USD; ``tool_calls`` and ``tags`` are added to those set before, any other fact replaces the
             earlier one. Results are sliced by ``prompt_name``, ``prompt_version``, ``user_id`` (hashed),
-            ``environment`` and up to 16 ``tags``: attributes of spans and events, columns in storage.
+            ``environment``, ``experiment`` and ``arm``, and up to 16 ``tags``: attributes of spans and events, columns
+            in storage.
     """
     try:
         call = _running_call()
@@ -390,6 +394,24 @@ def annotate(**facts: Unpack[Facts]) -> None:
                 known[name] = take(value).value if call.ended_ns else value
     except Exception:
         return
+
+
+def evaluation_reference() -> str:
+    """A reference to the monitored call that is running, sampled or not, to hand to whatever collects feedback.
+
+    Send it with the answer, and pass it to `record_feedback` or `record_score` when the user has spoken. It holds the
+    ids of the call, its trace and its span, and the agent's name; no content. It is not signed: who may send feedback
+    is for the application to say. Of a sampled call it is the same every time; of another one each has an id of its
+    own, and the same span. Never raises.
+    """
+    try:
+        call = _running_call()
+        span_context = None if call is None else call.span_context
+        if span_context is None and (current := trace.get_current_span().get_span_context()).is_valid:
+            span_context = current
+        return str(Reference.to(call, span_context, "" if call is None else call.agent))
+    except Exception:
+        return ""
 
 
 def _running_call() -> CapturedCall | None:

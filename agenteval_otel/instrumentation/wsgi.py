@@ -23,7 +23,9 @@ class AgentEvalMiddleware(Middleware):
         method, path = environ["REQUEST_METHOD"], environ.get("SCRIPT_NAME", "") + environ.get("PATH_INFO", "")
         if not path.isascii():  # the bytes of a path stand as if they were Latin-1
             path = path.encode("latin-1", "replace").decode("utf-8", "replace")
-        exchange = self.begin(method, path, environ.get("QUERY_STRING", ""), _request_headers(environ))
+        exchange, reference = self.begin(method, path, environ.get("QUERY_STRING", ""), _request_headers(environ))
+        if reference is not None:
+            start_response = self._with_header(start_response, reference)
         if exchange is None:
             body: Iterable[bytes] = self.app(environ, start_response)
             return body
@@ -54,6 +56,12 @@ class AgentEvalMiddleware(Middleware):
         else:
             return _Pieces(body, exchange)
         return body
+
+    def _with_header(self, start_response: StartResponse, reference: str) -> StartResponse:
+        def start(status: str, headers: list[tuple[str, str]], *exc_info: Any) -> Callable[[bytes], object]:
+            return start_response(status, [*headers, (str(self.reference_header), reference)], *exc_info)
+
+        return start
 
 
 class _Pieces:

@@ -56,6 +56,7 @@ class Verdict(Value):
         response_id: The provider's id of the answer.
         duration_s: From the question to the answer, retries and waits between them included.
         cost_usd: Its price in US dollars; None where that is unknown.
+        system_fingerprint: The provider's word for the configuration that answered, where it has one.
         from_cache: It comes from the cache; nothing was used.
         probability: With what probability the budget let the call be made, above 0 to 1; 1 where nothing limits it.
     """
@@ -65,6 +66,7 @@ class Verdict(Value):
     usage: JudgeUsage = JudgeUsage()
     model: str = ""
     response_id: str | None = None
+    system_fingerprint: str | None = None
     duration_s: float = 0.0
     cost_usd: float | None = None
     from_cache: bool = False

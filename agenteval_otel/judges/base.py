@@ -6,16 +6,17 @@ import asyncio
 import contextlib
 import hashlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import ClassVar
 
 from agenteval_otel.components import Component
 from agenteval_otel.errors import EvaluationSkipped, JudgeError
 from agenteval_otel.judges.answers import JudgeRequest, Verdict
+from agenteval_otel.judges.batches import BATCHED, PRICE_SHARE, BatchAnswers, BatchQuestion
 from agenteval_otel.judges.breaker import BreakerSettings, CircuitBreaker, breaker_of
 from agenteval_otel.judges.budget import BudgetLimiter, Reservation, SpendLimits
 from agenteval_otel.judges.cache import CacheSettings, VerdictCache
-from agenteval_otel.models.judge_calls import ANSWERED, CACHED, OBSERVER, JudgeCall, JudgeUsage
+from agenteval_otel.models.judge_calls import ANSWERED, BATCH, CACHED, OBSERVER, JudgeCall, JudgeUsage
 from agenteval_otel.models.value import copy_with
 
 ERROR_TYPES = (
@@ -44,6 +45,8 @@ class Judge(Component, contract="judge"):
     # No answer depends on these: neither an evaluator's fingerprint nor the key of a cached verdict has them.
     fingerprint_exclude: ClassVar[frozenset[str]] = frozenset({"spend", "breaker", "cache"})
 
+    takes_batches: ClassVar[bool] = False
+
     model: str = ""
     spend: SpendLimits | None = None
     breaker: BreakerSettings | None = None
@@ -66,6 +69,19 @@ class Judge(Component, contract="judge"):
 
         Not called while `config_problem` names a problem. What it raises is logged, and keeps nothing from starting.
         """
+
+    async def submit_batch(self, requests: Mapping[str, JudgeRequest]) -> str:
+        """Have questions answered by the provider's batch API, each under its key; gives the batch's id.
+
+        Only for judges that say so (`takes_batches`). Sent once: raises `JudgeError` without another attempt.
+        """
+        raise NotImplementedError
+
+    async def batch_answers(
+        self, batch_id: str, requests: Mapping[str, JudgeRequest]
+    ) -> dict[str, Verdict | JudgeError] | None:  # fmt: skip
+        """The answers of a batch, by the keys of its questions; None while it has not ended. Raises `JudgeError`."""
+        raise NotImplementedError
 
     async def close(self) -> None:
         """Close the connections of the running event loop; `judge` opens new ones."""
@@ -104,6 +120,11 @@ class Guarded:
         """The judge's type and model, as on metrics."""
         return f"{self.inner.type}:{self.model}"
 
+    @property
+    def name(self) -> str:
+        """The label with a digest of what its answers depend on: the same judge has it after a restart too."""
+        return f"{self.label}:{hashlib.sha256(self._version.encode()).hexdigest()[:16]}"
+
     async def judge(self, request: JudgeRequest) -> Verdict:
         """The judge's verdict, or the cached one: then ``from_cache``, with nothing used.
 
@@ -112,14 +133,14 @@ class Guarded:
             EvaluationSkipped: ``budget`` or ``budget_exhausted``: no call was made, to stay within the limits.
         """
         if self.cache is None or not request.fingerprint:
-            return await self._call(request)
+            return await self._answer(request)
         key = self._key(request)
         cached = await self.cache.get(key)
         if cached is not None:
             self._notify(JudgeCall(self, request.purpose, CACHED, was_sent=False))
             changes = {"usage": JudgeUsage(calls=0), "cost_usd": 0.0, "duration_s": 0.0, "probability": 1.0}
             return copy_with(cached, {**changes, "from_cache": True})
-        verdict = await self._call(request)
+        verdict = await self._answer(request)
         self.cache.put(key, verdict)
         return verdict
 
@@ -133,6 +154,46 @@ class Guarded:
 
     def _key(self, request: JudgeRequest) -> str:
         return hashlib.sha256(f"{request.fingerprint}\0{self._version}".encode("utf-8", "replace")).hexdigest()
+
+    async def _answer(self, request: JudgeRequest) -> Verdict:
+        batch = BATCH.get()
+        return await (self._call(request) if batch is None else self._of_batch(batch, request))
+
+    async def _of_batch(self, batch: BatchAnswers, request: JudgeRequest) -> Verdict:
+        """The answer that a batch had, or a note of the question, for which a `JudgeError` is raised."""
+        keyed = request if request.fingerprint else request.model_copy(update={"fingerprint": repr(request)})
+        key = self._key(keyed)
+        answer = batch.answers.get(key)
+        if answer is None:
+            if key not in batch.missing:
+                batch.missing[key] = BatchQuestion(self, request, await self._reserved_for_batch(request))
+            raise JudgeError("waits for a batch of the provider", error_type=BATCHED)
+        if isinstance(answer, JudgeError):
+            self._notify(JudgeCall(self, request.purpose, answer.error_type))
+            raise answer
+        self._notify(JudgeCall(self, request.purpose, ANSWERED, True, answer.usage, answer.cost_usd))
+        return answer
+
+    async def _reserved_for_batch(self, request: JudgeRequest) -> Reservation:
+        """Permission for a question of a batch; the most that it may use counts as spent until it is answered."""
+        if self.budget is None:
+            return Reservation()
+        try:
+            reservation = await self.budget.reserve(request, self.model, price_share=PRICE_SHARE)
+        except EvaluationSkipped as refusal:
+            self._notify(JudgeCall(self, request.purpose, str(refusal), was_sent=False))
+            raise
+        self.budget.settle(reservation, None)
+        return reservation
+
+    def batch_answer(self, reservation: Reservation, answer: Verdict | JudgeError) -> Verdict | JudgeError:
+        """The answer with what it cost; the budget is corrected, once for each question. Never waits."""
+        usage = answer.usage or JudgeUsage()
+        cost_usd = None if self.budget is None else self.budget.correct(reservation, usage)
+        if isinstance(answer, JudgeError):
+            answer.probability = reservation.probability
+            return answer
+        return copy_with(answer, {"cost_usd": cost_usd, "probability": reservation.probability})
 
     async def _call(self, request: JudgeRequest) -> Verdict:
         reservation = Reservation()

@@ -12,11 +12,10 @@ from typing import Annotated, Final, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from agenteval_otel.components.explained import FriendlyErrors
+from agenteval_otel.components.explained import IS_FILE, FriendlyErrors
 from agenteval_otel.errors import EvaluationSkipped
 from agenteval_otel.judges.answers import JudgeRequest
 from agenteval_otel.judges.ledger import EXPIRES_S, Amount, Entry, Key, Ledger, MemoryLedger, SqliteLedger, Totals
-from agenteval_otel.judges.sqlite_store import IS_FILE
 from agenteval_otel.models.judge_calls import JudgeUsage
 from agenteval_otel.runtime.fork import RANDOM
 from agenteval_otel.runtime.log import log
@@ -65,6 +64,10 @@ class Price(BaseModel, metaclass=FriendlyErrors):
             usage.input_tokens * self.input + usage.output_tokens * self.output
             + usage.cache_read_tokens * read + usage.cache_write_tokens * write
         )  # fmt: skip
+
+    def times(self, share: float) -> Price:
+        """A share of it, such as a provider asks for batches."""
+        return self.model_copy(update={name: value and value * share for name, value in self})
 
     def most_nano_usd(self, input_tokens: int, output_tokens: int) -> int:
         # Those of the question may all have to be written into a cache.
@@ -193,9 +196,13 @@ class BudgetLimiter:
         self.limits, self._clock, self._draw = limits, clock, draw
         self._ledger = ledger or ledger_of(limits)
 
-    async def reserve(self, request: JudgeRequest, model: str) -> Reservation:
-        """Permission for one call; raises `EvaluationSkipped` (`BUDGET`, `BUDGET_EXHAUSTED`) where there is none."""
+    async def reserve(self, request: JudgeRequest, model: str, *, price_share: float = 1.0) -> Reservation:
+        """Permission for one call; raises `EvaluationSkipped` (`BUDGET`, `BUDGET_EXHAUSTED`) where there is none.
+
+        `price_share` is what is asked for it, of the usual price.
+        """
         price = price_of(self.limits.prices, model)
+        price = price and price.times(price_share)
         limits = self.limits.of_call(request.purpose, priced=price is not None)
         if price is None and any(limit.scope == "unpriced" for limit in limits):
             log.warning("judge_model_has_no_price", part=model, limited_by="unpriced_tokens_per_day")
@@ -242,6 +249,16 @@ class BudgetLimiter:
             amount = Amount() if error_type in _NOT_CHARGED else entry.amount
             self._ledger.settle(entry, Amount(round((cost_usd or 0.0) * NANO), tokens) if tokens else amount)
         return cost_usd
+
+    def correct(self, reservation: Reservation, usage: JudgeUsage) -> float | None:
+        """Replace what was charged for a reservation as a whole by what was used; the cost in US dollars."""
+        price, entry = reservation.price, reservation.entry
+        nano_usd = 0 if price is None else price.nano_usd(usage)
+        if entry is not None:
+            tokens = sum(count for name, count in usage if name != "calls")
+            amount = Amount(nano_usd - entry.amount.nano_usd, tokens - entry.amount.tokens)
+            self._ledger.settle(entry._replace(entry_id=uuid.uuid4().hex), amount)
+        return None if price is None else nano_usd / NANO
 
     def remaining_usd(self) -> dict[str, float]:
         """What is left in total, by period (``minute``, ``day``). With a file, as of this process's last call."""

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from agenteval_otel.components.explained import FriendlyErrors
+from agenteval_otel.components.explained import IS_FILE, FriendlyErrors
 from agenteval_otel.judges.answers import Verdict
-from agenteval_otel.judges.sqlite_store import IS_FILE, SqliteStore
+from agenteval_otel.judges.sqlite_store import SqliteStore
 from agenteval_otel.runtime.fork import ForkSafeLock
 from agenteval_otel.runtime.log import log
 
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 KeptText = tuple[float, str]
 """When a verdict was made (Unix time), and the verdict as JSON, which a caller cannot change."""
 _PATIENCE_S: Final = 0.5
+_ERASE_S: Final = 30.0
 _MAX_CHARS: Final = 65_536  # the answer and its text, of `LLMJudge.max_tokens` (4,096), with room
 _SCHEMA: Final = (
     "CREATE TABLE IF NOT EXISTS verdicts (id INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT UNIQUE, made REAL, text TEXT)",
@@ -55,6 +58,7 @@ class VerdictCache:
         )
         self._max_age_s, self._clock = settings.max_age_s, clock
         self.hits = self.misses = 0
+        _CACHES.add(self)
 
     async def get(self, key: str) -> Verdict | None:
         """The verdict, if it is there and not too old; counted as a hit or a miss."""
@@ -106,6 +110,13 @@ class MemoryVerdicts:
         with self._lock:
             self._kept.pop(key, None)
 
+    def erase(self, before_s: float) -> int:
+        with self._lock:
+            old = [key for key, (made_s, _) in self._kept.items() if made_s < before_s]
+            for key in old:
+                del self._kept[key]
+            return len(old)
+
 
 class SqliteVerdicts(SqliteStore):
     """The verdicts in a SQLite file; nothing raises, and only `find` waits."""
@@ -139,3 +150,31 @@ class SqliteVerdicts(SqliteStore):
             # Old ones are looked for among a few only, so that a write takes as long however many there are.
             ((new.lastrowid or 0) - self._settings.max_rows, oldest + 16, kept[0] - self._settings.max_age_s),
         )
+
+
+_CACHES: Final[weakref.WeakSet[VerdictCache]] = weakref.WeakSet()
+
+
+def erase_verdicts(before_s: float, *, dry_run: bool = False) -> int:
+    """Forget the verdicts in this process's memory that were made before a moment (Unix time); their number."""
+    stores = [cache.store for cache in list(_CACHES) if isinstance(cache.store, MemoryVerdicts)]
+    return 0 if dry_run else sum(store.erase(before_s) for store in stores)
+
+
+def erase_verdicts_of(path: Path, before_s: float, *, dry_run: bool = False) -> int:
+    """Delete the verdicts of a file that were made before a moment, its free pages too; their number. Blocks.
+
+    Raises `OSError`, or what `sqlite3` raises, where the file cannot be used.
+    """
+    import sqlite3
+
+    if not path.is_file():
+        return 0
+    with contextlib.closing(sqlite3.connect(path, timeout=_ERASE_S, isolation_level=None)) as connection:
+        if dry_run:
+            count: int = connection.execute("SELECT count(*) FROM verdicts WHERE made < ?", (before_s,)).fetchone()[0]
+            return count
+        count = connection.execute("DELETE FROM verdicts WHERE made < ?", (before_s,)).rowcount
+        connection.execute("VACUUM")
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        return count

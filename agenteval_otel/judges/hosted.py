@@ -58,18 +58,22 @@ class HostedJudge(HostedModel, Judge):
     async def _verdict(self, request: JudgeRequest, attempts: Attempts) -> Verdict:
         question = f"{request.system}\n{request.prompt}"
         message = await self._message(attempts, lambda client, key: self._send(client, key, request), question)
-        usage = self._usage_of(message).model_copy(update={"calls": attempts.calls})
+        return self._verdict_of(message, request, calls=attempts.calls, duration_s=attempts.age_s())
+
+    def _verdict_of(self, message: dict[str, Any], request: JudgeRequest, *, calls: int, duration_s: float) -> Verdict:
+        usage = self._usage_of(message).model_copy(update={"calls": calls})
         try:
             raw = encodable(self._text_of(message))
             answer = parse_answer(raw, request.answer_form)
         except JudgeError as error:
             error.usage = usage
             raise
-        model, response_id = message.get("model"), message.get("id")
+        model, response_id, system = (message.get(name) for name in ("model", "id", "system_fingerprint"))
         return Verdict(
-            answer=answer, raw=raw, usage=usage, duration_s=attempts.age_s(),
+            answer=answer, raw=raw, usage=usage, duration_s=duration_s,
             model=encodable(model) if model and isinstance(model, str) else self.model,
             response_id=encodable(response_id) if isinstance(response_id, str) else None,
+            system_fingerprint=encodable(system) if isinstance(system, str) else None,
         )  # fmt: skip
 
 

@@ -17,8 +17,6 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from pydantic import AfterValidator
-
 from agenteval_otel.runtime.fork import after_fork_in_parent, before_fork, reset_in_child
 from agenteval_otel.runtime.log import log
 from agenteval_otel.runtime.worker import Worker, settle
@@ -152,6 +150,7 @@ class SqliteStore:
                     time.sleep(_SHORTLY_S)
             # Survives the end of a process; of the machine, but for the last moments.
             connection.execute("PRAGMA synchronous = NORMAL")
+            connection.execute("PRAGMA secure_delete = ON")  # what is deleted may quote people
             connection.execute("BEGIN IMMEDIATE")
             for statement in self._schema:
                 connection.execute(statement)
@@ -191,15 +190,6 @@ class SqliteStore:
 
 
 def _nothing(_: sqlite3.Connection) -> None: ...
-
-
-def _not_a_folder(path: Path | None) -> Path | None:
-    if path is not None and path.is_dir():
-        raise ValueError("expected a file, found a folder")
-    return path
-
-
-IS_FILE: Final = AfterValidator(_not_a_folder)
 
 
 def _make_folders(folder: Path) -> None:

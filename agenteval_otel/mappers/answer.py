@@ -7,7 +7,7 @@ span, its model calls have. Where they disagree, the evaluated span is right.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -17,17 +17,18 @@ from agenteval_otel.capture.fields import MAX_ITEMS, short
 from agenteval_otel.capture.messages import Call, Turn
 from agenteval_otel.capture.reading import plain_calls
 from agenteval_otel.capture.text import CAP_CHARS, PlainCopy, clean, plain
-from agenteval_otel.mappers.base import Role, SpanMapper
+from agenteval_otel.mappers.base import FLAG_KEY, FLAG_VARIANTS, Role, SpanMapper
 from agenteval_otel.mappers.span import ReadSpan
 from agenteval_otel.mappers.values import has_text, structured
 from agenteval_otel.models import EvaluationInput, Message, ToolCall, Usage
 from agenteval_otel.models.value import construct
 from agenteval_otel.semconv import ENVIRONMENT, ERROR_TYPE
 
+_CONVERSATION_ENDS: Final = "agenteval.conversation.ends"  # the application's word
 _ENVIRONMENTS: Final = (ENVIRONMENT, "deployment.environment")
 _ENDS: Final = frozenset({"stop", "end_turn", "length", "max_tokens", "stop_sequence"})
 _TOKENS: Final = tuple(Usage.model_fields)
-_ANNOTATIONS: Final = ("prompt_name", "prompt_version")
+_ANNOTATIONS: Final = ("prompt_name", "prompt_version", "experiment", "arm")
 
 
 @dataclass(slots=True, eq=False)
@@ -323,14 +324,28 @@ def _agent_config(answer: Answer) -> dict[str, Any] | None:
 
 
 def _annotations(answer: Answer, facts: dict[str, Any]) -> dict[str, Any]:
-    resource = answer.root.span.resource
     values: dict[str, Any] = {name: facts[name] for name in _ANNOTATIONS if name in facts}
-    values["environment"] = resource.get(_ENVIRONMENTS[0]) or resource.get(_ENVIRONMENTS[1])
+    if "arm" not in values:
+        values |= _flag_of(answer.root.span)
+    values["environment"] = environment_of(answer.root.span.resource)
     mapper = answer.root.mapper
     values["tags"] = dict(mapper.tags(answer.root.span)) if mapper else {}
     known = [(name, value) for name, value in values.items() if value not in (None, "", {})]
     cleaned = {name: clean_annotation(name, value, str, _ignored) for name, value in known}
-    return {name: value for name, value in cleaned.items() if value}
+    ends = {"conversation_ends": True} if answer.root.span.attributes.get(_CONVERSATION_ENDS) is True else {}
+    return {name: value for name, value in cleaned.items() if value} | ends
+
+
+def _flag_of(span: ReadSpan) -> dict[str, Any]:
+    """The experiment and the arm by the feature flag that was evaluated within the span, where it is the only one."""
+    flags = [event.attributes for event in span.events if FLAG_KEY in event.attributes]
+    variants = {flag[FLAG_KEY]: next((flag[name] for name in FLAG_VARIANTS if name in flag), None) for flag in flags}
+    return dict(zip(("experiment", "arm"), *variants.items(), strict=True)) if len(variants) == 1 else {}
+
+
+def environment_of(resource: Mapping[str, Any]) -> Any:
+    """Where a process runs, by the attributes of its resource, of which one had another name before."""
+    return next((resource[name] for name in _ENVIRONMENTS if resource.get(name)), None)
 
 
 def _ignored(why: str) -> None:

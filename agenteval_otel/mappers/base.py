@@ -13,7 +13,16 @@ from typing import Any, ClassVar, Final, Literal, TypeVar
 
 from agenteval_otel.capture.messages import Call, Turn
 from agenteval_otel.mappers.span import ReadSpan
-from agenteval_otel.semconv import AGENT_NAME, CONVERSATION_ID, PROMPT_NAME, PROMPT_VERSION, TAG, USER_ID
+from agenteval_otel.semconv import (
+    AGENT_NAME,
+    CONVERSATION_ID,
+    EXPERIMENT_ARM,
+    EXPERIMENT_NAME,
+    PROMPT_NAME,
+    PROMPT_VERSION,
+    TAG,
+    USER_ID,
+)
 
 Role = Literal["agent", "workflow", "model", "tool", "retrieval"]
 """What a span stands for. A workflow is a chain or graph around model calls and agents: where it shows an answer of its
@@ -22,6 +31,9 @@ own, it is evaluated as an agent is; otherwise what lies below it."""
 Names = tuple[str, ...]
 
 
+FLAG_KEY: Final = "feature_flag.key"
+FLAG_VARIANTS: Final = ("feature_flag.result.variant", "feature_flag.variant")
+"""Feature flags, by the present convention and the one before."""
 COMMON: Final[Mapping[str, Names]] = {
     "agent": (AGENT_NAME,),
     "conversation_id": (CONVERSATION_ID,),
@@ -29,6 +41,8 @@ COMMON: Final[Mapping[str, Names]] = {
     "user_id": (USER_ID, "enduser.id"),
     "prompt_name": (PROMPT_NAME, "gen_ai.prompt.name"),
     "prompt_version": (PROMPT_VERSION, "gen_ai.prompt.version"),
+    "experiment": (EXPERIMENT_NAME, FLAG_KEY),
+    "arm": (EXPERIMENT_ARM, *FLAG_VARIANTS),
 }
 """Attributes that mean the same in every dialect, ours among them."""
 
@@ -43,7 +57,7 @@ class SpanMapper:
         content_switch: How the dialect's content is switched on, as a hint beside "no content captured".
         facts: Attributes by the fact that they hold, the best one first: ``agent``, ``agent_id``, ``model``,
             ``response_id``, ``finish_reason``, ``conversation_id``, ``session_id``, ``user_id``, ``prompt_name``,
-            ``prompt_version``, ``cost`` in USD, ``streamed``.
+            ``prompt_version``, ``experiment``, ``arm``, ``cost`` in USD, ``streamed``.
         tokens: Attributes by the field of `Usage`; the input's tokens include those of the cache.
     """
 

@@ -9,9 +9,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from agenteval_otel.semconv import OPERATION_INVOKE_AGENT, OPERATION_NAME, SCOPE_NAME, TRACE_STATE
+
 _MAX_DEPTH: Final = 32
 _MAX_ATTRIBUTES: Final = 1_000  # of one span, event or mapping; OpenInference has one for each field of a message
 _ERROR: Final = 2  # the status code, in OTLP and in the SDK
+_SAMPLED: Final = 1  # a span that was exported is; older exporters leave the flags out
 _NONE: Mapping[str, Any] = {}
 
 
@@ -23,6 +26,9 @@ class ReadEvent:
     time_ns: int
     attributes: Mapping[str, Any]
     body: Any = None
+
+
+_MARK: Final = "=".join(TRACE_STATE)
 
 
 @dataclass(slots=True, eq=False)
@@ -61,6 +67,14 @@ class ReadSpan:
     def duration_s(self) -> float:
         """Seconds from start to end, 0.0 where the end is before the start."""
         return max(0, self.end_ns - self.start_ns) / 1e9
+
+    @property
+    def is_evaluation(self) -> bool:
+        """Whether it is a span of an evaluation: ours, or a judge's, whose trace state says so."""
+        if self.scope == SCOPE_NAME:
+            return self.attributes.get(OPERATION_NAME) != OPERATION_INVOKE_AGENT  # else the agent's that we started
+        state = self.trace_state
+        return bool(state) and _MARK in (entry.strip() for entry in state.split(","))
 
 
 def plain_attributes(pairs: Sequence[Any]) -> dict[str, Any]:
@@ -102,7 +116,8 @@ def span_of_otlp(span: Any, resource: Mapping[str, Any], scope: str, scope_versi
         int.from_bytes(parent, "big") if parent else None,
         span.name, span.kind, span.start_time_unix_nano, span.end_time_unix_nano, plain_attributes(span.attributes),
         [ReadEvent(e.name, e.time_unix_nano, plain_attributes(e.attributes)) for e in events] if events else (),
-        status.code == _ERROR, status.message, scope, scope_version, resource, span.trace_state, span.flags & 0xFF,
+        status.code == _ERROR, status.message, scope, scope_version, resource, span.trace_state,
+        span.flags & 0xFF | _SAMPLED,
     )  # fmt: skip
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from functools import cache, cached_property
-from typing import Any, Literal
+from typing import Any, Final, Literal, Self
 
 from pydantic import AliasChoices, ConfigDict, Field, FiniteFloat, ValidationInfo, field_validator, model_validator
 
-from agenteval_otel.models.value import Value, field_names
+from agenteval_otel.models.value import Value, completed, construct, field_names
 from agenteval_otel.semconv import ANNOTATIONS, TAG
 
 StreamEnd = Literal["completed", "error", "abandoned"]
@@ -135,6 +135,10 @@ class Annotations(Value):
         prompt_version: Its version.
         user_id: Who asked; of monitored answers hashed, unless the settings say otherwise.
         environment: Where it ran, such as ``production``.
+        experiment: Which experiment the answer belongs to, such as ``shorter-answers``.
+        arm: To which of its arms the question was assigned, such as ``control``.
+        service: The service whose spans were read; None for answers of this process.
+        service_version: Of the service that answered, by its resource.
         tags: The application's own, such as ``{"tenant": "acme"}``.
     """
 
@@ -142,6 +146,10 @@ class Annotations(Value):
     prompt_version: str | None = None
     user_id: str | None = None
     environment: str | None = None
+    experiment: str | None = None
+    arm: str | None = None
+    service: str | None = None
+    service_version: str | None = None
     tags: dict[str, str] | None = None
 
     @property
@@ -167,6 +175,10 @@ class EvaluationInput(Annotations):
         cost: In USD; `duration_s` in seconds.
         turns: How often the agent asked its model for this answer.
         finish_reason: The model's own word for why it stopped, such as ``stop`` or ``length``.
+        conversation: The turns of a whole conversation, oldest first: inputs, or its messages. Then `response` and
+            `prompt` are the last answer's and its question, `message_history` all before, `tool_calls` those of all
+            turns, `usage`, `cost`, `duration_s` and `turns` sums, unless they are set; None for one answer.
+        conversation_ends: The application says that the conversation is over with this answer.
     """
 
     response: Any = None
@@ -193,6 +205,31 @@ class EvaluationInput(Annotations):
     finish_reason: str | None = None
     error_type: str | None = None
     stream_end: StreamEnd | None = None
+    conversation: list[EvaluationInput] | None = None
+    conversation_ends: bool | None = None
+
+    @field_validator("conversation", mode="before")
+    @classmethod
+    def _turns_of_messages(cls, value: Any) -> Any:
+        if not isinstance(value, list | tuple):
+            return value
+        if value and all(isinstance(item, Message) or _is_message(item) for item in value):
+            return list(turns_of_messages([Message.model_validate(item) for item in value]))
+        return list(value) or None
+
+    @field_validator("conversation")
+    @classmethod
+    def _turns_are_answers(cls, value: list[EvaluationInput] | None) -> list[EvaluationInput] | None:
+        if any(turn.conversation is not None for turn in value or ()):
+            raise ValueError("a turn is one answer, and has no conversation of its own")
+        return value
+
+    @model_validator(mode="after")
+    def _filled_from_turns(self) -> Self:
+        if self.conversation is not None:
+            made = conversation_fields(self.conversation)
+            completed(self, {name: value for name, value in made.items() if getattr(self, name) is None})
+        return self
 
     @model_validator(mode="before")
     @classmethod
@@ -305,6 +342,91 @@ def names_of(model: type[Value]) -> frozenset[str]:
     return frozenset(name for key, field in model.model_fields.items() for name in (key, field.alias or key))
 
 
+NO_GROUND_TRUTH: Final = "no ground truth"
+"""Why an evaluator that compares with a ground truth skips an input that has none; where truth comes late, it waits."""
+
+
 def is_blank(answer: Any) -> bool:
     """Whether there is no reference answer: None, or blank text."""
     return answer is None or (isinstance(answer, str) and not answer.strip())
+
+
+# --- conversations --------------------------------------------------------------------------------------------------
+_OF_ANSWER = ("response", "prompt", "timestamp", "response_id", "finish_reason", "error_type", "stream_end")
+_NEWEST = (
+    "context", "ground_truth", "agent_config", "memory_stats", "metadata", "session_id", "conversation_id", "agent",
+    "agent_id", "model", "conversation_ends", *Annotations.model_fields,
+)  # fmt: skip
+_SUMS = ("cost", "duration_s", "turns")
+
+
+def conversation_fields(turns: Sequence[EvaluationInput]) -> dict[str, Any]:
+    """The fields of the input of a whole conversation, by its turns, oldest first.
+
+    A sum is known where every turn's part is. A last turn without an answer, the user's last word, has no part in it.
+    """
+    answered = [turn for turn in turns if turn.response is not None or turn.tool_calls or turn.error_type] or turns
+    fields: dict[str, Any] = {name: getattr(answered[-1], name) for name in _OF_ANSWER}
+    for name in _NEWEST:
+        fields[name] = next((value for turn in reversed(turns) if (value := getattr(turn, name)) is not None), None)
+    for name in _SUMS:
+        fields[name] = _sum([getattr(turn, name) for turn in answered])
+    usages = [turn.usage or Usage() for turn in answered]
+    usage = {name: _sum([getattr(part, name) for part in usages]) for name in Usage.model_fields}
+    fields["usage"] = construct(Usage, usage) if any(turn.usage for turn in answered) else None
+    fields["tool_calls"] = [call for turn in turns for call in turn.tool_calls or ()] or None
+    fields["message_history"] = list(_history(answered)) or None
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _sum(parts: list[Any]) -> Any:
+    return None if None in parts else sum(parts)
+
+
+def _history(turns: Sequence[EvaluationInput]) -> Iterator[Message]:
+    """What was said before the last answer: what the first turn knew, then turn by turn."""
+    before = turns[0].message_history or []
+    yield from before
+    for number, turn in enumerate(turns):
+        known = number == 0 and bool(before) and before[-1].role == "user" and before[-1].content == turn.prompt
+        if turn.prompt is not None and not known:
+            yield construct(Message, {"role": "user", "content": turn.prompt})
+        if turn is not turns[-1] and (turn.response_text or turn.tool_calls):
+            answer = {"role": "assistant", "content": turn.response_text or None}
+            yield construct(Message, {**answer, "tool_calls": turn.tool_calls} if turn.tool_calls else answer)
+
+
+def turns_of_messages(messages: Sequence[Message]) -> Iterator[EvaluationInput]:
+    """The turns of a conversation's messages: each begins with the user's, and has all that the agent said and did.
+
+    Results of tools go to their calls, by id, else in order. What stands before the first question is its history.
+    """
+    first = next((number for number, message in enumerate(messages) if message.role == "user"), len(messages))
+    before = list(messages[:first])
+    turn: list[Message] = []
+    for message in [*messages[first:], None]:
+        if turn and (message is None or (message.role == "user" and turn[-1].role != "user")):
+            yield _turn_of(turn, before)
+            before, turn = [], []
+        if message is not None:
+            turn.append(message)
+    if before and first == len(messages):
+        yield _turn_of(before, [])
+
+
+def _turn_of(messages: Sequence[Message], before: list[Message]) -> EvaluationInput:
+    texts: dict[bool, list[str]] = {True: [], False: []}
+    calls: list[dict[str, Any]] = []
+    for message in messages:
+        calls += [dict(call) for call in message.tool_calls or ()]
+        if message.role in _BETWEEN:
+            id = message.tool_call_id
+            waiting = (call for call in calls if call["result"] is None and id in (None, call["id"]))
+            if (call := next(waiting, None)) is not None:
+                call["result"] = message.content
+        elif message.content is not None and message.role in ("user", *_ANSWERING):
+            texts[message.role == "user"].append(message.content)
+    return EvaluationInput(
+        prompt="\n\n".join(texts[True]) or None, response="\n\n".join(texts[False]) or ("" if calls else None),
+        tool_calls=[ToolCall(**call) for call in calls] or None, message_history=before or None,
+    )  # fmt: skip

@@ -59,7 +59,8 @@ class JudgeCall(NamedTuple):
 class Judgement(Value):
     """Which model judged a result (as the provider names it, else the one that was asked), and what that took; tokens
     and cost stand on the first of the call's criteria only, and are None where they are not known. `left_out_chars` are
-    the characters of the case that the judge was not shown."""
+    the characters of the case that the judge was not shown; `untrusted` says that the judge has lost the trust of
+    `judge_health` in this criterion."""
 
     model: str = ""
     response_id: str | None = None
@@ -70,6 +71,8 @@ class Judgement(Value):
     cost_usd: float | None = None
     from_cache: bool = False
     left_out_chars: int | None = None
+    system_fingerprint: str | None = None
+    untrusted: bool = False
 
 
 class CallObserver(Protocol):
@@ -91,3 +94,7 @@ def observed_by(observer: CallObserver) -> Iterator[None]:
         yield
     finally:
         OBSERVER.reset(token)
+
+
+BATCH: ContextVar[Any] = ContextVar("agenteval_batch", default=None)
+"""The `judges.batches.BatchAnswers` of an evaluation that runs, whose judges are asked in a batch."""

@@ -50,7 +50,7 @@ class EvaluationResult(Value):
         error: What broke; set for failures only. `error_type` is its low-cardinality word.
         skip_reason: Why the evaluator abstained; set for skips only.
         normalized: The score moved to [0, 1], higher is better; None where the scale has no such form.
-        evaluator_kind: ``deterministic``, ``llm_judge``, ``embedding`` or ``human``.
+        evaluator_kind: ``deterministic``, ``llm_judge``, ``embedding``, ``human`` or ``application``.
         calls_model: The evaluator asked a model, so its time and its span are worth showing.
         shadow: The evaluator is tried: the result counts in no overall score, objective, alert or verdict.
         probability: Inclusion probability of this response for this evaluator; None when unknown.
@@ -114,6 +114,15 @@ class EvaluationResult(Value):
             return "failed"
         return "skipped" if self.skip_reason is not None else "scored"
 
+    @property
+    def judge_model(self) -> str | None:
+        """The model that judged, as its provider names it; of stored results too. None where none did."""
+        if self.judgement is not None:
+            return self.judgement.model or None
+        facts = (self.metadata or {}).get("judge")
+        model = facts.get("model") if isinstance(facts, Mapping) else None
+        return model if isinstance(model, str) else None
+
     def original_json(self) -> dict[str, Any]:
         """The original framework's JSON shape, where an errored result carries the filler score of its evaluator."""
         optional = {"reasoning": self.reasoning, "error": self.error, "metadata": self.metadata}
@@ -155,6 +164,7 @@ class AggregatedEvaluationResult(Annotations):
             it is unknown; else None.
         sampling_clustered: The handler has more than eight calls in one trace, which are sampled together: intervals
             that take them for independent are too narrow.
+        replayed: A recorded answer was scored again: the result is in no live metric.
     """
 
     overall_score: float | None = None
@@ -180,6 +190,7 @@ class AggregatedEvaluationResult(Annotations):
     response_id: str | None = None
     conversation_id: str | None = None
     model: str | None = None
+    replayed: bool = False
 
     def __str__(self) -> str:
         """The overall score, and a line for each result and each error of the run."""

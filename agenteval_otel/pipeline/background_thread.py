@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 from agenteval_otel.pipeline.dispatcher import DaemonExecutor, Process
-from agenteval_otel.runtime.reentrancy import EVALUATION, EvaluationScope, EvaluationThread
+from agenteval_otel.runtime.reentrancy import EVALUATION, PROCESS, EvaluationScope, EvaluationThread
 from agenteval_otel.runtime.worker import new_loop
 from agenteval_otel.semconv import PIPELINE_FAILED
 
@@ -223,7 +223,7 @@ class BackgroundThread(EvaluationThread):
         if self.superseded:
             raise _Superseded
         self.beat = now = time.monotonic()
-        if now - self._rested > self._work_s:
+        if now - self._rested > self._work_s and not PROCESS.is_sidecar:
             time.sleep(_REST_S)
             self._rested = time.monotonic()
             self._idle_s += self._rested - now

@@ -8,31 +8,39 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from agenteval_otel.assembly.conversations import ConversationSettings
 from agenteval_otel.capture.annotations import hashed
 from agenteval_otel.capture.calls import CapturedCall
 from agenteval_otel.components.blocking import running_part
+from agenteval_otel.engine.conversations import Conversations
 from agenteval_otel.engine.handler import (
     AgentSpan,
     HandlerOptions,
     HandlerSettings,
     check_escalation,
+    check_off_peak,
     judges_of,
     merged,
     resolve,
 )  # fmt: skip
-from agenteval_otel.engine.live import Engine, SamplingRecord
-from agenteval_otel.errors import CaptureError
+from agenteval_otel.engine.live import Engine
+from agenteval_otel.engine.response import SamplingRecord
+from agenteval_otel.engine.window import OffPeakSettings
+from agenteval_otel.errors import CaptureError, ConfigurationError, StorageError
 from agenteval_otel.evaluators import Evaluator
 from agenteval_otel.execution import Executor
 from agenteval_otel.ground_truth import GroundTruthStore
+from agenteval_otel.judge_health import JudgeHealth, JudgeHealthSettings
 from agenteval_otel.models import EvaluationCriteria
 from agenteval_otel.objectives import Objectives, ObjectiveSettings
 from agenteval_otel.pipeline.dispatcher import Dispatcher
 from agenteval_otel.pipeline.exit import EXIT_TIMEOUT_S, LIVE, WATCHED, watch_exit
 from agenteval_otel.pipeline.load_shedding import LOOK_EVERY_S, CostMeter, LoadShedder, LoadSheddingSettings, Work
+from agenteval_otel.pipeline.pending import PendingAnswers
 from agenteval_otel.pipeline.pool import PoolDispatcher
+from agenteval_otel.pipeline.unsampled import UnsampledCalls
 from agenteval_otel.redaction import Redactor, default_redactors
 from agenteval_otel.redaction.outgoing import Redaction
 from agenteval_otel.runtime.log import log
@@ -40,10 +48,15 @@ from agenteval_otel.runtime.memory import MEMORY
 from agenteval_otel.sampling import Escalation, Sampler
 from agenteval_otel.sampling.trace import SamplingSettings
 from agenteval_otel.scoring import Aggregation
-from agenteval_otel.semconv import DROPPED_QUEUE_FULL, DROPPED_SHUTDOWN
-from agenteval_otel.storage.base import FanOutStorage
+from agenteval_otel.semconv import DROPPED_QUEUE_FULL, DROPPED_SHUTDOWN, EVALUATED
+from agenteval_otel.storage.base import DeliveryError, FanOutStorage
+from agenteval_otel.storage.erasure import Erasure
 from agenteval_otel.telemetry import Accounting
 from agenteval_otel.telemetry.emitter import Emitter
+from agenteval_otel.telemetry.forward import EventStream
+
+if TYPE_CHECKING:
+    from agenteval_otel.engine.off_peak import OffPeak
 
 OPEN_SPAN_BYTES: Final = 6_400
 """About what an open agent span of the SDK keeps alive (3 KB), and the run span and event that will wait with it."""
@@ -56,6 +69,12 @@ class Source(Protocol):
     def drain(self, timeout_s: float, *, last: bool = False) -> bool:
         """Submit what has come so far, `last` also what is incomplete; False where the time ran out."""
 
+    def state(self) -> dict[str, int]:
+        """What waits, as `Dispatcher.state` says it: ``size``, ``bytes`` and ``max_bytes``."""
+
+    def erase(self, erasure: Erasure) -> int:
+        """Give up what waits and is concerned, and return its number; blocks. May raise `StorageError`."""
+
 
 class Pipeline:
     """What happens to captured calls. The caller's thread meets only `submit`.
@@ -66,16 +85,25 @@ class Pipeline:
         agent_span_end: ``background`` (see `late_spans`), or ``caller`` when the handler returns.
         agents: What differs for single agents, by the agent's name.
         telemetry_off: No signal can leave: handlers whose results are neither stored nor watched count as disabled.
+        events: Sends the calls to the sidecar, which evaluates them, instead of evaluating them here.
+        conversations: How turns are put together for evaluators of conversations.
         metric_dimensions: Attributes of annotations that metrics have too, with the number of values of each.
         user_id: What is kept of an annotated user's id.
+        off_peak: When evaluators with ``schedule: off_peak`` run; None refuses them.
 
     Attributes:
         provisional: Not configured yet: handlers' arguments are checked against the pipeline that `configure` builds.
         late_spans: Agent spans may end on the background thread, with scores, where the host's processors allow it.
     """
 
+    # Of all handlers: a provider may hold what is not written yet when its handler is gone already.
+    _providers: dict[int, Any]
+    _unended: list[CapturedCall]
     _ending_thread: int | None = None
+    _open = True
     _unsaved = 0
+    unsampled_calls: UnsampledCalls | None = None
+    pending_answers: PendingAnswers | None = None
 
     def __init__(
         self,
@@ -100,39 +128,44 @@ class Pipeline:
         sampling: SamplingSettings | None = None,
         telemetry_off: bool = False,
         shutdown_timeout_s: float = EXIT_TIMEOUT_S,
+        events: EventStream | None = None,
         metric_dimensions: Mapping[str, int] | None = None,
+        conversations: ConversationSettings | None = None,
         user_id: Callable[[str], str] = hashed,
+        judge_health: JudgeHealthSettings | None = None,
+        off_peak: OffPeakSettings | None = None,
     ) -> None:
         log.load()
         self.defaults = HandlerOptions(evaluators, sampler, tuple(storage), tuple(criteria), None, escalation)
-        self.agents, self.provisional = dict(agents or {}), False
-        self.accounting = accounting or Accounting()
+        self.agents, self.provisional, self.accounting = dict(agents or {}), False, accounting or Accounting()
         self.redaction = Redaction(default_redactors() if redactors is None else redactors, self._redaction_failed)
-        self.objectives = Objectives(objectives, self.broken)
-        self.sampled = SamplingRecord(sampling or SamplingSettings())
+        self.objectives, self.sampled = (
+            Objectives(objectives, self.broken),
+            SamplingRecord(sampling or SamplingSettings()),
+        )
+        self.judge_health = JudgeHealth(judge_health, self.redaction, self.broken)
         self.dispatcher, self.executor = dispatcher or PoolDispatcher(), Executor(live=True)
         self._load = _Load(self.dispatcher, self.accounting, self.executor, load_shedding)
-        self.load_shedder = self._load.shedder
-        self.engine = Engine(
-            accounting=self.accounting, redaction=self.redaction, objectives=self.objectives,
+        self.load_shedder, self._unended = self._load.shedder, []
+        self.conversations = Conversations(conversations, self.accounting, self.submit, self.broken)
+        self.off_peak = None if off_peak is None else self._off_peak_of(off_peak)
+        self.events, self.engine = events, _engine_of(
+            events, self._count_sent, accounting=self.accounting, redaction=self.redaction, objectives=self.objectives,
             shedding=self.load_shedder, sampled=self.sampled, broken=self.broken, user_id=user_id,
+            conversations=self.conversations, judge_health=self.judge_health, off_peak=self.off_peak,
         )  # fmt: skip
         self.enabled, self.agent_span, self.metric_dimensions = enabled, agent_span, metric_dimensions
         self.late_spans = agent_span_end == "background" and isinstance(self.dispatcher, PoolDispatcher)
         self._parts: dict[str, Any] = {
             "aggregation": aggregation, "ground_truth": ground_truth, "telemetry_off": telemetry_off,
-            "calls_back": self.objectives.settings.calls_back,
+            "calls_back": self.objectives.settings.calls_back, "forwards": events is not None,
         }  # fmt: skip
-        # Of all handlers: a provider may hold what is not written yet when its handler is gone already.
-        self._providers: dict[int, Any] = {}
-        self.telemetry, self._open, self.shutdown_timeout_s = telemetry, True, shutdown_timeout_s
-        self._unended: list[CapturedCall] = []
+        self.telemetry, self._providers, self.shutdown_timeout_s = telemetry, {}, shutdown_timeout_s
         self.sources: weakref.WeakSet[Source] = weakref.WeakSet()
-        for provider in (telemetry, *storage):
+        for provider in (telemetry, *storage, events):
             self._know(provider)
         if telemetry is not None:
-            # Where results are stored, or a callback is set, there is no warning that they are not emitted.
-            telemetry.emitter.providers.warns = False
+            telemetry.emitter.providers.warns = False  # `handler` says whether anything is missing without it
         self.dispatcher.start(
             self.engine.process, self._settle, has_room=self.engine.has_room, on_work=self._load.note, on_stall=self,
         )  # fmt: skip
@@ -150,6 +183,8 @@ class Pipeline:
         function: Callable[..., Any] | None = None,
     ) -> HandlerSettings:
         """The settings of one handler: its own, then the agent's, then the pipeline's; raises ConfigurationError."""
+        if self.events is not None:
+            _check_forwarded(options)
         chosen = merged(options, self.agents.get(agent, HandlerOptions()), self.defaults)
         if isinstance(options.escalation, Escalation) and not self.provisional:
             check_escalation(options.escalation, chosen.evaluators or ())
@@ -158,20 +193,67 @@ class Pipeline:
             telemetry=getattr(self.telemetry, "emitter", None), on_storage_failure=self.storage_failed,
             agent_span=self.agent_span, capture=capture, function=function, **self._parts,
         )  # fmt: skip
+        if settings.runner.off_peak:
+            check_off_peak(settings.runner, None if self.off_peak is None else self.off_peak.settings.batch)
+            if self.off_peak is not None:
+                self.off_peak.know(agent, settings)
         for provider in chosen.storage or ():
             self._know(provider)
         emitter = settings.emitter
         if emitter is not None:
             called_back = settings.objectives and self.objectives.settings.calls_back
-            emitter.providers.warns |= settings.storage is None and not called_back
+            emitter.providers.warns |= settings.storage is None and not called_back and self.events is None
             emitter.providers.on_host = watch_exit
             self.engine.emitters.add(emitter)
             judges = [judge.guarded() for _, judge in judges_of(settings.runner.evaluators)]
             emitter.observe(
-                self.accounting, self.dispatcher.state, self.load_shedder.gauges,
+                self.accounting, self._state, self.load_shedder.gauges,
                 objectives=self.objectives.states, judges=judges, dimensions=self.metric_dimensions,
+                judge_health=self.judge_health,
             )  # fmt: skip
+        self.judge_health.know(settings.runner.evaluators, settings.runner.criteria, emitter)
         return settings
+
+    def state(self) -> dict[str, int]:
+        """The dispatcher's gauges; answers that wait for the sidecar are of its ``size``."""
+        state = dict(self.dispatcher.state())
+        state["size"] += 0 if self.events is None else self.events.waiting
+        return state
+
+    def has_room(self) -> bool:
+        """Whether the queue is less than half full: who can be told to come again later is told so, in time."""
+        state = self.dispatcher.state()
+        return bool(state.get("bytes", 0) * 2 <= state.get("max_bytes", 1))
+
+    def keep_unsampled(self, window_s: float) -> None:
+        """Keep calls that were not sampled, in case that feedback asks for them; before a handler is bound."""
+        self.unsampled_calls = UnsampledCalls(window_s, self._settle)
+
+    def await_ground_truth(self, window_s: float, by_agent: Mapping[str, float]) -> None:
+        """Keep evaluated answers that lack a ground truth for so long, of some agents for longer or not at all."""
+        if self.events is None:  # else they are evaluated in the sidecar
+            self.pending_answers = PendingAnswers(window_s, by_agent, self.accounting, self.broken)
+            self.engine.keep_pending = self.pending_answers.keep
+
+    def erase(self, erasure: Erasure) -> dict[str, int]:
+        """Give up what waits and is concerned, by what it is; what is queued already is left to `deliver`. Blocks."""
+        counts = {"open conversations": self.conversations.erase(erasure)}
+        if self.unsampled_calls is not None:
+            counts["unsampled answers"] = self.unsampled_calls.erase(erasure, self.engine.user_id, self.broken)
+        if self.pending_answers is not None:
+            counts["answers that wait for their truth"] = self.pending_answers.erase(erasure)
+        if self.off_peak is not None:
+            try:
+                counts["off-peak answers"] = self.off_peak.erase(erasure)
+            except Exception as error:
+                raise StorageError(f"{self.off_peak.settings.path}: {type(error).__name__}") from None
+        counts["spans, requests and feedback"] = sum(source.erase(erasure) for source in tuple(self.sources))
+        return counts
+
+    def _off_peak_of(self, settings: OffPeakSettings) -> OffPeak:
+        from agenteval_otel.engine.off_peak import OffPeak  # with the judges, which few hosts need
+
+        return OffPeak(settings, self.accounting, self.submit, self.redaction, self.broken)
 
     @property
     def providers(self) -> tuple[Any, ...]:
@@ -188,46 +270,87 @@ class Pipeline:
         """Whether everything taken before is evaluated, stored, exported and called back within the time; blocks."""
         deadline = time.monotonic() + timeout_s
         drained = self._drain(deadline)
-        evaluated = self.dispatcher.flush(max(0.0, deadline - time.monotonic()))
+        return self.deliver(max(0.0, deadline - time.monotonic())) and drained
+
+    def deliver(self, timeout_s: float) -> bool:
+        """`flush` of the calls that were submitted; what waits for the end of its trace goes on waiting."""
+        deadline = time.monotonic() + timeout_s
+        evaluated = self.dispatcher.flush(timeout_s)
         exported = self._flush_emitters(deadline)
+        sent = self.events is None or self.events.flush(max(0.0, deadline - time.monotonic()))
         called = self.objectives.flush(max(0.0, deadline - time.monotonic()))
+        # Behind the emitters: a receiver of scores may have to know their spans first.
+        saved = self._all_storage().flush(max(0.0, deadline - time.monotonic()))
+        saved = (self.off_peak is None or self.off_peak.flush(max(0.0, deadline - time.monotonic()))) and saved
         # A save that failed since the flush before, whichever provider it was.
         unsaved, self._unsaved = self._unsaved, 0
-        return drained and evaluated and exported and called and not unsaved
+        return evaluated and exported and sent and called and saved and not unsaved
 
     def retire(self) -> None:
         """Another pipeline takes over: what was taken is still delivered, then no thread is left. Returns at once."""
+        self.conversations.close_all("reload")
         self.dispatcher.retire()
+        self.judge_health.close()
+        if self.unsampled_calls is not None:
+            self.unsampled_calls.expire(all_of_them=True)
+        if self.off_peak is not None:
+            self.off_peak.close(0.0)
         self.executor.close()
 
     def shutdown(self, timeout_s: float) -> bool:
         """Take no more calls, deliver what was taken, count the rest as dropped; True when nothing was."""
         deadline = time.monotonic() + timeout_s
         drained = self._drain(time.monotonic() + timeout_s / 4, last=True)
+        if self.unsampled_calls is not None:
+            self.unsampled_calls.expire(all_of_them=True)
         # Half of the time for the evaluations, so that what they gave can still be exported.
         evaluated = self.dispatcher.flush(timeout_s / 2)
+        if self.conversations.close_all("shutdown"):  # after the last turns have come to them
+            evaluated = self.dispatcher.flush(max(0.0, deadline - time.monotonic()) / 2) and evaluated
+        sent = self.events is None or self.events.flush(max(0.0, deadline - time.monotonic()) / 2)
         exported = self._flush_emitters(deadline)
         # Not all that is left: the last metrics say what was dropped.
         self._ending_thread = threading.get_ident()
         delivered = self.dispatcher.shutdown(max(0.0, deadline - time.monotonic()) * 3 / 4)
         self._ending_thread = None
+        self.conversations.drop_all()
+        if self.pending_answers is not None:
+            self.pending_answers.expire(all_of_them=True)
+        if self.off_peak is not None:
+            drained = self.off_peak.close(max(0.1, deadline - time.monotonic())) and drained
         self._end_spans(deadline)
-        if not (evaluated and delivered):  # a process that a signal ends runs no exit handler of the host's providers
+        if self.events is not None:
+            sent = self.events.shutdown(max(0.0, deadline - time.monotonic()) * 3 / 4) and sent
+        # A process that a signal ends runs no exit handler of the host's providers.
+        self.judge_health.close()
+        if not (evaluated and delivered and sent):
             exported = self._flush_emitters(deadline) and exported
         self.executor.close()
+        saved = self._all_storage().flush(max(0.0, deadline - time.monotonic()) / 2)
         self.objectives.close(max(0.0, deadline - time.monotonic()) / 2)
         if self._open:
             self._open = False
-            FanOutStorage(self.providers, self.storage_failed).close_within(max(0.0, deadline - time.monotonic()))
-        return drained and delivered and exported
+            self._all_storage().close_within(max(0.0, deadline - time.monotonic()))
+        return drained and delivered and exported and sent and saved
 
     def _drain(self, deadline: float, *, last: bool = False) -> bool:
         return all([source.drain(max(0.0, deadline - time.monotonic()), last=last) for source in tuple(self.sources)])
 
+    def _state(self) -> dict[str, int]:
+        """The queue's gauges, with what waits before it for the end of its trace."""
+        state = self.state()
+        for source in tuple(self.sources):
+            for name, value in source.state().items():
+                state[name] += value
+        return state
+
     def storage_failed(self, name: str, error: BaseException) -> None:
         self._unsaved += 1
         self.accounting.fail(f"storage:{name}")
-        log.warning("storage_failed", part=name, error_type=type(error).__name__)
+        error_type, facts = type(error).__name__, {}
+        if isinstance(error, DeliveryError):  # its words are ours; those of a database may quote what it was sent
+            error_type, facts = error.error_type, {"problem": str(error)}
+        log.warning("storage_failed", part=name, error_type=error_type, **facts)
 
     def broken(self, part: str, error: BaseException | None = None) -> None:
         self.accounting.fail(part)
@@ -252,6 +375,9 @@ class Pipeline:
     def take_over(self, call: CapturedCall, blamed: Evaluator | None, held_s: float) -> bool:
         return self.engine.take_over(call, blamed, held_s)
 
+    def _count_sent(self, agent: str, outcome: str) -> None:
+        self.accounting.outcome_counts(agent)[outcome] += 1
+
     # --- settling ----------------------------------------------------------------------------------------------------
 
     def _settle(self, call: CapturedCall, outcome: str) -> None:
@@ -265,9 +391,19 @@ class Pipeline:
             call.span_bytes = 0
         if outcome != DROPPED_SHUTDOWN:  # else it may still be under evaluation
             call.evaluation = None
+        if outcome != EVALUATED and (call.recorded or call.late is not None):
+            self.accounting.fail("feedback:dropped" if call.recorded else "ground_truth:dropped")
         if not call.settled:
             call.settled = True
-            self.accounting.outcome_counts(call.agent)[outcome] += 1
+            if call.waited is not None:
+                assert self.off_peak is not None
+                self.off_peak.finished(call.waited, outcome)
+            elif call.turns is None:
+                self.accounting.outcome_counts(call.agent, call.origin)[outcome] += 1
+            else:
+                dropped = outcome in (DROPPED_QUEUE_FULL, DROPPED_SHUTDOWN)
+                word = "dropped" if dropped else "evaluated" if outcome == EVALUATED else "failed"
+                self.accounting.conversation_counts(call.agent)[word] += 1
 
     def _end_spans(self, deadline: float) -> None:
         """End the spans of calls that were dropped, as far as the host's processor takes them in time."""
@@ -290,12 +426,36 @@ class Pipeline:
         emitters: list[Emitter] = [provider.emitter for provider in self.providers if hasattr(provider, "emitter")]
         return all([emitter.providers.flush(max(0.0, deadline - time.monotonic())) for emitter in emitters])
 
+    def _all_storage(self) -> FanOutStorage:
+        return FanOutStorage(self.providers, self.storage_failed)
+
     def _know(self, provider: Any) -> None:
-        if provider is not None:
+        if provider is not None and id(provider) not in self._providers:
             self._providers[id(provider)] = provider
+            FanOutStorage([provider], self.storage_failed).watch()
 
     def _redaction_failed(self, redactor: str, error: BaseException) -> None:
         self.broken(f"redaction:{redactor}", error)
+
+
+def _engine_of(events: EventStream | None, on_outcome: Callable[[str, str], object], **parts: Any) -> Engine:
+    if events is None:
+        return Engine(**parts)
+    events.prepare(on_outcome)
+    from agenteval_otel.engine.forward import ForwardingEngine  # with the mappers, which few hosts need
+
+    return ForwardingEngine(events, **parts)
+
+
+def _check_forwarded(options: HandlerOptions) -> None:
+    """Refuse what a handler asks for and the sidecar would not know of."""
+    unknown = [name for name in ("evaluators", "escalation", "storage") if getattr(options, name) is not None]
+    if unknown:
+        wrong = (
+            "answers are evaluated in the sidecar: set it in the settings of `agenteval-otel serve`, in `agents` where "
+            'it is for this agent alone, or evaluate here with evaluate_in="process"'
+        )
+        raise ConfigurationError.of([(name, wrong) for name in unknown])
 
 
 class _Load:

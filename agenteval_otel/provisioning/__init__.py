@@ -46,7 +46,8 @@ TARGETS: Mapping[str, Target] = {
          "idle": "hours in which a service may be silent, such as '22:00-06:00 Europe/Berlin'; UTC without a zone"},
     ),
     "collector": Target(
-        "Collectors, and what stands around them: Jaeger, Tempo, Loki, Prometheus, compose, Kubernetes", "",
+        "Collectors, the sidecar, and what stands around them: Jaeger, Tempo, Loki, Prometheus, compose, Kubernetes, "
+        "systemd", "",
         {"scrape": "where Prometheus scrapes the Collector, instead of 127.0.0.1:8889",
          "alertmanager": "where Prometheus sends alerts, instead of 127.0.0.1:9093"},
     ),

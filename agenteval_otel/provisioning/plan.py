@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+from agenteval_otel.calibration.record import CalibrationRecord, CalibrationRecords
 from agenteval_otel.engine.handler import changed_criteria, judges_of
 from agenteval_otel.engine.run import EvaluationRunner
 from agenteval_otel.evaluators import Evaluator, Func
@@ -27,12 +28,14 @@ class PlannedCriterion(Value):
         agents: The agents whose answers are scored so; empty for every agent but `other_agents`.
         other_agents: The agents that have something else, where `agents` is empty.
         calls_model: Whether an evaluator of it asks a judge.
+        calibration: How its judge agrees with people, where that was measured on the judge as it is.
     """
 
     criterion: EvaluationCriteria
     agents: tuple[str, ...] = ()
     other_agents: tuple[str, ...] = ()
     calls_model: bool = False
+    calibration: CalibrationRecord | None = None
 
     @property
     def name(self) -> str:
@@ -92,6 +95,7 @@ class MonitoringPlan(Value):
         seen_share: The share of an agent's evaluated answers that an evaluator looks at in any case, above 0 to 1: less
             than 1 where all evaluators of an agent have a sampling ratio of their own. Of several agents the least.
         breach: When a process detects a breach.
+        drain_s: How long the sidecar takes to end.
         time_scale: What every window and waiting time is multiplied with: 1 for production, less for a live test.
     """
 
@@ -102,16 +106,18 @@ class MonitoringPlan(Value):
     has_spend_limit: bool = False
     seen_share: float = 1.0
     breach: BreachSettings = BreachSettings()
+    drain_s: float = 20.0
     time_scale: float = 1.0
 
     @classmethod
     def of(
         cls, pipeline: Pipeline, *, functions_of: Callable[[str | None], Sequence[str]] = lambda agent: (),
-        time_scale: float = 1.0,
+        drain_s: float = 20.0, time_scale: float = 1.0, calibrations: CalibrationRecords | None = None,
     ) -> MonitoringPlan:  # fmt: skip
         """The plan of a pipeline's handlers, those of the agents that it names and every other.
 
         `functions_of` gives the names of functions that decorators bring to an agent (None: to every other handler).
+        A record of `calibrations` counts where it was measured on the evaluator as it is, and can correct.
         """
         agents = sorted(name for name, entry in pipeline.agents.items() if entry.enabled is not False)
         agents_of: dict[EvaluationCriteria, dict[str, bool]] = {}
@@ -133,7 +139,7 @@ class MonitoringPlan(Value):
             PlannedCriterion(
                 criterion=criterion, agents=() if _EVERY_OTHER in users else tuple(users),
                 other_agents=tuple(agent for agent in agents if agent not in users) if _EVERY_OTHER in users else (),
-                calls_model=any(users.values()),
+                calls_model=any(users.values()), calibration=_calibration(criterion.name, evaluators, calibrations),
             ) for criterion, users in agents_of.items()
         ]  # fmt: skip
         judges = [judge for _, judge in judges_of(tuple(evaluators))]
@@ -143,8 +149,17 @@ class MonitoringPlan(Value):
             dimensions=tuple(sorted({*(pipeline.metric_dimensions or ())} - {ENVIRONMENT})),
             has_spend_limit=any(judge.spend is not None for judge in judges),
             seen_share=min(filter(None, rates), default=1.0), breach=pipeline.objectives.settings.breach,
-            time_scale=time_scale,
+            drain_s=drain_s, time_scale=time_scale,
         )  # fmt: skip
+
+    @property
+    def is_calibrated(self) -> bool:
+        """Whether the judge of any criterion has a record that corrects."""
+        return any(criterion.calibration is not None for criterion in self.criteria)
+
+    @property
+    def is_judged(self) -> bool:
+        return any(criterion.calls_model for criterion in self.criteria)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -176,6 +191,23 @@ class MonitoringPlan(Value):
             if milliseconds % size == 0:
                 return f"{milliseconds // size}{unit}"
         return f"{milliseconds}ms"
+
+
+def _calibration(
+    criterion: str, evaluators: Sequence[Evaluator], calibrations: CalibrationRecords | None
+) -> CalibrationRecord | None:
+    """The record of the only judge that scores the criterion; None where several differ, or it has expired."""
+    versions = {
+        (part.signature["evaluator_id"], part.signature["evaluator_version"])
+        for part in evaluators if any(own.name == criterion for own in declared_criteria(part))
+    }  # fmt: skip
+    if calibrations is None or len(versions) != 1:
+        return None
+    evaluator_id, version = versions.pop()
+    record = calibrations.find(criterion, evaluator_id)
+    if record is None or record.expired_because(evaluator_version=version) is not None or not record.can_correct:
+        return None
+    return record if record.correction.square > 0 else None
 
 
 def _alertable(runner: EvaluationRunner) -> Iterator[EvaluationCriteria]:

@@ -8,7 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from agenteval_otel import semconv
+from agenteval_otel.calibration.agreement import Agreement
 from agenteval_otel.provisioning.plan import PlannedCriterion
+from agenteval_otel.scoring.intervals import Z95
 
 
 def label_name(attribute: str) -> str:
@@ -139,6 +141,28 @@ def estimates(series: Callable[[str], str]) -> dict[str, str]:
         "scores": f"{w} ^ 2 / ({w2} > 0)",
         "mean_score_low": f"clamp_min({mean} - {half}, 0)",
         "mean_score_high": f"clamp_max({mean} + {half}, 1)",
+    }
+
+
+def corrected(agreement: Agreement, rate: str, verdicts: str) -> dict[str, str]:
+    """The pass rate and the ends of its 95 % interval, corrected as `Agreement.corrected` does.
+
+    `rate` and `verdicts` are the recorded pass rate by the judge, and how many evenly weighted results it is worth.
+    """
+    correction = agreement.correction
+    z2, square, counted = correction.quantile**2, correction.square, Z95 * Z95
+    shrunk = f"({rate} * {verdicts} + {counted / 2!r}) / ({verdicts} + {counted!r})"
+    variance = f"({shrunk}) * (1 - {shrunk}) / ({verdicts} + {counted!r})"
+    difference, spread = f"({rate} - {correction.false_passes!r})", correction.passes - correction.false_passes
+    linear = f"(-2 * {difference} * {spread!r} - {z2 * 2 * (correction.between - correction.of_false)!r})"
+    constant = f"({difference} ^ 2 - {z2!r} * ({variance} + {correction.of_false!r}))"
+    root = f"sqrt(clamp_min({linear} ^ 2 - 4 * {square!r} * {constant}, 0))"
+    raw_false = 1.0 - agreement.specificity.mean
+    mean = f"({rate} - {raw_false!r}) / {agreement.sensitivity.mean - raw_false!r}"
+    ends = {end: f"(-1 * {linear} {sign} {root}) / {2 * square!r}" for end, sign in (("_low", "-"), ("_high", "+"))}
+    return {
+        f"corrected_pass_rate{end}": f"clamp_max(clamp_min({expression}, 0), 1)"
+        for end, expression in {"": mean, **ends}.items()
     }
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from pydantic import TypeAdapter
 
 from agenteval_otel.components.blocking import part_of
-from agenteval_otel.models import AggregatedEvaluationResult, EvaluationInput
+from agenteval_otel.models import AggregatedEvaluationResult, EvaluationInput, EvaluationResult
 from agenteval_otel.models.value import Value, copy_with
 from agenteval_otel.redaction.personal import NUMBER_KEY
 from agenteval_otel.redaction.redactor import Redactor
@@ -35,6 +36,8 @@ _KEPT_OF_AGGREGATED: Final = frozenset({
 _SHORTEST_NUMBER: Final = 10**6
 _SHORT_CHARS: Final = 64
 _MAX_KNOWN: Final = 1024
+_CATEGORY: Final = re.compile(r"[^\W_][\w.:/+-]{0,39}(?: [\w.:/+-]{1,20}){0,2}")
+_CATEGORY_CHARS: Final = 40
 
 
 class Redaction:
@@ -173,3 +176,25 @@ def _failed_like(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {FAILED: True}
     return type(value)() if isinstance(value, list | tuple) else FAILED
+
+
+def is_category(value: str) -> bool:
+    """Whether a text reads like a category: at most 40 characters, three words and three digits."""
+    return len(value) <= _CATEGORY_CHARS and _reads_like_one(value if type(value) is str else str.__str__(value))
+
+
+@functools.lru_cache(maxsize=_MAX_KNOWN)  # the same few words come with every answer
+def _reads_like_one(value: str) -> bool:
+    return _CATEGORY.fullmatch(value) is not None and sum(map(str.isdigit, value)) <= 3
+
+
+def without_content(result: EvaluationResult) -> EvaluationResult:
+    """The result without what may quote the conversation."""
+    fields = result.__dict__
+    changes: dict[str, Any] = {name: None for name in ("reasoning", "metadata") if fields[name] is not None}
+    if result.error:
+        changes["error"] = result.error_type or "error"
+    if result.skip_reason is not None:
+        reason = result.skip_reason.partition(":")[0]
+        changes["skip_reason"] = reason if is_category(reason) else "skipped"
+    return copy_with(result, changes) if changes else result

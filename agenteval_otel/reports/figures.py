@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
+from agenteval_otel.runtime.masking import printable
 from agenteval_otel.scoring.intervals import Estimate
 
+# In code, an @ mentions no one and an address is not a link.
+_SPECIAL = re.compile(r"[\\`*_\[\]<>|#~@&]|://|www\.")
 DASH, GOOD, BAD, DOWN = "\u2013", "✓", "✗", "▼"
 
 
@@ -46,3 +50,9 @@ def frequencies(counts: Mapping[Any, int], *, most: int = 3) -> str:
 def count_of(count: int, singular: str, plural: str | None = None) -> str:
     """``1 input``, ``1,200 inputs``."""
     return f"{count:,} {singular if count == 1 else plural or singular + 's'}"
+
+
+def markdown_text(text: str) -> str:
+    """The text, as code where Markdown would interpret it."""
+    shown = printable(text)
+    return f"`{shown.replace('`', chr(39)).replace('|', chr(92) + '|')}`" if _SPECIAL.search(shown) else shown

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import io
+import os
 from collections.abc import Iterable, Iterator
 from html import escape
 from typing import Any, Literal
 
+from agenteval_otel.calibration.record import CalibrationRecords, load_records
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models import AggregatedEvaluationResult
 from agenteval_otel.reports.figures import DASH, count_of, frequencies, with_interval
@@ -21,11 +23,20 @@ _RESULT_FIELDS = (
 )  # fmt: skip
 
 
-def report(results: Iterable[AggregatedEvaluationResult] | AggregatedEvaluationResult) -> Report:
+def report(
+    results: Iterable[AggregatedEvaluationResult] | AggregatedEvaluationResult,
+    *,
+    calibration: str | os.PathLike[str] | None = None,
+) -> Report:
     """The results of `run_evaluations`, or one result, put together: a row for each criterion.
 
+    Args:
+        results: The results.
+        calibration: File of calibration records: the pass rates are shown corrected too where a record holds for the
+            judge that judged, and else why not.
+
     Raises:
-        ConfigurationError: Something else than results.
+        ConfigurationError: Something else than results, or no file of records.
     """
     is_one = isinstance(results, AggregatedEvaluationResult) or not isinstance(results, Iterable)
     items: list[Any] = [results] if is_one else list(results)
@@ -33,7 +44,7 @@ def report(results: Iterable[AggregatedEvaluationResult] | AggregatedEvaluationR
         if not isinstance(item, AggregatedEvaluationResult):
             wrong = f"expected what run_evaluations returns, found {type(item).__name__}"
             raise ConfigurationError(wrong, path=f"results[{position}]")
-    return Report(items)
+    return Report(items, records=None if calibration is None else load_records(calibration))
 
 
 class Report:
@@ -42,9 +53,12 @@ class Report:
     A table as text, in notebooks, and in colour by `rich.print`; the same figures as `agenteval-otel evaluate`.
     """
 
-    def __init__(self, results: Iterable[AggregatedEvaluationResult], places: Iterable[str] | None = None) -> None:
+    def __init__(
+        self, results: Iterable[AggregatedEvaluationResult], places: Iterable[str] | None = None, *,
+        records: CalibrationRecords | None = None,
+    ) -> None:  # fmt: skip
         self.results = list(results)
-        self.totals = Totals()
+        self.totals = Totals(records=records)
         names = (f"results[{position}]" for position in range(len(self.results))) if places is None else places
         for item, place in zip(self.results, names, strict=True):
             self.totals.add(item, place=place)
@@ -96,7 +110,9 @@ class Report:
     def _criterion_rows(self) -> Iterator[dict[str, Any]]:
         for item in self.totals.criteria:
             row: dict[str, Any] = {"criterion": item.name}
-            for name, estimate in (("mean", item.mean), ("pass_rate", item.pass_rate)):
+            for name, estimate in (
+                ("mean", item.mean), ("pass_rate", item.pass_rate), ("calibrated_pass_rate", item.calibrated),
+            ):  # fmt: skip
                 ends = (None, None, None) if estimate is None else estimate[:3]
                 row |= dict(zip((name, f"{name}_low", f"{name}_high"), ends, strict=True))
             yield {**row, "scored": item.scored, "skipped": item.skipped, "failed": item.failed}

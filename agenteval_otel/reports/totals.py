@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from agenteval_otel.calibration.record import NOT_MEASURED, CalibrationRecord, CalibrationRecords
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationCriteria, EvaluationResult
 from agenteval_otel.models.judge_calls import CACHED, JudgeCall
-from agenteval_otel.reports.figures import frequencies
+from agenteval_otel.reports.figures import frequencies, with_interval
 from agenteval_otel.scoring.intervals import Estimate, WeightedSums
 from agenteval_otel.scoring.probability import weight
 
@@ -20,8 +21,10 @@ _LOWEST = 10
 class CriterionTotals:
     """The totals of one criterion: its results by kind, and the first 32 labels, error types and reasons for a skip."""
 
-    def __init__(self, name: str, objective: float | None = None) -> None:
+    def __init__(self, name: str, objective: float | None = None, records: CalibrationRecords | None = None) -> None:
         self.name, self.objective = name, objective
+        self.record: CalibrationRecord | None = None
+        self._records, self._not_calibrated = records, "" if records is None else None
         self.scored = self.skipped = self.failed = self.passed = 0
         self.labels, self.errors, self.skips = Counter[str](), Counter[str](), Counter[str]()
         self._scores, self._passes = WeightedSums(), WeightedSums()
@@ -42,6 +45,27 @@ class CriterionTotals:
     def pass_rate(self) -> Estimate | None:
         """Share of the results that pass, with its interval; None where no result passes or fails."""
         return self._passes.estimate()
+
+    @property
+    def calibrated(self) -> Estimate | None:
+        """The true pass rate: `pass_rate` corrected for how often the judge errs; None without a record that holds."""
+        if self.record is None or self._not_calibrated is not None or self.pass_rate is None:
+            return None
+        return self.record.corrected(self.pass_rate)
+
+    @property
+    def calibration(self) -> str:
+        """Which pass rate is the judge's, and which people's; empty where no records are known."""
+        if self._not_calibrated is not None:
+            return self._not_calibrated
+        if self.record is None:
+            return ""
+        if (calibrated := self.calibrated) is None:
+            return f"the judge's own share: it cannot be corrected by {self.record.sentence}"
+        return (
+            f"{with_interval(calibrated, rate=True)} pass by people's measure: the judge's share, corrected by "
+            f"{self.record.sentence}"
+        )
 
     @property
     def objective_met(self) -> bool | None:
@@ -66,6 +90,7 @@ class CriterionTotals:
         if result.normalized is not None:
             self._scores.add(result.normalized, represents)
         if result.passed is not None:
+            self._calibrate(result)
             self.passed += result.passed
             self._passes.add(1.0 if result.passed else 0.0, represents)
 
@@ -74,8 +99,23 @@ class CriterionTotals:
             "name": self.name, "mean": estimate_json(self.mean), "pass_rate": estimate_json(self.pass_rate),
             "scored": self.scored, "skipped": self.skipped, "failed": self.failed, "objective": self.objective,
             "objective_met": self.objective_met, "labels": dict(self.labels), "skip_reasons": dict(self.skips),
-            "error_types": dict(self.errors),
+            "error_types": dict(self.errors), "calibrated_pass_rate": estimate_json(self.calibrated),
+            "calibration": self.calibration or None,
         }  # fmt: skip
+
+    def _calibrate(self, result: EvaluationResult) -> None:
+        """One result that no record holds for is enough: its errors are not known."""
+        if self._records is None or self._not_calibrated is not None:
+            return
+        self.record = self._records.find(result.criterion_name, result.evaluator_id)
+        if self.record is None:
+            self._not_calibrated = f"the judge's own share: {NOT_MEASURED}"
+            return
+        why = self.record.expired_because(
+            evaluator_version=result.evaluator_version, model=result.judge_model, threshold=result.threshold
+        )
+        if why is not None:
+            self._not_calibrated = f"the judge's own share: its calibration has expired: {why}"
 
 
 class JudgeTotals:
@@ -119,18 +159,26 @@ class Totals:
     evaluator, and `first_errors` has the first of each; `lowest` are the inputs with the lowest overall scores below 1.
     """
 
-    def __init__(self, criteria: Iterable[EvaluationCriteria] = ()) -> None:
+    def __init__(self, criteria: Iterable[EvaluationCriteria] = (), records: CalibrationRecords | None = None) -> None:
+        self._records = records
         self.inputs = self.broken = 0
         self.run_errors: Counter[str] = Counter()
         self.first_errors: dict[str, str] = {}
         self.judges = JudgeTotals()
-        self._by_name = {criterion.name: CriterionTotals(criterion.name, criterion.objective) for criterion in criteria}
+        self._by_name = {
+            criterion.name: CriterionTotals(criterion.name, criterion.objective, records) for criterion in criteria
+        }
         self._overall = WeightedSums()
         self.lowest: list[Low] = []
 
     @property
     def criteria(self) -> list[CriterionTotals]:
         return list(self._by_name.values())
+
+    @property
+    def scored(self) -> bool:
+        """Whether any result is a score."""
+        return any(criterion.scored for criterion in self._by_name.values())
 
     @property
     def overall(self) -> Estimate | None:
@@ -152,6 +200,7 @@ class Totals:
             ("Labels", [(item.name, frequencies(item.labels)) for item in categories]),
             ("Failed", [(item.name, frequencies(item.errors)) for item in criteria if item.failed]),
             ("Skipped", [(item.name, frequencies(item.skips)) for item in criteria if item.skipped]),
+            ("Calibration", [(item.name, item.calibration) for item in criteria if item.calibration]),
         ]
 
     def add(
@@ -163,7 +212,10 @@ class Totals:
             if (totals := self._by_name.get(criterion.name)) is not None and totals.objective is None:
                 totals.objective = criterion.objective
         for result in aggregated.results:
-            self._by_name.setdefault(result.criterion_name, CriterionTotals(result.criterion_name)).add(result)
+            if (totals := self._by_name.get(result.criterion_name)) is None:
+                totals = CriterionTotals(result.criterion_name, None, self._records)
+                self._by_name[result.criterion_name] = totals
+            totals.add(result)
         evaluators = (aggregated.evaluation_config_snapshot or {}).get("evaluatorTypes", ())
         others = [error for error in aggregated.run_errors or () if error.evaluator_type not in evaluators]
         for error in others:

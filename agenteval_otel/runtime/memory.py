@@ -37,20 +37,28 @@ class MemoryBudget:
     def __init__(self, max_bytes: int = 64 * _MIB) -> None:
         self.max_bytes, self.used_bytes = max_bytes, 0
         self.captured_calls = MemoryPart(self, 32 * _MIB)  # until their inputs are built
+        self.unsampled_calls = MemoryPart(self, 16 * _MIB)  # that feedback may ask for
+        self.pending_answers = MemoryPart(self, 16 * _MIB)  # evaluated ones whose ground truth is to come, compressed
         self.open_spans = MemoryPart(self, 32 * _MIB)
         self.read_spans = MemoryPart(self, 32 * _MIB)  # of other libraries, until their answer is read
+        self.conversations = MemoryPart(self, 32 * _MIB)  # open ones, compressed
         self.results = MemoryPart(self, 32 * _MIB)
         self.encoded_batches = MemoryPart(self, 32 * _MIB)
+        self.events = MemoryPart(self, 32 * _MIB)  # for the sidecar, until it has them
 
     def reset(self) -> None:
         # In a forked child: what its parent keeps is the parent's.
         for part in (
             self,
             self.captured_calls,
+            self.unsampled_calls,
+            self.pending_answers,
             self.open_spans,
             self.read_spans,
+            self.conversations,
             self.results,
             self.encoded_batches,
+            self.events,
         ):
             part.used_bytes = 0
 

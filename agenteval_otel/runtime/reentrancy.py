@@ -62,10 +62,15 @@ class EvaluationThread(threading.Thread):
 
 class _OfProcess:
     is_ours = False
+    is_sidecar = False
 
 
 PROCESS: Final = _OfProcess()
-"""Its `is_ours` is True in a fork server and what it forks: these processes do nothing but evaluate."""
+"""Its `is_ours` is True in a fork server and what it forks: these processes do nothing but evaluate.
+
+`is_sidecar` is True, before anything is emitted, in a process that has no application's threads: background threads
+need no rests there, and the private providers fill messages without the SDK's spans.
+"""
 
 
 def under_evaluation() -> bool:

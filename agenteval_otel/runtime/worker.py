@@ -139,6 +139,26 @@ class Worker:
             log.warning("job_failed", part=self.name, error_type=type(error).__name__)
 
 
+class Flusher:
+    """Runs `flush` on a thread of its own with a time limit, whatever `flush` itself takes for one; one at a time."""
+
+    def __init__(self, flush: Callable[[], bool]) -> None:
+        self._flush = flush
+        self._worker = Worker("agenteval-flush", max_waiting=8, idle_s=0.0)
+
+    def flush(self, timeout_s: float) -> bool:
+        """What `flush` gave; False where it raised, was not done in time, or no thread can be started any more.
+
+        One that is under way is waited for first. Threads that flush at once each get their own result.
+        """
+        deadline = time.monotonic() + timeout_s
+        results: list[bool] = []
+        if not self._worker.close(timeout_s):
+            return False
+        self._worker.submit(lambda: results.append(self._flush()))
+        return self._worker.close(deadline - time.monotonic()) and results == [True]
+
+
 def settle(future: Future[T], work: Callable[[], T]) -> None:
     """Do the work unless the future was cancelled; the future holds its result or its exception."""
     if not future.set_running_or_notify_cancel():

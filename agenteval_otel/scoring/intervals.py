@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-_Z = 1.959963984540054  # the normal quantile of a two-sided 95 % interval
+Z95: Final = 1.959963984540054  # the normal quantile of a two-sided 95 % interval
 _FEW = 5.0
 _NOTHING = 1e-12
 
@@ -43,8 +43,10 @@ class WeightedSums:
         self.w2y += square * score
         self.w2y2 += square * score * score
 
-    def estimate(self) -> Estimate | None:
+    def estimate(self, *, effective: float | None = None) -> Estimate | None:
         """Weighted mean with its 95 % Wilson interval; None without scores.
+
+        `effective` is the count to take, where the scores are known not to be independent.
 
         The mean is Hajek's, m = sum(w y) / sum(w): it undoes uneven sampling. Its variance is linearised for
         independent (Poisson) sampling, V = sum(w^2 (y - m)^2) / sum(w)^2. The interval is Wilson's (1927) with
@@ -57,11 +59,22 @@ class WeightedSums:
         mean = min(1.0, max(0.0, self.wy / self.w))
         kish = self.w * self.w / self.w2
         variance = max(0.0, self.w2y2 - 2 * mean * self.w2y + mean * mean * self.w2) / (self.w * self.w)
+        return estimate_by(mean, variance, kish, self.count, effective)
+
+
+def estimate_by(mean: float, variance: float, kish: float, scores: int, effective: float | None = None) -> Estimate:
+    """The estimate with Wilson's interval, as `WeightedSums.estimate` describes it, by the variance of the mean."""
+    if effective is None:
         effective = mean * (1 - mean) / variance if variance > _NOTHING else kish
-        if min(mean, 1 - mean) * kish < _FEW:
-            effective = min(effective, kish)
-        low, high = wilson_interval(mean, effective)
-        return Estimate(mean, low, high, self.count, effective)
+    if is_rare(mean, kish):
+        effective = min(effective, kish)
+    low, high = wilson_interval(mean, effective)
+    return Estimate(mean, low, high, scores, effective)
+
+
+def is_rare(mean: float, kish: float) -> bool:
+    """Whether fewer than five scores stand on the rarer side, so that their variance is itself a guess."""
+    return min(mean, 1 - mean) * kish < _FEW
 
 
 def estimate_of(scored: Iterable[tuple[float, float]]) -> Estimate | None:
@@ -79,8 +92,8 @@ def wilson_interval(rate: float, count: float) -> tuple[float, float]:
     """
     if count <= 0:
         return 0.0, 1.0
-    shift = _Z * _Z / count
+    shift = Z95 * Z95 / count
     centre = (rate + shift / 2) / (1 + shift)
-    half = _Z / (1 + shift) * math.sqrt(rate * (1 - rate) / count + shift / (4 * count))
+    half = Z95 / (1 + shift) * math.sqrt(rate * (1 - rate) / count + shift / (4 * count))
     # The limits themselves meet the rate at 0 and 1; rounding must not lift them past it.
     return min(rate, max(0.0, centre - half)), max(rate, min(1.0, centre + half))

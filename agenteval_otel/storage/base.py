@@ -4,14 +4,37 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from agenteval_otel.capture.text import plain
 from agenteval_otel.components import Component
 from agenteval_otel.components.blocking import part_of, stepwise
+from agenteval_otel.errors import StorageError
 from agenteval_otel.models import AggregatedEvaluationResult
 from agenteval_otel.runtime.worker import Worker, new_loop
+from agenteval_otel.storage.erasure import ErasedPlace, Erasure
+
+
+class DeliveryError(StorageError):
+    """Why a value was not sent, in our own words: neither content nor secrets.
+
+    Args:
+        message: What happened.
+        error_type: Which way it failed, in a word of a closed list.
+        status: The receiver's, where it answered.
+        retryable: Whether sending again may help.
+        retry_after_s: How long the receiver asks to wait.
+    """
+
+    def __init__(
+        self, message: str, *, error_type: str, status: int | None = None, retryable: bool = False,
+        retry_after_s: float | None = None,
+    ) -> None:  # fmt: skip
+        self.error_type, self.status, self.retryable, self.retry_after_s = error_type, status, retryable, retry_after_s
+        super().__init__(message)
 
 
 class EvaluationStorageProvider(Component, contract="storage"):
@@ -21,8 +44,29 @@ class EvaluationStorageProvider(Component, contract="storage"):
         """Save one aggregated result; errors are counted and the other providers still save."""
         raise NotImplementedError
 
+    def flush(self, timeout_s: float) -> bool:
+        """Whether what was taken is saved within the time; blocks. Only for providers that save later."""
+        return True
+
     async def close(self) -> None:
         """Release files and connections; called once at shutdown."""
+
+    def report_losses_to(self, report: Callable[[BaseException], None]) -> None:
+        """Call this, from any thread, for each result that was taken and could not be saved later."""
+
+    def erase(self, erasure: Erasure, *, dry_run: bool = False) -> ErasedPlace:
+        """Remove the content of the results that are concerned, or with `dry_run` count them; blocks.
+
+        Not called on the background thread. A provider that cannot says so in the `problem`; raises `StorageError`.
+        """
+        return ErasedPlace(self.type, problem="erase it there", is_out_of_reach=True)
+
+    def config_problem(self) -> str | None:
+        """What keeps it from saving, as far as that is seen now, such as a key that is missing."""
+        return None
+
+    def prepare(self) -> None:
+        """Import what saving needs; blocks. Called at start, unless `config_problem` names a problem."""
 
 
 class FanOutStorage:
@@ -32,6 +76,7 @@ class FanOutStorage:
         self, providers: Sequence[Any], on_failure: Callable[[str, BaseException], None], *, timeout_s: float = 10.0
     ) -> None:
         self.providers, self._on_failure, self._timeout_s = tuple(providers), on_failure, timeout_s
+        self._typed = [provider for provider in self.providers if isinstance(provider, EvaluationStorageProvider)]
 
     def __repr__(self) -> str:
         return f"<FanOutStorage {', '.join(map(_name, self.providers))}>"
@@ -51,9 +96,24 @@ class FanOutStorage:
                 self._on_failure(_name(provider), error)
         return saved
 
+    def watch(self) -> None:
+        """Have the providers report what they lose later as what fails at once is reported."""
+        for provider in self._typed:
+            provider.report_losses_to(partial(self._on_failure, _name(provider)))
+
     def interrupted(self, error: BaseException) -> None:
         for provider in self.providers:
             self._on_failure(_name(provider), error)
+
+    def flush(self, timeout_s: float) -> bool:
+        """Whether all have saved what they took, within the time; each has its share, so that none keeps the others."""
+        deadline, saved = time.monotonic() + timeout_s, True
+        for left, provider in zip(range(len(self._typed), 0, -1), self._typed, strict=True):
+            try:
+                saved = provider.flush(max(0.0, deadline - time.monotonic()) / left) and saved
+            except Exception as error:
+                self._on_failure(_name(provider), error)
+        return saved
 
     async def close(self) -> None:
         for provider in (provider for provider in self.providers if hasattr(provider, "close")):

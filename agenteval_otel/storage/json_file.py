@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Sequence
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 from pydantic import Field
 
@@ -14,7 +17,8 @@ from agenteval_otel.errors import StorageError
 from agenteval_otel.models import AggregatedEvaluationResult
 from agenteval_otel.storage.base import without_objects
 from agenteval_otel.storage.batcher import BatchedStorageProvider
-from agenteval_otel.storage.files import open_locked
+from agenteval_otel.storage.erasure import ErasedPlace, Erasure, without_person
+from agenteval_otel.storage.files import identity, open_locked
 
 _LINE_BREAKS = {0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029"}
 
@@ -51,12 +55,15 @@ class JsonFileStorageProvider(BatchedStorageProvider, type="json_file"):
 
     async def save_result(self, aggregated: AggregatedEvaluationResult) -> None:
         """Append the result and wait for the write; one that is incomplete or hangs for 5 s raises `StorageError`."""
-        try:
-            text = aggregated.model_dump_json(by_alias=True, exclude_none=True)
-        except ValueError:
-            text = without_objects(aggregated).model_dump_json(by_alias=True, exclude_none=True)
-        line = (text if text.isascii() else text.translate(_LINE_BREAKS)).encode("utf-8", "replace") + b"\n"
+        line = _line_of(aggregated)
         await self.batcher.save(line, len(line))
+
+    def erase(self, erasure: Erasure, *, dry_run: bool = False) -> ErasedPlace:
+        """Rewrite the file and those that were rotated, each at once, without content where it is concerned.
+
+        Results may be saved meanwhile: they wait for the last lines alone. Lines that cannot be read go.
+        """
+        return erase_lines(self.path, erasure, dry_run=dry_run)
 
     def open_sink(self) -> LineFile:
         return LineFile(self.path, max_bytes=self.max_bytes, keep=self.keep, durable=self.fsync == "batch")
@@ -112,3 +119,123 @@ class LineFile:
 
 def _whole(lines: Sequence[bytes], size: int) -> int:
     return sum(end <= size for end in accumulate(map(len, lines)))
+
+
+def _set_owner(descriptor: int, status: os.stat_result) -> None:
+    if sys.platform != "win32":
+        os.fchmod(descriptor, status.st_mode & 0o7777)
+        if (status.st_uid, status.st_gid) != (os.geteuid(), os.getegid()):
+            os.fchown(descriptor, status.st_uid, status.st_gid)
+
+
+def _line_of(aggregated: AggregatedEvaluationResult) -> bytes:
+    try:
+        text = aggregated.model_dump_json(by_alias=True, exclude_none=True)
+    except ValueError:
+        text = without_objects(aggregated).model_dump_json(by_alias=True, exclude_none=True)
+    return (text if text.isascii() else text.translate(_LINE_BREAKS)).encode("utf-8", "replace") + b"\n"
+
+
+def erase_lines(path: Path, erasure: Erasure, *, dry_run: bool) -> ErasedPlace:
+    """Erase from a file of lines and from its rotated files; the place says how much. Blocks, minutes for gigabytes."""
+    file = Path(os.path.realpath(path))
+    if path.exists() and not path.is_file():
+        return ErasedPlace(str(path), problem="is no file: what was written there is to be erased by who read it")
+    counts: Counter[str] = Counter()
+    # Upwards: a file that is rotated meanwhile only moves to a higher number.
+    for place in _rotated(file):
+        counts += _Rewriting(file, place, erasure).counts() if dry_run else _Rewriting(file, place, erasure).run()
+    return ErasedPlace(str(path), counts["erased"], counts["unreadable"])
+
+
+def _rotated(file: Path) -> Iterator[Path]:
+    """The file and its rotated ones, by their number, looked for one by one."""
+    yield file
+    number = 0
+    while number := min((at for at in _numbers(file) if at > number), default=0):
+        yield file.with_name(f"{file.name}.{number}")
+
+
+def _numbers(file: Path) -> list[int]:
+    ends = (other.name.removeprefix(f"{file.name}.") for other in file.parent.glob(f"{file.name}.*"))
+    return [int(end) for end in ends if end.isdecimal()]
+
+
+class _Rewriting:
+    """Rewrites one file of those that belong to `live`, whose lock keeps writers and their rotation away."""
+
+    def __init__(self, live: Path, file: Path, erasure: Erasure) -> None:
+        self._live, self._file, self._erasure = live, file, erasure
+        escaped = (needle.decode().translate(_LINE_BREAKS).encode() for needle in erasure.needles())
+        self._needles = () if erasure.before is not None else tuple(escaped)
+        self._counts: Counter[str] = Counter()
+
+    def counts(self) -> Counter[str]:
+        """What there is to erase."""
+        self._counts.clear()
+        try:
+            with self._file.open("rb") as source:
+                for line in source:
+                    self._changed(line)
+        except FileNotFoundError:
+            pass  # nothing was saved yet, or it was rotated away
+        return self._counts
+
+    def run(self) -> Counter[str]:
+        """Rewrite it where there is something to erase."""
+        temporary = self._file.with_name(f"{self._file.name}.erasing")
+        with open_locked(temporary) as target:  # keeps a second erasure away; one that was killed may have left it
+            is_done = False
+            try:
+                while not is_done and self.counts():
+                    is_done = self._rewritten(target, temporary)
+            finally:
+                if not is_done:
+                    temporary.unlink()
+        return self._counts
+
+    def _rewritten(self, target: int, temporary: Path) -> bool:
+        """Put the rewritten file in its place; False where another one, or none, is there meanwhile."""
+        self._counts.clear()
+        with contextlib.ExitStack() as stack:
+            try:
+                source = stack.enter_context(self._file.open("rb"))
+            except FileNotFoundError:
+                return False
+            _set_owner(target, os.fstat(source.fileno()))
+            lines = stack.enter_context(os.fdopen(os.dup(target), "wb"))
+            lines.seek(0)
+            lines.truncate()
+            self._copy(source, lines, last=False)
+            os.fsync(target)  # now, not while writers wait
+            stack.enter_context(open_locked(self._live))
+            if identity(source.fileno()) != identity(self._file):
+                return False
+            self._copy(source, lines, last=True)
+            os.fsync(target)
+            os.replace(temporary, self._file)
+        return True
+
+    def _copy(self, source: BinaryIO, lines: BinaryIO, *, last: bool) -> None:
+        """Copy the lines that are whole, the `last` time also one that was cut off."""
+        while line := source.readline():
+            if not (last or line.endswith(b"\n")):
+                source.seek(-len(line), os.SEEK_CUR)
+                break
+            lines.write(self._changed(line))
+        lines.flush()
+
+    def _changed(self, line: bytes) -> bytes:
+        """The line as it stays; empty for one that cannot be read."""
+        is_whole = line.startswith(b"{") and line.rstrip().endswith(b"}")
+        if not line.strip() or (is_whole and self._needles and not any(needle in line for needle in self._needles)):
+            return line
+        try:
+            aggregated = AggregatedEvaluationResult.model_validate_json(line)
+        except ValueError:
+            self._counts["unreadable"] += 1
+            return b""
+        if not self._erasure.concerns(aggregated):
+            return line
+        self._counts["erased"] += 1
+        return _line_of(without_person(aggregated))

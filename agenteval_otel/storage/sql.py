@@ -9,9 +9,11 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
+from agenteval_otel.database.target import Target, target_of
 from agenteval_otel.models import AggregatedEvaluationResult
 from agenteval_otel.storage.batcher import BatchedStorageProvider, Sink
-from agenteval_otel.storage.sql_rows import StoredResult, Target, in_utc, name_of, rows_of, tags_of, target_of
+from agenteval_otel.storage.erasure import ErasedPlace, Erasure
+from agenteval_otel.storage.sql_rows import StoredResult, in_utc, name_of, rows_of, tags_of
 
 
 class SqlStorageProvider(BatchedStorageProvider, type="sql"):
@@ -54,8 +56,9 @@ class SqlStorageProvider(BatchedStorageProvider, type="sql"):
         until: datetime | None = None, min_score: float | None = None, max_score: float | None = None,
         status: Literal["scored", "skipped", "failed"] | None = None, passed: bool | None = None,
         trace_id: str | None = None, prompt_name: str | None = None, prompt_version: str | None = None,
-        user_id: str | None = None, environment: str | None = None, tags: Mapping[str, str] | None = None,
-        limit: int = 100, offset: int = 0,
+        user_id: str | None = None, environment: str | None = None, experiment: str | None = None,
+        arm: str | None = None, service: str | None = None, service_version: str | None = None,
+        tags: Mapping[str, str] | None = None, limit: int = 100, offset: int = 0,
     ) -> list[StoredResult]:  # fmt: skip
         """The stored results that match all filters, newest first.
 
@@ -75,6 +78,10 @@ class SqlStorageProvider(BatchedStorageProvider, type="sql"):
             prompt_version: As it was annotated.
             user_id: As it is stored: hashed, unless the settings said otherwise.
             environment: As it was annotated.
+            experiment: As it was annotated.
+            arm: As it was annotated.
+            service: Of answers that the sidecar read from spans.
+            service_version: By the resource of the service.
             tags: All of these, such as ``{"tenant": "acme"}``.
             limit: How many at most, from 1.
             offset: How many of the newest are skipped, from 0.
@@ -87,7 +94,9 @@ class SqlStorageProvider(BatchedStorageProvider, type="sql"):
             "criterion": name_of(criterion), "agent": name_of(agent), "trace_id": name_of(trace_id), "status": status,
             "passed": passed, "since": in_utc(since), "until": in_utc(until), "min_score": min_score,
             "max_score": max_score, "prompt_name": name_of(prompt_name), "prompt_version": name_of(prompt_version),
-            "user_id": name_of(user_id), "environment": name_of(environment), "tags": tags_of(tags),
+            "user_id": name_of(user_id), "environment": name_of(environment), "experiment": name_of(experiment),
+            "arm": name_of(arm), "service": name_of(service), "service_version": name_of(service_version),
+            "tags": tags_of(tags),
         }  # fmt: skip
         return find_results(self._target, filters, limit=limit, offset=offset)
 
@@ -96,6 +105,15 @@ class SqlStorageProvider(BatchedStorageProvider, type="sql"):
         from agenteval_otel.storage.sql_database import read_evaluation
 
         return read_evaluation(self._target, evaluation_id)
+
+    def erase(self, erasure: Erasure, *, dry_run: bool = False) -> ErasedPlace:
+        """Remove content and ids from the rows that are concerned; blocks, in transactions of 200 evaluations.
+
+        An SQLite file is then compacted, so that nothing is left in its free pages: saves wait for that.
+        """
+        from agenteval_otel.storage.sql_erasure import erase_rows
+
+        return erase_rows(self._target, erasure, dry_run=dry_run)
 
     @property
     def place(self) -> str:

@@ -7,33 +7,34 @@ is stored twice. Processes that write an SQLite file take turns by the lock besi
 from __future__ import annotations
 
 import contextlib
-import functools
+import json
 import os
-import sqlite3
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.exc import DatabaseError, DataError, DBAPIError, IntegrityError, InterfaceError, SQLAlchemyError
-from sqlalchemy.pool import NullPool
+from sqlalchemy.exc import SQLAlchemyError
 
+from agenteval_otel.database.engines import error_of, is_database_failure, open_sqlite, server_engine, sqlite_engine
+from agenteval_otel.database.target import Target
 from agenteval_otel.errors import StorageError
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationInput
 from agenteval_otel.runtime.fork import after_fork_in_parent, before_fork, reset_in_child
 from agenteval_otel.runtime.log import log
 from agenteval_otel.storage.files import identity, lock_of, open_locked
-from agenteval_otel.storage.sql_rows import Rows, StoredResult, Target, evaluation_of, name_of, stored_of
+from agenteval_otel.storage.sql_rows import Rows, StoredResult, evaluation_of, in_utc, name_of, stored_of
 
 VERSION = 1
 _CREATE_LOCK = 0x6167656E74  # an advisory lock: any number of our own
-_BUSY_S = 0.25
 _SWEEP_EVERY_S = 3600.0
 _SWEEP_ROWS = 500
+_PAGE_ROWS = 200
+_AT_ONCE = 500  # values of one statement
 _FORK_WAIT_S = 0.05
 _INHERITED: list[sa.Connection | None] = []  # kept alive: closing them would touch what the parent process uses
 _FORKED_DURING_WRITE: set[tuple[int, int] | None] = set()
@@ -53,7 +54,7 @@ _METADATA = sa.MetaData()
 _SCHEMA = sa.Table(
     "agenteval_schema", _METADATA, sa.Column("version", sa.Integer, primary_key=True, autoincrement=False)
 )
-_ANNOTATIONS = "prompt_name prompt_version user_id environment"
+_ANNOTATIONS = "prompt_name prompt_version user_id environment experiment arm service service_version"
 _JSON = sa.JSON(none_as_null=True)
 EVALUATIONS = sa.Table(
     "agenteval_evaluations", _METADATA,
@@ -62,7 +63,9 @@ EVALUATIONS = sa.Table(
     *_columns(sa.Double, "overall_score sampling_probability"), *_columns(sa.Text, "sampling_reason stream_end"),
     *_columns(sa.Boolean, "has_ground_truth!"), *_columns(sa.BigInteger, "started_ns ended_ns response_ended_ns"),
     *_columns(sa.Text, "details!"), *_columns(sa.Text, _ANNOTATIONS), *_columns(_JSON, "tags"),
-    *_indices("agenteval_evaluations", {"time": "evaluated_at", "trace": "trace_id"}),
+    *_indices("agenteval_evaluations", {
+        "time": "evaluated_at", "trace": "trace_id", "conversation": "conversation_id", "response": "response_id",
+    }),
 )  # fmt: skip
 RESULTS = sa.Table(
     "agenteval_results", _METADATA,
@@ -83,7 +86,7 @@ RESULTS = sa.Table(
 
 def connect_writer(target: Target, *, durable: bool) -> sa.Connection:
     """Connect for writing, and create missing tables; on SQLite each transaction begins by taking the write lock."""
-    engine = _server(target) if target.path is None else _sqlite_writer(target.path, durable)
+    engine = server_engine(target) if target.path is None else _sqlite_writer(target.path, durable)
     connection = engine.connect()
     try:
         with connection.begin():
@@ -112,6 +115,35 @@ def _missing_columns(connection: sa.Connection) -> list[sa.Column[Any]]:
     return missing
 
 
+def add_missing_indices(target: Target) -> list[str]:
+    """Make the indices that tables of an older package lack; their names. Blocks, and keeps writers waiting meanwhile.
+
+    The first result does not make them: in a large database that takes longer than a save may.
+    """
+    with contextlib.ExitStack() as stack:
+        if target.path is not None:
+            stack.enter_context(open_locked(lock_of(target.path)))
+        try:
+            connection = stack.enter_context(contextlib.closing(connect_writer(target, durable=False)))
+            present = {
+                index["name"]
+                for table in _METADATA.sorted_tables
+                for index in sa.inspect(connection).get_indexes(table.name)
+            }
+            missing = [
+                index for table in (EVALUATIONS, RESULTS) for index in table.indexes if index.name not in present
+            ]
+            connection.rollback()
+            with connection.begin():
+                if missing and target.path is None:
+                    connection.execute(sa.text("SET LOCAL statement_timeout = 0"))
+                for index in missing:
+                    index.create(connection)
+        except SQLAlchemyError as error:
+            raise error_of(error, target) from None
+    return [str(index.name) for index in missing]
+
+
 def _has_version(connection: sa.Connection) -> bool:
     versions = connection.execute(sa.select(_SCHEMA.c.version)).scalars().all()
     newest = max(versions, default=VERSION)
@@ -126,37 +158,16 @@ def _sqlite_writer(path: Path, durable: bool) -> sa.Engine:
     # must not be opened here: closing it would end all locks that this process has on it.
     if not path.exists():
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-    engine = _sqlite(path)
+    engine = sqlite_engine(path)
 
     @sa.event.listens_for(engine, "connect")
     def _set_up(connection: Any, _: Any) -> None:
-        for pragma in ("journal_mode=WAL", f"synchronous={'FULL' if durable else 'NORMAL'}", "foreign_keys=ON"):
+        sync = f"synchronous={'FULL' if durable else 'NORMAL'}"
+        for pragma in ("journal_mode=WAL", sync, "foreign_keys=ON", "secure_delete=ON"):
             connection.execute(f"PRAGMA {pragma}")
 
     sa.event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
     return engine
-
-
-def _sqlite(path: Path, *, read_only: bool = False) -> sa.Engine:
-    connect = functools.partial(_open_sqlite, path, timeout_s=_BUSY_S, read_only=read_only)
-    return sa.create_engine("sqlite://", creator=connect, poolclass=NullPool, hide_parameters=True)
-
-
-def _open_sqlite(path: Path, *, timeout_s: float, read_only: bool) -> sqlite3.Connection:
-    address = f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rwc'}"
-    return sqlite3.connect(address, uri=True, timeout=timeout_s, isolation_level=None, check_same_thread=False)
-
-
-def _server(target: Target, *, read_only: bool = False) -> sa.Engine:
-    arguments = {
-        "connect_timeout": 5, "application_name": "agenteval-otel",
-        "options": "-c statement_timeout=10000" + (" -c default_transaction_read_only=on" if read_only else ""),
-        "keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 3, "tcp_user_timeout": 10_000,
-        "prepare_threshold": None,  # a pooler may stand between
-    }  # fmt: skip
-    url = sa.make_url(target.url)
-    defaults = {name: value for name, value in arguments.items() if name not in url.query}
-    return sa.create_engine(url, poolclass=NullPool, hide_parameters=True, connect_args=defaults)
 
 
 class Database:
@@ -198,19 +209,19 @@ class Database:
     def _saved(self, items: Sequence[Rows]) -> list[Exception | None]:
         had_connection = self._connection is not None
         error = self._tried(items)
-        if error is not None and had_connection and self._target.path is None and _is_database_failure(error):
+        if error is not None and had_connection and self._target.path is None and is_database_failure(error):
             error = self._tried(items)  # the server was restarted, or hung up on us
-        is_of_one = error is not None and len(items) > 1 and not _is_database_failure(error)
+        is_of_one = error is not None and len(items) > 1 and not is_database_failure(error)
         errors = [self._tried([item]) for item in items] if is_of_one else [error] * len(items)
-        return [error and _error_of(error, self._target) for error in errors]
+        return [error and error_of(error, self._target) for error in errors]
 
     def _tried(self, items: Sequence[Rows]) -> Exception | None:
         try:
             connection = self._ready()
             with connection.begin():
-                _insert(connection, items)
+                insert_rows(connection, items)
         except Exception as error:
-            if _is_database_failure(error):
+            if is_database_failure(error):
                 self._drop()
             return error
         return None
@@ -269,12 +280,12 @@ class Database:
 @contextlib.contextmanager
 def _holding_log(path: Path) -> Iterator[None]:
     """A connection that cannot write: while it is open, closing another one does not check-point SQLite's log."""
-    with contextlib.closing(_open_sqlite(path, timeout_s=0.0, read_only=True)) as connection:
+    with contextlib.closing(open_sqlite(path, timeout_s=0.0, read_only=True)) as connection:
         connection.execute("SELECT 1 FROM sqlite_master").fetchone()  # reading takes its lock
         yield
 
 
-def _insert(connection: sa.Connection, items: Sequence[Rows]) -> None:
+def insert_rows(connection: sa.Connection, items: Sequence[Rows]) -> None:
     build = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
     results = [row for item in items for row in item.results]
     for table, rows in ((EVALUATIONS, [item.evaluation for item in items]), (RESULTS, results)):
@@ -309,6 +320,38 @@ def read_evaluation(target: Target, evaluation_id: str) -> AggregatedEvaluationR
         return None if row is None else evaluation_of(row, connection.execute(results).mappings().all())
 
 
+def read_records(
+    target: Target, labels: Mapping[str, str], *, since: datetime | None = None, until: datetime | None = None
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The evaluations with these values in columns of their own, by id, in their JSON form with their results."""
+    columns = EVALUATIONS.c
+    conditions = [columns[name] == value for name, value in labels.items() if name in columns]
+    conditions += [] if since is None else [columns.evaluated_at >= in_utc(since)]
+    conditions += [] if until is None else [columns.evaluated_at < in_utc(until)]
+    chosen = sa.select(EVALUATIONS).where(*conditions).order_by(columns.id)
+    of = RESULTS.c
+    of_results = (
+        sa.select(of.evaluation_id, of.criterion, of.evaluator, of.evaluator_version, of.status, of.normalized,
+                  of.passed, of.probability)
+        .join(EVALUATIONS).where(*conditions).order_by(of.evaluation_id, of.position)
+    )  # fmt: skip
+    with connect_reader(target) as connection:
+        results: dict[str, list[dict[str, Any]]] = {}
+        for id, criterion, evaluator, version, status, normalized, passed, probability in connection.execute(
+            of_results
+        ):
+            results.setdefault(id, []).append({
+                "criterion_name": criterion, "evaluator_id": evaluator, "evaluator_version": version,
+                "normalized": normalized, "passed": passed, "probability": probability,
+                "error": status if status == "failed" else None, "skip_reason": status if status == "skipped" else None,
+            })  # fmt: skip
+        for row in connection.execution_options(yield_per=500).execute(chosen).mappings():
+            record = {name: value for name, value in row.items() if value is not None and name != "details"}
+            span = {"trace_id": row["trace_id"]} if row["trace_id"] else None
+            record |= json.loads(row["details"]) | {"results": results.get(row["id"], ()), "span": span}
+            yield row["id"], record
+
+
 def read_inputs(target: Target) -> Iterator[EvaluationInput | None]:
     """The inputs of all evaluations, oldest first; None for one that was stored without its input."""
     statement = sa.select(EVALUATIONS).order_by(EVALUATIONS.c.evaluated_at, EVALUATIONS.c.id)
@@ -317,34 +360,69 @@ def read_inputs(target: Target) -> Iterator[EvaluationInput | None]:
             yield evaluation_of(row, ()).input_snapshot
 
 
+def read_evaluations(
+    target: Target, *, since: datetime | None = None, agents: Collection[str] = (), services: Collection[str] = ()
+) -> Iterator[tuple[str, AggregatedEvaluationResult]]:
+    """All evaluations by their ids, in the order in which they were stored; a page is in memory.
+
+    Between pages nothing is open: to take hours over them would keep the database from tidying up.
+    """
+    columns = EVALUATIONS.c
+    conditions = [] if since is None else [columns.evaluated_at >= since]
+    conditions += [
+        column.in_(names) for column, names in ((columns.agent, agents), (columns.service, services)) if names
+    ]
+    newest = ""
+    while True:
+        page = sa.select(EVALUATIONS).where(columns.id > newest, *conditions).order_by(columns.id).limit(_PAGE_ROWS)
+        results: dict[str, list[Any]] = {}
+        with connect_reader(target) as connection:
+            rows = connection.execute(page).mappings().all()
+            of_rows = RESULTS.c.evaluation_id.in_([row["id"] for row in rows])
+            for result in connection.execute(sa.select(RESULTS).where(of_rows).order_by(RESULTS.c.position)).mappings():
+                results.setdefault(result["evaluation_id"], []).append(result)
+            evaluations = [(row["id"], evaluation_of(row, results.get(row["id"], ()))) for row in rows]
+        if not evaluations:
+            return
+        newest = evaluations[-1][0]
+        yield from evaluations
+
+
+def read_feedback(target: Target, key: str) -> Iterator[AggregatedEvaluationResult]:
+    """The evaluations with results of people that have this key in their metadata, oldest first."""
+    has_key = RESULTS.c.details.contains(f'"{key}":', autoescape=True)
+    ids = sa.select(RESULTS.c.evaluation_id).where(RESULTS.c.evaluator_kind == "human", has_key)
+    statement = sa.select(EVALUATIONS).where(EVALUATIONS.c.id.in_(ids)).order_by(EVALUATIONS.c.evaluated_at)
+    with connect_reader(target) as connection:
+        for row in connection.execute(statement).mappings().all():
+            results = sa.select(RESULTS).where(RESULTS.c.evaluation_id == row["id"]).order_by(RESULTS.c.position)
+            yield evaluation_of(row, connection.execute(results).mappings().all())
+
+
+def read_answers(target: Target, ids: Mapping[str, Collection[str]]) -> Iterator[AggregatedEvaluationResult]:
+    """The evaluations, without their results, that have one of these values in one of these columns."""
+    with connect_reader(target) as connection:
+        for column, values in ids.items():
+            names = sorted(values)
+            for at in range(0, len(names), _AT_ONCE):
+                statement = sa.select(EVALUATIONS).where(EVALUATIONS.c[column].in_(names[at : at + _AT_ONCE]))
+                for row in connection.execute(statement).mappings():
+                    yield evaluation_of(row, ())
+
+
 @contextlib.contextmanager
 def connect_reader(target: Target) -> Iterator[sa.Connection]:
     """A connection without the right to write, to tables of a version that this package knows."""
     if target.path is not None and not target.path.is_file():
         raise StorageError(f"{target.place}: there is no such database")
-    engine = _server(target, read_only=True) if target.path is None else _sqlite(target.path, read_only=True)
+    engine = (
+        server_engine(target, read_only=True) if target.path is None else sqlite_engine(target.path, read_only=True)
+    )
     try:
         with engine.connect() as connection:
             _has_version(connection)
             yield connection
     except SQLAlchemyError as error:
-        raise _error_of(error, target) from None
+        raise error_of(error, target) from None
     except ValueError as error:  # its text may contain content
         raise StorageError(f"{target.place}: a row cannot be read ({type(error).__name__}): changed by hand?") from None
-
-
-def _is_database_failure(error: Exception) -> bool:
-    """Whether the database itself failed (gone, locked, full, without our tables), and not what was to be saved."""
-    if isinstance(error, DataError | IntegrityError):
-        return False
-    return isinstance(error, DatabaseError | InterfaceError | OSError | StorageError)
-
-
-def _error_of(error: Exception, target: Target) -> Exception:
-    """A driver's error in one line, without the values that were to be saved and without secrets."""
-    if isinstance(error, OSError | StorageError):
-        return error
-    cause = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
-    message = str(cause) if _is_database_failure(error) else ""
-    lines = [line.strip() for line in message.splitlines() if line.strip()]
-    return StorageError(target.masked(f"{target.place}: {': '.join([type(cause).__name__, *lines[:1]])}"))

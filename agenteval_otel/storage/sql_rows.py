@@ -1,30 +1,25 @@
-"""A database's address, and a result as the rows of its two tables, and back, without SQLAlchemy.
+"""A result as the rows of a database's two tables, and back, without SQLAlchemy.
 
 Fields that queries filter by have a column; all others are JSON in `details`, so a new field needs no new column.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import math
 import os
 import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import unquote, urlsplit
 
 from agenteval_otel.capture.text import sanitise
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationResult
 from agenteval_otel.models.inputs import Annotations
 from agenteval_otel.models.value import Value
-from agenteval_otel.runtime.masking import mask_known, mask_text
 from agenteval_otel.scoring.probability import weight
 from agenteval_otel.storage.base import without_objects
 
-_FORMS = "expected sqlite:///<file> or postgresql://<user>:<password>@<host>/<database>"
 _NAME_CHARS = 256
 _TEXTS = frozenset({"reasoning", "error", "skip_reason"})  # texts that may be long; all others are names
 _EVALUATION_COLUMNS = frozenset({
@@ -38,53 +33,7 @@ _RESULT_COLUMNS = frozenset({
 })  # fmt: skip
 _ROW_BYTES = 200
 _LARGEST = 2**63 - 1
-
-
-class Target(NamedTuple):
-    """An SQLite file, or the address of a PostgreSQL server."""
-
-    path: Path | None
-    url: str
-
-    @property
-    def place(self) -> str:
-        """Its name in messages: the file, or the address with its user masked."""
-        return str(self.path) if self.path is not None else mask_text(self.url)
-
-    def masked(self, text: str) -> str:
-        password = urlsplit(self.url).password
-        return mask_known(text, {password, unquote(password)}) if password else text
-
-
 _MAX_DIGITS = 4_300  # Python reads no longer integers
-
-
-def target_of(path: Path | None, url: str | None) -> Target:
-    """The database that the settings name; `ValueError` for wrong settings or an extra that is not installed."""
-    if (path is None) == (url is None):
-        raise ValueError("expected either 'path', an SQLite file, or 'url', a database's address")
-    _require("sqlalchemy", "sql")
-    if url is None:
-        return Target(path, "")
-    scheme, separator, rest = url.partition("://")
-    if scheme == "sqlite":
-        file = rest.removeprefix("/")
-        if not rest.startswith("/") or not file or file == ":memory:" or "?" in file:
-            raise ValueError(f"{_FORMS}; a database in memory would be lost with the process")
-        return Target(Path(file), "")
-    if not separator or scheme not in ("postgresql", "postgres", "postgresql+psycopg"):
-        raise ValueError(_FORMS)
-    _require("psycopg", "postgresql")
-    try:
-        _ = urlsplit(url).port
-    except ValueError:
-        raise ValueError(f"{_FORMS}, in a password / @ : written as %2F %40 %3A; the port is no number") from None
-    return Target(None, f"postgresql+psycopg://{rest}")
-
-
-def _require(module: str, extra: str) -> None:
-    if importlib.util.find_spec(module) is None:
-        raise ValueError(f'needs the extra {extra}: pip install "agenteval-otel[{extra}]"')
 
 
 class Rows(NamedTuple):
@@ -117,17 +66,17 @@ class StoredResult(Annotations):
     result: EvaluationResult
 
 
-def rows_of(aggregated: AggregatedEvaluationResult) -> Rows:
+def rows_of(aggregated: AggregatedEvaluationResult, key: str | None = None) -> Rows:
     """The rows of a result, with values that every database takes: no NUL, lone surrogate, NaN or endless name."""
+    key = key or f"{time.time_ns() // 1_000_000:012x}{os.urandom(10).hex()}"
     try:
-        return _rows_of(aggregated)
+        return _rows_of(aggregated, key)
     except ValueError:
-        return _rows_of(without_objects(aggregated))
+        return _rows_of(without_objects(aggregated), key)
 
 
-def _rows_of(aggregated: AggregatedEvaluationResult) -> Rows:
+def _rows_of(aggregated: AggregatedEvaluationResult, key: str) -> Rows:
     span = aggregated.span
-    key = f"{time.time_ns() // 1_000_000:012x}{os.urandom(10).hex()}"
     common: dict[str, Any] = {
         "evaluated_at": _evaluated_at(aggregated), "agent": name_of(aggregated.agent),
         "trace_id": name_of(span.trace_id if span else None), "span_id": name_of(span.span_id if span else None),

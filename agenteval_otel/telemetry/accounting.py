@@ -6,8 +6,23 @@ an update, because threads switch and signal handlers run only at calls and jump
 
 from __future__ import annotations
 
+from agenteval_otel.capture.text import sanitise
 from agenteval_otel.runtime.fork import reset_in_child
-from agenteval_otel.semconv import DISABLED, NOT_SAMPLED, OUTCOMES
+from agenteval_otel.semconv import (
+    CONVERSATION_OUTCOMES,
+    DISABLED,
+    MAX_SCOPE_CHARS,
+    MAX_SCOPES,
+    NOT_SAMPLED,
+    OTHER,
+    OUTCOMES,
+    SPANS_LOST,
+    SPANS_NOT_UNDERSTOOD,
+    SPANS_OUTCOMES,
+)
+
+Labels = tuple[tuple[str, str], ...]
+"""Attributes of a metric's point, by name."""
 
 
 class FastCounters:
@@ -20,27 +35,48 @@ class FastCounters:
 
 
 class Accounting:
-    """Outcomes by agent, results by status, failures by the part that broke. Cheap to add to, from any thread."""
+    """Outcomes by agent, results by status, failures by the part that broke. Cheap to add to, from any thread.
+
+    Attributes:
+        not_understood: Spans of no known dialect, by their scope; of more scopes than are kept apart, ``_other``.
+    """
 
     def __init__(self) -> None:
-        self._outcomes: dict[str, dict[str, int]] = {}
-        self._fast: dict[str, FastCounters] = {}
+        # By agent, and by the attributes of the service where that is another one.
+        self._outcomes: dict[tuple[str, Labels], dict[str, int]] = {}
+        self._fast: dict[tuple[str, Labels], FastCounters] = {}
         self.results: dict[str, int] = {"scored": 0, "skipped": 0, "failed": 0}
         self.failures: dict[str, int] = {}
+        self._spans: dict[str, int] = {}
+        self.not_understood: dict[str, int] = {}
+        self._conversations: dict[str, dict[str, int]] = {}
         reset_in_child(self.reset)
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{outcome}={count}" for outcome, count in self.outcomes().items() if count)
         return f"<Accounting {shown or 'no calls'}>"
 
-    def outcome_counts(self, agent: str) -> dict[str, int]:
-        """The agent's outcomes, for ``counts[outcome] += 1``; the same dictionary every time."""
-        return self._outcomes.get(agent) or self._outcomes.setdefault(agent, dict.fromkeys(OUTCOMES, 0))
+    def outcome_counts(self, agent: str, origin: Labels = ()) -> dict[str, int]:
+        """The agent's outcomes, for ``counts[outcome] += 1``; the same dictionary every time.
 
-    def fast_counters(self, agent: str) -> FastCounters:
+        `origin` are the attributes of the service that the agent is part of, where that is not this process.
+        """
+        key = (agent, origin)
+        return self._outcomes.get(key) or self._outcomes.setdefault(key, dict.fromkeys(OUTCOMES, 0))
+
+    def fast_counters(self, agent: str, origin: Labels = ()) -> FastCounters:
         """The agent's calls that are not evaluated, counted beside its outcomes; the same object every time."""
-        self.outcome_counts(agent)
-        return self._fast.setdefault(agent, FastCounters())
+        self.outcome_counts(agent, origin)
+        return self._fast.setdefault((agent, origin), FastCounters())
+
+    def conversation_counts(self, agent: str) -> dict[str, int]:
+        """The agent's closed conversations by outcome; its turns are calls as ever."""
+        counts = self._conversations.get(agent)
+        return counts or self._conversations.setdefault(agent, dict.fromkeys(CONVERSATION_OUTCOMES, 0))
+
+    def conversations(self) -> dict[tuple[str, Labels], dict[str, int]]:
+        """Closed conversations by agent, of whatever origin, and outcome."""
+        return {(agent, ()): dict(counts) for agent, counts in self._conversations.copy().items()}
 
     def fail(self, part: str, times: int = 1) -> int:
         """Count that a part, ours or the user's, broke (``sampler``, ``storage:json_file``); returns the new total."""
@@ -49,24 +85,59 @@ class Accounting:
         self.failures[part] += times
         return self.failures[part]
 
+    def count_spans(self, outcome: str, count: int, scope: str = "") -> None:
+        """Count spans that ended in this one of `SPANS_OUTCOMES`; those that are not understood by their scope."""
+        if count <= 0:
+            return
+        if outcome in SPANS_LOST:
+            self.fail(f"spans:{outcome}", count)
+            return
+        totals, key = self._spans, outcome
+        if outcome == SPANS_NOT_UNDERSTOOD:
+            totals, key = self.not_understood, sanitise(scope[:MAX_SCOPE_CHARS]) or "unknown"
+            if key not in totals and len(totals) >= MAX_SCOPES:
+                key = OTHER
+        totals.setdefault(key, 0)
+        totals[key] += count
+
+    def spans(self) -> dict[str, int]:
+        """Spans of other libraries by what became of them, every outcome named; empty where none was read."""
+        if not self._spans and not self.not_understood and not any(key.startswith("spans:") for key in self.failures):
+            return {}
+        totals = {outcome: self._spans.get(outcome, 0) for outcome in SPANS_OUTCOMES}
+        totals |= {outcome: self.failures.get(f"spans:{outcome}", 0) for outcome in SPANS_LOST}
+        totals[SPANS_NOT_UNDERSTOOD] = sum(self.not_understood.copy().values())
+        return totals
+
     def outcomes(self) -> dict[str, int]:
         """Calls by outcome, every outcome named; at rest they add up to the calls."""
-        agents = list(self.by_agent().values())
+        agents = list(self.by_origin().values())
         return {outcome: sum(counts[outcome] for counts in agents) for outcome in OUTCOMES}
 
     def by_agent(self) -> dict[str, dict[str, int]]:
+        """Calls by agent, then by outcome."""
+        totals: dict[str, dict[str, int]] = {}
+        for (agent, _), outcomes in self.by_origin().items():
+            of_agent = totals.setdefault(agent, dict.fromkeys(OUTCOMES, 0))
+            for outcome, count in outcomes.items():
+                of_agent[outcome] += count
+        return totals
+
+    def by_origin(self) -> dict[tuple[str, Labels], dict[str, int]]:
+        """Calls by agent and origin, then by outcome."""
         # `copy` is one step: an agent may be registered meanwhile.
-        counts_by_agent = {agent: dict(counts) for agent, counts in self._outcomes.copy().items()}
-        for agent, outcomes in counts_by_agent.items():
-            if (counters := self._fast.get(agent)) is not None:
+        counts_by_origin = {key: dict(counts) for key, counts in self._outcomes.copy().items()}
+        for key, outcomes in counts_by_origin.items():
+            if (counters := self._fast.get(key)) is not None:
                 outcomes[DISABLED] += counters.disabled
                 outcomes[NOT_SAMPLED] += counters.not_sampled
-        return counts_by_agent
+        return counts_by_origin
 
     def reset(self) -> None:
         """Back to zero, in place: a forked child starts its own count."""
-        for counts in (*self._outcomes.values(), self.results):
+        for counts in (*self._outcomes.values(), *self._conversations.values(), self.results):
             counts.update(dict.fromkeys(counts, 0))
         for counters in self._fast.values():
             counters.disabled = counters.not_sampled = 0
-        self.failures.clear()
+        for totals in (self.failures, self._spans, self.not_understood):
+            totals.clear()

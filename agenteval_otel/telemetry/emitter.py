@@ -24,7 +24,14 @@ from agenteval_otel.runtime.log import log
 from agenteval_otel.telemetry.accounting import Accounting
 from agenteval_otel.telemetry.metrics import Instruments, JudgeTotals, JudgeWatch, ObjectiveStates, ResultTotals
 from agenteval_otel.telemetry.providers import Providers
-from agenteval_otel.telemetry.spans import EventLog, Placement, context_of_span, open_run_span, span_context_of
+from agenteval_otel.telemetry.spans import (
+    EventLog,
+    Placement,
+    context_of_span,
+    marked_context,
+    open_run_span,
+    span_context_of,
+)
 
 ContentCapture = Literal["no_content", "span_only", "event_only", "span_and_event"]
 Detail = Literal["auto", "result", "response", "none"]
@@ -77,13 +84,14 @@ class Emitter:
     def observe(
         self, accounting: Accounting, queue: Callable[[], Mapping[str, float]], load: Callable[[], Mapping[str, float]],
         objectives: Callable[[], ObjectiveStates] = dict, judges: Iterable[Any] = (),
-        dimensions: Mapping[str, int] | None = None,
+        dimensions: Mapping[str, int] | None = None, judge_health: Any = None,
     ) -> None:  # fmt: skip
         """Set, at start, the sources of our own metrics; imports what exporters will need."""
         self.totals.dimensions = dict(dimensions or {})
         self._accounting, self._gauges = accounting, lambda: {**queue(), **load()}
         self._objectives = objectives
         self.judge_totals.know(judges)
+        self.judge_totals.health = judge_health
 
         def lose(signal: str, reason: str, count: int) -> None:
             if reason == "host_queue_full":
@@ -110,11 +118,14 @@ class Emitter:
         """`tracer`, where it is there already or costs nothing: for the caller's thread."""
         return self.providers.tracer_now() if self.wants_spans else None
 
-    def open_run_span(self, agent: str, evaluated: SpanContext | None, started_ns: int) -> Span | None:
+    def open_run_span(
+        self, agent: str, evaluated: SpanContext | None, started_ns: int, turns: Sequence[SpanContext] = ()
+    ) -> Span | None:
         """Start the run span, before evaluators make spans of their own; None where none is wanted."""
         if (tracer := self.tracer()) is None:
             return None
-        return open_run_span(tracer, agent, evaluated, self.placement, started_ns=started_ns)
+        parent = evaluated if self.placement == "linked" else marked_context(evaluated)
+        return open_run_span(tracer, agent, parent, self.placement, started_ns=started_ns, turns=turns)
 
     def watch_judges(self, evaluated: SpanContext | None) -> None:
         """Count what the running task asks judges, with exemplars of the evaluated span."""
@@ -152,7 +163,7 @@ class Emitter:
             if spans and (self._detail == "result" or (self._detail == "auto" and is_notable)):
                 shown.append((result, attributes))
         if self._instruments is not None:
-            self._guarded("metrics", self._instruments.record_run, response, agent, context)
+            self._guarded("metrics", self._instruments.record_run, response, agent, context, dimensions)
         if self.wants_spans and spans:
             self._guarded("traces", self._write_spans, response, evaluated, run_span, scores, common, shown)
         elif self.wants_spans:
@@ -202,14 +213,14 @@ class Emitter:
         self, response: Response, evaluated: SpanContext | None, run_span: Span | None, scores: Mapping[str, Any],
         common: Mapping[str, Any], shown: Sequence[tuple[EvaluationResult, dict[str, Any]]],
     ) -> None:  # fmt: skip
-        tracer = self.tracer()
+        tracer, conversation = self.tracer(), getattr(response, "conversation", None)
         attributes = run_attributes(response, scores=scores, common=common, with_content=self._span_content)
         if run_span is not None:
             run_span.set_attributes(attributes)
         elif tracer is not None and response.started_ns is not None:
             run_span = open_run_span(
                 tracer, response.agent or "", evaluated, self.placement, started_ns=response.started_ns,
-                attributes=attributes,
+                attributes=attributes, turns=() if conversation is None else conversation.spans(),
             )  # fmt: skip
         if run_span is None:
             return
@@ -227,11 +238,15 @@ class Emitter:
 
 def response_attributes(response: Any) -> dict[str, Any]:
     """What the events and the run span of one response have in common."""
+    conversation = getattr(response, "conversation", None)
     return _sanitised({
         names.RESPONSE_ID: response.response_id, names.AGENT_NAME: response.agent,
         names.CONVERSATION_ID: response.conversation_id, names.REQUEST_MODEL: response.model,
         names.SAMPLING_REASON: response.sampling_reason, names.SAMPLING_SCOPE: response.sampling_scope,
         names.SAMPLING_CLUSTERED: response.sampling_clustered or None, names.STREAM_END: response.stream_end,
+        names.CONVERSATION_TURNS: None if conversation is None else len(conversation),
+        names.CONVERSATION_END: None if conversation is None else conversation.end,
+        names.EVALUATION_REPLAYED: getattr(response, "replayed", False) or None,
         **response.annotations,
     })  # fmt: skip
 
@@ -273,7 +288,8 @@ def _of_judgement(judgement: Judgement | None) -> dict[str, Any]:
         names.JUDGE_CACHE_READ_TOKENS: judgement.cache_read_tokens,
         names.JUDGE_CACHE_WRITE_TOKENS: judgement.cache_write_tokens,
         names.JUDGE_COST: judgement.cost_usd, names.JUDGE_CACHED: judgement.from_cache or None,
-        names.JUDGE_LEFT_OUT: judgement.left_out_chars,
+        names.JUDGE_LEFT_OUT: judgement.left_out_chars, names.JUDGE_FINGERPRINT: judgement.system_fingerprint,
+        names.JUDGE_UNTRUSTED: judgement.untrusted or None,
     })  # fmt: skip
 
 

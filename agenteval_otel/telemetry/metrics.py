@@ -10,7 +10,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from opentelemetry import metrics
 from opentelemetry.context import Context
@@ -21,10 +21,9 @@ from agenteval_otel.models import EvaluationResult
 from agenteval_otel.models.judge_calls import JudgeCall
 from agenteval_otel.scoring.probability import weight as weight_of
 from agenteval_otel.semconv import Instrument
-from agenteval_otel.telemetry.accounting import Accounting
+from agenteval_otel.telemetry.accounting import Accounting, Labels
 from agenteval_otel.telemetry.target import SIGNALS
 
-Labels = tuple[tuple[str, str], ...]
 """Attributes of one series, as a key."""
 
 ObjectiveStates = Mapping[tuple[str, str | None], tuple[bool, float | None]]
@@ -34,6 +33,11 @@ _GAUGES: Final = {
     "size": names.METRIC_QUEUE_SIZE, "max_bytes": names.METRIC_QUEUE_MAX_BYTES, "bytes": names.METRIC_QUEUE_BYTES,
     "drain_time": names.METRIC_QUEUE_DRAIN_TIME, "loop_lag": names.METRIC_LOOP_LAG,
     "level": names.METRIC_SAMPLING_LEVEL,
+}  # fmt: skip
+_OF_HEALTH: Final = {
+    "agreements": names.METRIC_JUDGE_AGREEMENT, "untrusted": names.METRIC_JUDGE_UNTRUSTED,
+    "drifts": names.METRIC_JUDGE_DRIFT, "length_correlations": names.METRIC_JUDGE_LENGTH_CORRELATION,
+    "checks_by_outcome": names.METRIC_JUDGE_CHECKS, "changes_by_model": names.METRIC_JUDGE_CHANGES,
 }  # fmt: skip
 _LIMITS: Final = {
     "agent": names.MAX_AGENTS, "model": names.MAX_MODELS, "error": names.MAX_ERROR_TYPES,
@@ -107,13 +111,20 @@ class ResultTotals:
         return names.OTHER
 
     def dimensions_of(self, attributes: Mapping[str, Any]) -> Labels:
-        """The metric dimensions among the attributes of a response, each within its number of values."""
-        if not self.dimensions:
+        """The metric dimensions among the attributes of a response, each within its number of values.
+
+        A response of another service has its service and environment besides.
+        """
+        limits = self._limits(names.SERVICE_NAME in attributes)
+        if not limits:
             return ()
         return tuple(
             (name, self.bounded(name, attributes[name], limit) or names.OTHER)
-            for name, limit in self.dimensions.items() if name in attributes
+            for name, limit in limits.items() if name in attributes
         )  # fmt: skip
+
+    def _limits(self, of_other_service: bool) -> Mapping[str, int]:
+        return {**names.OTHER_SERVICES, **self.dimensions} if of_other_service else self.dimensions
 
     def add(
         self, result: EvaluationResult, agent: str | None, model: str | None, dimensions: Labels = ()
@@ -122,7 +133,8 @@ class ResultTotals:
         status = result.status
         if status == "failed":
             error_type = self.bounded(f"error {result.criterion_name}", result.error_type or "error") or ""
-            _add(self.errors, ((names.EVALUATION_NAME, result.criterion_name), (names.ERROR_TYPE, error_type)), 1)
+            key = ((names.EVALUATION_NAME, result.criterion_name), (names.ERROR_TYPE, error_type))
+            _add(self.errors, (*key, *_service_of(dimensions)), 1)
             return None
         if status != "scored":
             return None
@@ -148,7 +160,8 @@ class ResultTotals:
     ) -> _Series:  # fmt: skip
         """The series of a result: of its own dimensions, model and label, or of ``_other`` for some or all."""
         place = (criterion, agent, model, label, has_verdict, dimensions)
-        others = tuple((name, names.OTHER) for name in self.dimensions) if dimensions else ()
+        limits = self._limits(any(name == names.SERVICE_NAME for name, _ in dimensions)) if dimensions else ()
+        others = tuple((name, names.OTHER) for name in limits)
         if dimensions != others:
             series = _series_of(criterion, agent, model, label, dimensions)
             if self._takes(series, has_verdict):
@@ -229,6 +242,17 @@ def _series_of(criterion: str, agent: str | None, model: str | None, label: str 
     return _Series(dict(labels), key, (*_labels(criterion, agent), *dimensions), verdicts)
 
 
+class JudgeReadings(Protocol):
+    """What judge health knows (`judge_health.JudgeHealth`), by the attributes of the series; any thread."""
+
+    def agreements(self) -> Mapping[Labels, float]: ...
+    def untrusted(self) -> Mapping[Labels, float]: ...
+    def drifts(self) -> Mapping[Labels, float]: ...
+    def length_correlations(self) -> Mapping[Labels, float]: ...
+    def checks_by_outcome(self) -> Mapping[Labels, float]: ...
+    def changes_by_model(self) -> Mapping[Labels, float]: ...
+
+
 class JudgeTotals:
     """Sums over questions to judges since the process began; `bounded` is that of `ResultTotals`."""
 
@@ -238,6 +262,7 @@ class JudgeTotals:
         self.tokens: dict[Labels, int] = {}
         self.cost: dict[Labels, float] = {}
         self.judges: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.health: JudgeReadings | None = None
 
     def know(self, judges: Iterable[Any]) -> None:
         """Show the guards of these judges from now on, while they are in use."""
@@ -281,6 +306,10 @@ class JudgeTotals:
         return states
 
 
+def _service_of(dimensions: Labels) -> Labels:
+    return tuple(pair for pair in dimensions if pair[0] in names.OTHER_SERVICES)
+
+
 def _add(totals: dict[Labels, Any], key: Labels, amount: float) -> None:
     totals.setdefault(key, 0)
     totals[key] += amount
@@ -318,7 +347,9 @@ class Instruments:
         observed: dict[Instrument, Callable[[], Mapping[Labels, Any]]] = {
             names.METRIC_RESULTS: lambda: totals.results, names.METRIC_ERRORS: lambda: totals.errors,
             **{weighted: partial(totals.sums.__getitem__, weighted.name) for weighted in _WEIGHTED},
-            names.METRIC_RESPONSES: self._responses,
+            names.METRIC_SPANS: self._spans,
+            names.METRIC_RESPONSES: lambda: self._by_outcome(Accounting.by_origin),
+            names.METRIC_CONVERSATIONS: lambda: self._by_outcome(Accounting.conversations),
             **{gauge: partial(_gauge, gauges, key) for key, gauge in _GAUGES.items()},
             names.METRIC_LAST_SUCCESS: partial(_gauge, lambda: {"": totals.last_success}, ""),
             **{
@@ -332,6 +363,7 @@ class Instruments:
             names.METRIC_JUDGE_CALLS: lambda: judges.calls, names.METRIC_JUDGE_TOKENS: lambda: judges.tokens,
             names.METRIC_JUDGE_COST: lambda: judges.cost, names.METRIC_JUDGE_BREAKER: judges.breakers,
             names.METRIC_JUDGE_BUDGET: judges.budgets,
+            **{instrument: partial(_reading, judges, name) for name, instrument in _OF_HEALTH.items()},
         }  # fmt: skip
         for instrument, read in observed.items():
             create = getattr(meter, f"create_observable_{instrument.kind}")
@@ -346,13 +378,14 @@ class Instruments:
             seconds = max(0, result.ended_ns - result.started_ns) / 1e9
             self._duration.record(seconds, {names.EVALUATION_NAME: result.criterion_name}, context=context)
 
-    def record_run(self, response: Any, agent: str | None, context: Context) -> None:
+    def record_run(self, response: Any, agent: str | None, context: Context, dimensions: Labels = ()) -> None:
         if response.started_ns is None or response.ended_ns is None:
             return
         self._duration.record(max(0, response.ended_ns - response.started_ns) / 1e9, context=context)
         if response.response_ended_ns is not None:
             lag_s = max(0, response.ended_ns - response.response_ended_ns) / 1e9
-            self._lag.record(lag_s, {names.AGENT_NAME: agent} if agent else {}, context=context)
+            of_agent = {names.AGENT_NAME: agent} if agent else {}
+            self._lag.record(lag_s, of_agent | dict(_service_of(dimensions)), context=context)
 
     def record_judge_call(self, call: JudgeCall, context: Context) -> None:
         attributes = {names.JUDGE_MODEL: self._judges.bounded("model of a judge", call.model) or ""}
@@ -360,13 +393,29 @@ class Instruments:
             attributes[names.ERROR_TYPE] = error_type
         self._judge_duration.record(call.duration_s, attributes, context=context)
 
-    def _responses(self) -> dict[Labels, int]:
+    def _by_outcome(self, read: Callable[[Accounting], dict[tuple[str, Labels], dict[str, int]]]) -> dict[Labels, int]:
         totals: dict[Labels, int] = {}
-        for agent, outcomes in (self._accounting.by_agent() if self._accounting is not None else {}).items():
-            name = (names.AGENT_NAME, self._totals.bounded("agent", agent) or "")
+        by_origin = {} if self._accounting is None else read(self._accounting)
+        for (agent, origin), outcomes in by_origin.items():
+            place = ((names.AGENT_NAME, self._totals.bounded("agent", agent) or ""), *self._bounded(origin))
             for outcome, count in outcomes.items():
-                _add(totals, (name, (names.OUTCOME, outcome)), count)  # several agents may be ``_other``
+                _add(totals, (*place, (names.OUTCOME, outcome)), count)  # several agents may be ``_other``
         return totals
+
+    def _bounded(self, origin: Labels) -> Labels:
+        limits = names.OTHER_SERVICES
+        return tuple((name, self._totals.bounded(name, value, limits[name]) or "") for name, value in origin)
+
+    def _spans(self) -> dict[Labels, int]:
+        if self._accounting is None:
+            return {}
+        by_scope = self._accounting.not_understood.copy()
+        totals: dict[Labels, int] = {
+            ((names.SPANS_OUTCOME, outcome),): count for outcome, count in self._accounting.spans().items()
+            if outcome != names.SPANS_NOT_UNDERSTOOD
+        }  # fmt: skip
+        place = (names.SPANS_OUTCOME, names.SPANS_NOT_UNDERSTOOD)
+        return totals | {(place, (names.SPANS_SCOPE, scope)): count for scope, count in by_scope.items()}
 
     def _losses(self) -> dict[Labels, int]:
         # Every series starts at 0, so that its first loss is an increase.
@@ -378,6 +427,10 @@ class Instruments:
 def _gauge(read: Callable[[], Mapping[str, float | None]], key: str) -> dict[Labels, float]:
     value = read().get(key)
     return {} if value is None else {(): value}
+
+
+def _reading(judges: JudgeTotals, name: str) -> Mapping[Labels, float]:
+    return {} if judges.health is None else getattr(judges.health, name)()
 
 
 def _objective_states(read: Callable[[], ObjectiveStates], at: int) -> dict[Labels, float]:

@@ -7,6 +7,7 @@ ten seconds without a receiver, discard the result, and take CPU time from the h
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import socket
 import threading
@@ -14,23 +15,31 @@ import time
 import uuid
 import zlib
 from collections import deque
-from collections.abc import Callable
-from functools import cache
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+from random import Random
 from sys import getsizeof
 from typing import Any, NamedTuple
 
+from opentelemetry._logs import LogRecord
 from opentelemetry.context import _SUPPRESS_INSTRUMENTATION_KEY, attach, detach, set_value
-from opentelemetry.sdk._logs import LoggerProvider, LogRecordProcessor, ReadableLogRecord
+from opentelemetry.sdk._logs import LoggerProvider, LogRecordLimits, LogRecordProcessor, ReadableLogRecord
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import MetricReader
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
-from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.id_generator import IdGenerator
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+from opentelemetry.trace import INVALID_SPAN_CONTEXT
 
 from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.runtime.log import log
-from agenteval_otel.runtime.memory import MEMORY
+from agenteval_otel.runtime.memory import MEMORY, MemoryPart
+from agenteval_otel.runtime.reentrancy import PROCESS
+from agenteval_otel.runtime.version import scope_version
 from agenteval_otel.runtime.worker import Worker
+from agenteval_otel.semconv import SCHEMA_URL, SCOPE_NAME
+from agenteval_otel.telemetry.messages import Encoder, EventMessages, Limits, SpanMessages
 from agenteval_otel.telemetry.target import Delivery, OtlpTarget, Sender, Signal, positive
 
 _METRICS_EVERY_MS = 60_000.0
@@ -39,14 +48,18 @@ _REST_MAX_S = 0.1
 _BATCH_ITEMS, _BATCH_BYTES = 128, 1024 * 1024
 _BACKOFF_S = (1.0, 10.0)
 
+OnOver = Callable[[Sequence[str], "str | None"], object]
+
 
 def private_provider(signal: str, target: OtlpTarget, exporter: Exporter, resource: Any = None) -> Any:
     """A provider of one signal that emits to the exporter; with a resource, else with one from the environment."""
     loaded = Signal(signal)
     exporter.add(loaded, target.sender(loaded))
-    resource = resource or _resource()
+    resource = resource or own_resource()
+    if PROCESS.is_sidecar and signal != "METRICS":
+        return _provider_of_messages(loaded, exporter, resource)
     if signal == "TRACES":
-        tracers = TracerProvider(resource=resource, shutdown_on_exit=False, id_generator=_SystemIds())
+        tracers = TracerProvider(resource=resource, shutdown_on_exit=False, id_generator=_OwnIds())
         tracers.add_span_processor(_ExportedSpans(exporter))
         return tracers
     if signal == "LOGS":
@@ -58,6 +71,27 @@ def private_provider(signal: str, target: OtlpTarget, exporter: Exporter, resour
     every_ms = positive(os.environ.get("OTEL_METRIC_EXPORT_INTERVAL", ""), _METRICS_EVERY_MS)
     exporter.collect_with(reader.collect, every_ms / 1000)
     return meters
+
+
+def _provider_of_messages(signal: Signal, exporter: Exporter, resource: Resource) -> SpanMessages | EventMessages:
+    put = partial(exporter.put, signal.name)
+    scope = InstrumentationScope(SCOPE_NAME, scope_version(), SCHEMA_URL)
+    blank: Any
+    if signal.name == "TRACES":
+        blank = ReadableSpan("", INVALID_SPAN_CONTEXT, resource=resource, instrumentation_scope=scope)
+        of_spans, sampler = SpanLimits(), TracerProvider(resource=resource, shutdown_on_exit=False).sampler
+        limits = Limits(of_spans.max_span_attributes, of_spans.max_span_attribute_length)
+        provider: SpanMessages | EventMessages = SpanMessages(sampler, _OwnIds(), limits, of_spans.max_links, put)
+    else:
+        blank = ReadableLogRecord(LogRecord(), resource, scope)
+        of_events = LogRecordLimits()
+        # Those of log records alone are newer than the SDK's other limits.
+        most = getattr(of_events, "max_log_record_attributes", of_events.max_attributes)
+        longest = getattr(of_events, "max_log_record_attribute_length", of_events.max_attribute_length)
+        limits = Limits(most, longest)
+        provider = EventMessages(limits, put)
+    signal.encode = Encoder(signal.envelope(blank), signal.records, limits.longest)
+    return provider
 
 
 class _Exported:
@@ -97,14 +131,22 @@ class _CollectedMetrics(_Exported, MetricReader):
         self._exporter.streams["METRICS"].keep_newest(metrics_data)
 
 
-class _SystemIds(IdGenerator):
-    """Ids from the system: the SDK's generator moves the host's `random`, and a host that seeds it would repeat ids."""
+class _OwnIds(IdGenerator):
+    """Ids of a generator of our own: the SDK's moves the host's `random`, and a host that seeds it would repeat ids."""
+
+    def __init__(self) -> None:
+        self._random = Random()
+        reset_in_child(self._seed)
+        self._seed()
+
+    def _seed(self) -> None:  # once: a call of the system for each id would let go of the interpreter
+        self._random.seed(os.urandom(32))
 
     def generate_span_id(self) -> int:
-        return int.from_bytes(os.urandom(8)) or 1
+        return self._random.getrandbits(64) or 1
 
     def generate_trace_id(self) -> int:
-        return int.from_bytes(os.urandom(16)) or 1
+        return self._random.getrandbits(128) or 1
 
 
 def _size_of(attributes: Any) -> int:
@@ -112,7 +154,8 @@ def _size_of(attributes: Any) -> int:
     return 1_024 + sum(getsizeof(value) for values in several for value in values)
 
 
-def _resource() -> Resource:
+def own_resource() -> Resource:
+    """The resource of a process whose application has none: from the environment."""
     resource = Resource({"host.name": socket.gethostname(), "service.instance.id": _instance_id()})
     try:
         return resource.merge(Resource.create())
@@ -131,25 +174,39 @@ reset_in_child(_instance_id.cache_clear)
 
 
 class Exporter:
-    """A bounded queue for each signal, and one worker at low duty, which looks at them once a second.
+    """A bounded queue for each signal, and one worker at low duty, which looks at them once a second or more often.
 
     `on_lost` gets, on any thread, the signal, one of `semconv.LOST_REASONS` and how many items will never be sent.
+
+    In a sidecar spans and events are messages without the SDK's objects, and it works without rests.
+
+    Args:
+        memory: What waits is within it.
+        max_age_s: How long a batch is tried; by default as long as there is room.
+        on_over: Gets the owners of items (`owner_of` of a signal that has one), and None where they were delivered,
+            else the reason.
     """
 
-    def __init__(self, on_lost: Callable[[str, str, int], object]) -> None:
+    def __init__(
+        self, on_lost: Callable[[str, str, int], object], *, memory: MemoryPart = MEMORY.encoded_batches,
+        max_age_s: float = math.inf, on_over: OnOver | None = None,
+    ) -> None:  # fmt: skip
         self.streams: dict[str, _Stream] = {}
-        self._on_lost = on_lost
+        self._on_lost, self._memory, self._max_age_s, self._on_over = on_lost, memory, max_age_s, on_over
         self._collect: Callable[[], None] | None = None
         self._collect_every_s = self._collect_at = 0.0
         self._exporting = threading.Lock()
-        self._worker = Worker("agenteval-export", max_waiting=64, idle_s=1.0, on_idle=self._export_all, stays=True)
+        idle_s = 0.1 if PROCESS.is_sidecar else 1.0
+        self._worker = Worker("agenteval-export", max_waiting=64, idle_s=idle_s, on_idle=self._export_all, stays=True)
         self._closed, self._pid = False, os.getpid()
 
     def __repr__(self) -> str:
         return f"<Exporter {' '.join(sorted(self.streams)).lower()}>"
 
     def add(self, signal: Signal, sender: Sender) -> None:
-        self.streams[signal.name] = _Stream(signal, sender, self._on_lost, self._drop_oldest)
+        self.streams[signal.name] = _Stream(
+            signal, sender, self._on_lost, self._drop_oldest, self._memory, self._max_age_s, self._on_over
+        )
 
     def collect_with(self, collect: Callable[[], None], every_s: float) -> None:
         self._collect, self._collect_every_s, self._collect_at = collect, every_s, time.monotonic() + every_s
@@ -185,6 +242,15 @@ class Exporter:
         self.flush()
         for stream in self.streams.values():
             stream.drop_all("shutdown")
+            stream.sender.close()
+
+    def abandon(self) -> None:
+        """Take nothing more, and send nothing more: what waits is lost, also what is under way."""
+        self._closed = True
+        self._worker.close(0.0)
+        for stream in self.streams.values():
+            stream.drop_all("shutdown")
+            stream.drop_sending("shutdown")
             stream.sender.close()
 
     def _flush(self, stream: _Stream) -> bool:
@@ -223,7 +289,8 @@ class Exporter:
                     if items > 0:
                         items -= stream.encode_next()
                     is_sending = stream.oldest_ns() is not None and not stream.is_waiting() and stream.send_next()
-                time.sleep(min(_REST_MAX_S, time.thread_time() - began))
+                if not PROCESS.is_sidecar:
+                    time.sleep(min(_REST_MAX_S, time.thread_time() - began))
 
     def _drop_oldest(self) -> bool:
         """Make room; metrics stay, the newest replaces them anyway."""
@@ -233,11 +300,12 @@ class Exporter:
 
 
 class _Batch(NamedTuple):
-    """An encoded request and the number of its items; packed while it waits for a receiver that is away."""
+    """An encoded request, the number of its items, and whose they are; packed while its receiver is away."""
 
     data: bytes
     item_count: int
     encoded_ns: int
+    owners: tuple[str, ...] = ()
     is_packed: bool = False
 
     def packed(self) -> _Batch:
@@ -246,16 +314,19 @@ class _Batch(NamedTuple):
 
 
 class _Stream:
-    """One signal: a queue of items, then of encoded batches, bounded by `MEMORY.encoded_batches`.
+    """One signal: a queue of items, then of encoded batches, bounded by a part of `MEMORY`.
 
     Any thread calls `put` and the methods that drop, one at a time the others. `make_room` drops the oldest of all.
     """
 
     def __init__(
-        self, signal: Signal, sender: Sender, on_lost: Callable[[str, str, int], object], make_room: Callable[[], bool]
-    ) -> None:
+        self, signal: Signal, sender: Sender, on_lost: Callable[[str, str, int], object], make_room: Callable[[], bool],
+        memory: MemoryPart, max_age_s: float, on_over: OnOver | None,
+    ) -> None:  # fmt: skip
         self.name, self.sender = signal.name.lower(), sender
         self._signal, self._on_lost, self._make_room = signal, on_lost, make_room
+        self._memory, self._max_age_s, self._on_over = memory, max_age_s, on_over
+        self._sending: list[_Batch] = []
         self._items: deque[tuple[Any, int]] = deque()
         self._batches: deque[_Batch] = deque()
         self._retry_at = self._backoff_s = 0.0
@@ -274,7 +345,7 @@ class _Stream:
 
     def put(self, item: Any, size_bytes: int) -> None:
         """Take an item; where there is no room the oldest goes. Never blocks."""
-        if self._reserve(size_bytes, 1):
+        if self._reserve(size_bytes, 1, self._owners_of([item])):
             self._items.append((item, size_bytes))
 
     def keep_newest(self, item: Any) -> None:
@@ -282,7 +353,7 @@ class _Stream:
         batches = self._encoded(item)
         with contextlib.suppress(IndexError):
             while True:
-                MEMORY.encoded_batches.release(len(self._batches.popleft().data))
+                self._memory.release(len(self._batches.popleft().data))
         self._keep(batches)
 
     def encode_next(self) -> int:
@@ -295,7 +366,7 @@ class _Stream:
                 items.append(item)
                 size += size_bytes
         batches = self._encoded(items) if items else []
-        MEMORY.encoded_batches.release(size)
+        self._memory.release(size)
         self._keep(batches)
         return max(1, len(items))
 
@@ -306,64 +377,101 @@ class _Stream:
         except IndexError:
             return True
         data = zlib.decompress(batch.data) if batch.is_packed else batch.data
+        self._sending.append(batch)
         delivery = self._send(data)
-        MEMORY.encoded_batches.release(len(batch.data))
+        try:
+            self._sending.remove(batch)
+        except ValueError:  # dropped meanwhile
+            return True
+        self._memory.release(len(batch.data))
         if delivery.retryable:
             self._back_off(delivery)
             self._keep([batch], first=True)
+            self._drop_expired()
             return False
         self._backoff_s = self._retry_at = 0.0
         if delivery.too_large and batch.item_count > 1:
-            halves = self._signal.halves(data, batch.item_count)
-            self._keep([_Batch(half, count, batch.encoded_ns) for half, count in halves], first=True)
-        elif delivery.rejected or not delivery.delivered:
-            lost = min(delivery.rejected, batch.item_count) if delivery.delivered else batch.item_count
+            halves, middle = self._signal.halves(data, batch.item_count), batch.item_count // 2
+            owners = batch.owners[:middle], batch.owners[middle:]
+            self._keep(
+                [_Batch(*half, batch.encoded_ns, part) for half, part in zip(halves, owners, strict=True)], first=True
+            )
+            return True
+        lost = min(delivery.rejected, batch.item_count) if delivery.delivered else batch.item_count
+        if lost:
             log.warning("export_failed", part=self.name, status=delivery.status, lost=lost)
-            self._on_lost(self.name, "too_large" if delivery.too_large else "rejected", lost)
+            self._lose("too_large" if delivery.too_large else "rejected", lost, batch.owners[:lost])
+        if self._on_over is not None and lost < batch.item_count:
+            self._on_over(batch.owners[lost:], None)
         return True
 
     def drop_oldest(self, reason: str) -> bool:
         """Drop the oldest batch, else the oldest item; False where nothing waits."""
-        size_bytes, count = 0, 0
+        size_bytes, count, owners = 0, 0, ()  # type: tuple[int, int, Sequence[str]]
         with contextlib.suppress(IndexError):  # another thread takes it
             if self._batches:
                 batch = self._batches.popleft()
-                size_bytes, count = len(batch.data), batch.item_count
+                size_bytes, count, owners = len(batch.data), batch.item_count, batch.owners
             else:
-                size_bytes, count = self._items.popleft()[1], 1
+                item, size_bytes = self._items.popleft()
+                count, owners = 1, self._owners_of([item])
         if count:
-            MEMORY.encoded_batches.release(size_bytes)
-            self._on_lost(self.name, reason, count)
+            self._memory.release(size_bytes)
+            self._lose(reason, count, owners)
         return count > 0
 
     def drop_all(self, reason: str) -> None:
         while self.drop_oldest(reason):
             pass
 
+    def drop_sending(self, reason: str) -> None:
+        """Count a batch as lost whose answer is still waited for."""
+        with contextlib.suppress(IndexError):
+            while True:
+                batch = self._sending.pop()
+                self._memory.release(len(batch.data))
+                self._lose(reason, batch.item_count, batch.owners)
+
+    def _drop_expired(self) -> None:
+        oldest_ns = self.oldest_ns()
+        while oldest_ns is not None and time.monotonic_ns() - oldest_ns > self._max_age_s * 1e9:
+            self.drop_oldest("expired")
+            oldest_ns = self.oldest_ns()
+
+    def _owners_of(self, items: Sequence[Any]) -> tuple[str, ...]:
+        owner_of = self._signal.owner_of
+        return () if owner_of is None else tuple(map(owner_of, items))
+
+    def _lose(self, reason: str, count: int, owners: Sequence[str]) -> None:
+        self._on_lost(self.name, reason, count)
+        if self._on_over is not None:
+            self._on_over(owners, reason)
+
     def _encoded(self, items: Any) -> list[_Batch]:
         """The items as requests; an item that cannot be encoded costs itself."""
         try:
             request = self._signal.encode(items)
-            return [_Batch(request.SerializeToString(), self._signal.count(request), time.monotonic_ns())]
+            owners = self._owners_of(items)
+            return [_Batch(request.SerializeToString(), self._signal.count(request), time.monotonic_ns(), owners)]
         except Exception as error:
             if isinstance(items, list) and len(items) > 1:
                 middle = len(items) // 2
                 return self._encoded(items[:middle]) + self._encoded(items[middle:])
             log.warning("export_failed", part=self.name, status=type(error).__name__, lost=1)
-            self._on_lost(self.name, "unencodable", 1)
+            self._lose("unencodable", 1, self._owners_of(items))
             return []
 
     def _keep(self, batches: list[_Batch], *, first: bool = False) -> None:
         for made in reversed(batches) if first else batches:
             batch = made.packed() if self.is_waiting() else made
-            if self._reserve(len(batch.data), batch.item_count):
+            if self._reserve(len(batch.data), batch.item_count, batch.owners):
                 (self._batches.appendleft if first else self._batches.append)(batch)
 
-    def _reserve(self, size_bytes: int, count: int) -> bool:
+    def _reserve(self, size_bytes: int, count: int, owners: Sequence[str]) -> bool:
         """Reserve memory, where there is none in place of the oldest; what does not fit at all is lost."""
-        while not MEMORY.encoded_batches.reserve(size_bytes):
+        while not self._memory.reserve(size_bytes):
             if not self._make_room():
-                self._on_lost(self.name, "no_room", count)
+                self._lose("no_room", count, owners)
                 return False
         return True
 

@@ -18,7 +18,7 @@ from opentelemetry import _logs, metrics, trace
 from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.runtime.log import log
 from agenteval_otel.runtime.version import scope_version
-from agenteval_otel.runtime.worker import Worker
+from agenteval_otel.runtime.worker import Flusher
 from agenteval_otel.semconv import SCHEMA_URL, SCOPE_NAME
 from agenteval_otel.telemetry.spans import EventLog
 from agenteval_otel.telemetry.target import SIGNALS, OtlpTarget, is_off, sdk_disabled
@@ -49,7 +49,7 @@ class Providers:
         self.lost: dict[tuple[str, str], int] = {}
         self.warns = True
         self.wanted: Collection[str] = SIGNALS
-        self._flushing = Worker("agenteval-flush", max_waiting=1, idle_s=0.0)
+        self._flusher = Flusher(self._flush_here)
         self._forget()
         reset_in_child(self._forget)
 
@@ -70,6 +70,10 @@ class Providers:
         self._losses += count
         self.on_lost(signal, reason, count)
 
+    def resource(self) -> Any | None:
+        """The application's resource, where it has one."""
+        return getattr(self._of_host("TRACES"), "resource", None)
+
     def _of_host(self, signal: str) -> Any | None:
         return self._explicit[signal] or _global_provider(signal)
 
@@ -84,7 +88,6 @@ class Providers:
         self._warned = False
         self.backpressure = Backpressure()
         self._late: tuple[Any, Any, bool] = (None, (), False)
-        self._flushed = True
 
     def prepare(self) -> None:
         """Import at start what private providers will need, where an endpoint is configured; builds nothing yet."""
@@ -150,23 +153,16 @@ class Providers:
         False when the time ran out, something waits for a receiver that is away, anything was lost since the last
         flush, or a processor of the application's is full, shut down or absent. A flush under way is waited for.
         """
-        if not self._resolved:
-            return True
-        deadline = time.monotonic() + timeout_s
-        if not self._flushing.close(timeout_s):
-            return False
-        self._flushed = False
-        self._flushing.submit(self._flush_here)  # not taken where no thread can be started any more: so it stays False
-        return self._flushing.close(deadline - time.monotonic()) and self._flushed
+        return not self._resolved or self._flusher.flush(timeout_s)
 
-    def _flush_here(self) -> None:
+    def _flush_here(self) -> bool:
         complete = self._exporter is None or self._exporter.flush()
         for host in list(self._hosts.values()):
             complete = _handed_over(host) and complete
         # What was lost since the last flush was not exported.
-        losses = self._losses
-        self._flushed = complete and losses == self._reported_losses
+        losses, reported = self._losses, self._reported_losses
         self._reported_losses = losses
+        return complete and losses == reported
 
     def close(self) -> None:
         """Shut the private providers down on this thread, however long the SDK takes; they are built anew if needed."""
@@ -202,8 +198,7 @@ class Providers:
 
             self._exporter = self._exporter or private.Exporter(self.lose)
             # Jaeger warns of clock skew unless parent and child name the same host.
-            resource = getattr(self._of_host("TRACES"), "resource", None)
-            self._private[signal] = private.private_provider(signal, self._target, self._exporter, resource)
+            self._private[signal] = private.private_provider(signal, self._target, self._exporter, self.resource())
         except Exception as error:
             self._unbuildable.add(signal)
             log.warning(

@@ -25,6 +25,7 @@ class Explanation(NamedTuple):
 
 _TEXTS: Final = tomllib.loads(files(__package__).joinpath("explanations.toml").read_text(encoding="utf-8"))
 NO_CALLS: Final = Explanation(**_TEXTS["no_calls"])
+NOT_UNDERSTOOD: Final = Explanation(**_TEXTS["not_understood"])
 OUTCOMES: Final = {name: Explanation(**entry) for name, entry in _TEXTS["outcomes"].items()}
 FAILURES: Final = {part: Explanation(**entry) for part, entry in _TEXTS["failures"].items()}
 """By the part that broke, as `Accounting.failures` counts it; ``<...>`` stands for what differs."""

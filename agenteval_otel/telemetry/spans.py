@@ -4,10 +4,14 @@ of the evaluated one, carries them. Outside any trace the handler gets its own `
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Literal
+import os
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Final, Literal
+from urllib.parse import unquote
 
 from opentelemetry import _logs, trace
+from opentelemetry import context as otel_context
 from opentelemetry.context import Context
 from opentelemetry.trace import Link, NonRecordingSpan, Span, SpanContext, Status, StatusCode, TraceFlags
 from opentelemetry.trace.span import TraceState
@@ -15,9 +19,26 @@ from opentelemetry.trace.span import TraceState
 from agenteval_otel import semconv as names
 from agenteval_otel.models import SpanReference
 from agenteval_otel.models.value import construct
+from agenteval_otel.runtime.fork import RANDOM
 from agenteval_otel.runtime.version import scope_version
 
 Placement = Literal["child", "linked"]
+_MAX_ENTRIES: Final = 32  # of a trace state
+
+
+def own_service_version() -> str | None:
+    """The version of this process's service: of the application's tracer provider, else of the environment."""
+    attributes = getattr(getattr(trace.get_tracer_provider(), "resource", None), "attributes", None)
+    if not isinstance(attributes, Mapping):
+        attributes = _resource_of(os.environ.get("OTEL_RESOURCE_ATTRIBUTES", ""))
+    version = attributes.get(names.SERVICE_VERSION)
+    return str(version) if version else None
+
+
+@lru_cache(maxsize=4)
+def _resource_of(text: str) -> dict[str, str]:
+    pairs = (item.partition("=") for item in text.split(","))
+    return {name.strip(): unquote(value.strip()) for name, _, value in pairs}
 
 
 def open_agent_span(tracer: trace.Tracer, agent: str, *, started_ns: int, context: Context | None = None) -> Span:
@@ -41,17 +62,59 @@ def end_agent_span(span: Span, *, ended_ns: int, error_type: str | None, attribu
 
 def open_run_span(
     tracer: trace.Tracer, agent: str, evaluated: SpanContext | None, placement: Placement, *, started_ns: int,
-    attributes: Mapping[str, Any] | None = None,
+    attributes: Mapping[str, Any] | None = None, turns: Sequence[SpanContext] = (),
 ) -> Span | None:  # fmt: skip
-    """Start the run span ``evaluation {agent}``; None when the evaluated trace is not sampled."""
+    """Start the run span ``evaluation {agent}``, linked to `turns`; None when the evaluated trace is not sampled."""
     if evaluated is not None and not evaluated.trace_flags.sampled:
         return None
-    links = [Link(evaluated)] if evaluated is not None and placement == "linked" else []
+    is_linked = evaluated is not None and placement == "linked"
+    # Not to the parent too: Jaeger would show the link in its place. The last of the turns is the evaluated span.
+    linked = [evaluated] if evaluated is not None and is_linked else []
+    of_turns = [
+        span_context for span_context in turns if evaluated is None or span_context.span_id != evaluated.span_id
+    ]
+    links = [Link(span_context) for span_context in (*of_turns, *linked)]
     return tracer.start_span(
-        f"{names.OPERATION_EVALUATION} {agent}", context=Context() if links else context_of_span(evaluated),
+        f"{names.OPERATION_EVALUATION} {agent}", context=Context() if is_linked else context_of_span(evaluated),
         attributes={names.OPERATION_NAME: names.OPERATION_EVALUATION, names.AGENT_NAME: agent, **(attributes or {})},
         links=links, start_time=started_ns,
     )  # fmt: skip
+
+
+def context_of_evaluation(run_span: Span | None, evaluated: SpanContext | None) -> Context | None:
+    """The context in which evaluators run: below the run span, and marked for readers of the spans of their calls.
+
+    None where there is no span at all.
+    """
+    marked = marked_context(evaluated if run_span is None else run_span.get_span_context())
+    if marked is None or not marked.is_valid:
+        return None
+    if run_span is not None and marked is run_span.get_span_context():
+        return trace.set_span_in_context(run_span)
+    return trace.set_span_in_context(NonRecordingSpan(marked))
+
+
+def marked_context(span_context: SpanContext | None) -> SpanContext | None:
+    """With our entry in the trace state, which spans below have from their parents, in other processes too."""
+    if span_context is None:
+        return None
+    key, value = names.TRACE_STATE
+    state = span_context.trace_state
+    if state and state.get(key) == value:
+        return span_context
+    entries = [(key, value), *(entry for entry in state.items() if entry[0] != key)] if state else [(key, value)]
+    return SpanContext(
+        span_context.trace_id, span_context.span_id, span_context.is_remote, span_context.trace_flags,
+        TraceState(entries[:_MAX_ENTRIES]),
+    )  # fmt: skip
+
+
+def attach_marked() -> None:
+    """Mark what this context does from now on as a part of an evaluation, in no trace that anybody keeps."""
+    ids = RANDOM.getrandbits(128) or 1, RANDOM.getrandbits(64) or 1
+    nowhere = marked_context(SpanContext(*ids, is_remote=False, trace_flags=TraceFlags()))
+    assert nowhere is not None
+    otel_context.attach(trace.set_span_in_context(NonRecordingSpan(nowhere)))
 
 
 def reference_of(span_context: SpanContext | None) -> SpanReference | None:

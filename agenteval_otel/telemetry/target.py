@@ -10,7 +10,7 @@ from __future__ import annotations
 import gzip
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
@@ -31,6 +31,9 @@ _RETRYABLE_GRPC = frozenset({
 })  # fmt: skip
 # How long a connection is tried, and how long until the next try: by itself gRPC waits up to two minutes.
 _RECONNECTING = (("grpc.min_reconnect_backoff_ms", 10_000), ("grpc.max_reconnect_backoff_ms", 10_000))
+_DIRECT = (
+    ("grpc.enable_http_proxy", 0), ("grpc.min_reconnect_backoff_ms", 2_000), ("grpc.max_reconnect_backoff_ms", 2_000),
+)  # fmt: skip
 
 
 class OtlpTarget:
@@ -80,6 +83,26 @@ class OtlpTarget:
 
     def _address(self, signal: str) -> str:
         return self._endpoint or _variable(signal, "ENDPOINT")
+
+
+def direct_sender(signal: Signal, endpoint: str, *, is_http: bool, token: str | None, ca: str | None) -> Sender:
+    """A sender to this address alone, in which no variable, proxy or netrc of the process has a say.
+
+    Args:
+        token: Sent as ``Authorization: Bearer TOKEN``.
+        ca: File with the authorities that sign the receiver's certificate, PEM; by default those that are known.
+    """
+    address, user = split_address(endpoint)
+    authorization = user if token is None else f"Bearer {token}"
+    headers = {} if authorization is None else {"authorization": authorization}
+    if is_http:
+        url = f"{address.rstrip('/').removesuffix('/v1/logs')}/v1/logs"
+        return HttpSender(signal, url, headers, _TIMEOUT_S, "", ca or True, direct=True)
+    import grpc
+
+    is_tls = urlsplit(address).scheme == "https"
+    credentials = grpc.ssl_channel_credentials(Path(ca).read_bytes() if ca else None) if is_tls else None
+    return GrpcSender(signal, urlsplit(address).netloc, headers, _TIMEOUT_S, "", credentials, _DIRECT)
 
 
 def is_endpoint(url: str) -> bool:
@@ -155,19 +178,31 @@ class Signal:
         self.encode = getattr(import_module(f"opentelemetry.exporter.otlp.proto.common.{module}"), function)
         collector, service = f"opentelemetry.proto.collector.{package}.v1", package.capitalize()
         messages = import_module(f"{collector}.{package}_service_pb2")
-        self._request = getattr(messages, f"Export{service}ServiceRequest")
+        self.request = getattr(messages, f"Export{service}ServiceRequest")
         self.response = getattr(messages, f"Export{service}ServiceResponse")
         self.parse_json = import_module("google.protobuf.json_format").Parse
         self.name, self.method = name, f"/{collector}.{service}Service/Export"
+        self.owner_of: Callable[[Any], str] | None = None
 
     def count(self, request: Any) -> int:
         return sum(map(len, self._records_of(request)))
+
+    def envelope(self, item: Any) -> Any:
+        """The request of one item of the SDK's, without it: its resource and scope."""
+        request = self.encode([item])
+        del self.records(request)[:]
+        return request
+
+    def records(self, request: Any) -> Any:
+        """The records of a request with one resource and one scope."""
+        (records,) = self._records_of(request)
+        return records
 
     def halves(self, data: bytes, count: int) -> list[tuple[bytes, int]]:
         """Two requests with half of the items each, and how many these are."""
         halves, middle = [], count // 2
         for first, end in ((0, middle), (middle, count)):
-            request, before = self._request.FromString(data), 0
+            request, before = self.request.FromString(data), 0
             for records in self._records_of(request):
                 length = len(records)
                 del records[max(0, end - before) :]
@@ -204,11 +239,12 @@ class HttpSender:
 
     def __init__(
         self, signal: Signal, url: str, headers: Mapping[str, str], timeout_s: float, compression: str,
-        verify: bool | str = True, cert: Any = None,
+        verify: bool | str = True, cert: Any = None, *, direct: bool = False,
     ) -> None:  # fmt: skip
         import requests
 
         self._signal, self._url, self._timeout_s, self._session = signal, url, timeout_s, requests.Session()
+        self._session.trust_env = not direct
         self._compresses = compression == "gzip"
         packing = {"content-encoding": "gzip"} if self._compresses else {}
         self._options = {
@@ -244,15 +280,15 @@ class GrpcSender:
 
     def __init__(
         self, signal: Signal, address: str, headers: Mapping[str, str], timeout_s: float, compression: str,
-        credentials: Any,
+        credentials: Any, options: Any = _RECONNECTING,
     ) -> None:  # fmt: skip
         import grpc
 
         packed = grpc.Compression.Gzip if compression == "gzip" else grpc.Compression.NoCompression
         if credentials is None:
-            channel = grpc.insecure_channel(address, _RECONNECTING, packed)
+            channel = grpc.insecure_channel(address, options, packed)
         else:
-            channel = grpc.secure_channel(address, credentials, _RECONNECTING, packed)
+            channel = grpc.secure_channel(address, credentials, options, packed)
         self._signal, self._timeout_s, self._metadata = signal, timeout_s, tuple(headers.items())
         self._export = channel.unary_unary(signal.method)
         self.close = channel.close  # ends a request under way

@@ -14,6 +14,7 @@ from agenteval_otel.models.value import Value
 
 _CREATED = 1_750_000_000
 _DIMENSIONS = 64
+_EXPIRED = 410
 Json = dict[str, Any]
 Events = list[tuple[str | None, Any]]
 
@@ -353,3 +354,34 @@ FORMATS = {
     "/embeddings": Format(_embeddings),
 }
 """By the end of the path."""
+BATCHES = "/messages/batches"
+
+
+class MessageBatch:
+    """A batch of Anthropic's Messages, and its results."""
+
+    def __init__(self, id: str, exchanges: list[tuple[str, Exchange]]) -> None:
+        self.id, self.polls = id, 0
+        self.results: list[Json] = [
+            {"custom_id": key, "result": _batch_result(exchange)} for key, exchange in exchanges
+        ]
+
+    def state(self, url: str, *, has_ended: bool) -> Json:
+        kinds = [result["result"]["type"] if has_ended else "processing" for result in self.results]
+        names = ("processing", "succeeded", "errored", "canceled", "expired")
+        moment = "2026-07-01T10:00:00Z"
+        return {
+            "id": self.id, "type": "message_batch", "processing_status": "ended" if has_ended else "in_progress",
+            "request_counts": {name: kinds.count(name) for name in names}, "created_at": moment,
+            "expires_at": "2026-07-02T10:00:00Z", "ended_at": moment if has_ended else None, "archived_at": None,
+            "cancel_initiated_at": None,
+            "results_url": f"{url}/v1{BATCHES}/{self.id}/results" if has_ended else None,
+        }  # fmt: skip
+
+
+def _batch_result(exchange: Exchange) -> Json:
+    if exchange.reply.status == _EXPIRED:
+        return {"type": "expired"}
+    if exchange.reply.status >= 400:
+        return {"type": "errored", "error": {**_message_failure(exchange), "request_id": None}}
+    return {"type": "succeeded", "message": _message(exchange)}

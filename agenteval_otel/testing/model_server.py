@@ -12,7 +12,7 @@ from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 
-from agenteval_otel.testing.model_formats import FORMATS, Events, Exchange, Format, ModelReply
+from agenteval_otel.testing.model_formats import BATCHES, FORMATS, Events, Exchange, Format, MessageBatch, ModelReply
 
 Reply = str | ModelReply | Callable[[dict[str, Any]], "str | ModelReply"]
 _CLOSE_TIMEOUT_S = 5.0
@@ -37,6 +37,8 @@ class ModelServer:
         url: The address; the version's part of the path is the client's.
         requests, paths, headers: Of the requests, in order: JSON bodies, paths, headers with names in lower case.
         connections: Number of connections so far.
+        batch_polls: How often a batch of ``/messages/batches`` is in progress before it has ended; None is always. Of
+            its requests each is one of `requests`. A reply of status 410 is a request that has expired.
     """
 
     def __init__(self, replies: Sequence[Reply] = ("Hello.",)) -> None:
@@ -46,6 +48,8 @@ class ModelServer:
         self.paths: list[str] = []
         self.headers: list[dict[str, str]] = []
         self.connections = 0
+        self.batch_polls: int | None = 0
+        self._batches: dict[str, MessageBatch] = {}
         self._replies = list(replies)
         self._lock = threading.Lock()
         self._closed = threading.Event()
@@ -75,6 +79,13 @@ class ModelServer:
         if callable(reply):
             reply = reply(body)
         return Exchange(body, ModelReply(text=reply) if isinstance(reply, str) else reply, number + 1)
+
+    def _batch(self, path: str, headers: dict[str, str], body: dict[str, Any]) -> dict[str, Any]:
+        """Make a batch of the requests, each answered by the next reply."""
+        items = [(item["custom_id"], self._exchange(path, headers, item["params"])) for item in body["requests"]]
+        batch = MessageBatch(f"msgbatch_{len(self._batches) + 1:04d}", items)
+        self._batches[batch.id] = batch
+        return batch.state(self.url, has_ended=False)
 
     def close(self) -> None:
         """Stop listening, break off open connections, and end every thread. Idempotent."""
@@ -124,6 +135,18 @@ class _Handler(BaseHTTPRequestHandler):
     def log_message(self, format: str, *arguments: Any) -> None:
         pass
 
+    def do_GET(self) -> None:
+        batch = self._owner._batches.get(self.path.removesuffix("/results").rpartition("/")[2])
+        if batch is None:
+            self._refuse(404)
+        elif self.path.endswith("/results"):
+            lines = "".join(json.dumps(line) + "\n" for line in batch.results)
+            self._send(ModelReply(), lines.encode())
+        else:
+            batch.polls += 1
+            has_ended = self._owner.batch_polls is not None and batch.polls > self._owner.batch_polls
+            self._send(ModelReply(), json.dumps(batch.state(self._owner.url, has_ended=has_ended)).encode())
+
     def do_POST(self) -> None:
         raw = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         path = self.path.partition("?")[0]
@@ -132,10 +155,14 @@ class _Handler(BaseHTTPRequestHandler):
             body = json.loads(raw)
         except ValueError:
             body = None
-        if wire is None or not isinstance(body, dict):
-            self._refuse(404 if wire is None else 400)
+        if (wire is None and not path.endswith(BATCHES)) or not isinstance(body, dict):
+            self._refuse(400 if wire is not None or path.endswith(BATCHES) else 404)
             return
         headers = {name.lower(): value for name, value in self.headers.items()}
+        if path.endswith(BATCHES):
+            self._send(ModelReply(), json.dumps(self._owner._batch(path, headers, body)).encode())
+            return
+        assert wire is not None
         exchange = self._owner._exchange(path, headers, body)
         if not self._is_silent(exchange.reply):
             self._answer(wire, exchange)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from agenteval_otel.assembly import TraceAssembler
+from agenteval_otel.assembly.traces import TraceAssembler
 from agenteval_otel.mappers.span import ReadSpan
 from agenteval_otel.mappers.trace import read_trace
 from tests.mappers.support import AGENT_NAMES, read_recording, spans_of
@@ -66,12 +66,26 @@ def test_late_spans_of_an_answer_are_counted_and_no_second_answer() -> None:
 
 
 def test_traces_without_an_answer_are_let_go() -> None:
-    """Nothing in them is evaluated: they are counted, and take no room."""
+    """Nothing in them is evaluated: their spans are counted, by their scope where no mapper reads them, and go."""
     assembler = TraceAssembler(quiet_s=1.0)
-    assembler.add(span(1, 1), 100, 0.0)
+    assembler.add(replace(span(1, 1), scope="http"), 100, 0.0)
     assembler.add(span(2, 2, operation="execute_tool"), 100, 0.0)
     assert taken(assembler, 1.0) == []
-    assert (assembler.without_answer, assembler.spans) == (2, 0)
+    assert assembler.unread == {("not_understood", "http"): 1, ("without_answer", ""): 1}
+    assert assembler.spans == 0
+
+
+def test_spans_of_evaluations_are_no_answers() -> None:
+    """Run spans that come back, and the model call of a judge, whose trace state says so, also before its parent."""
+    assembler = TraceAssembler(quiet_s=1.0, parent_wait_s=60.0)
+    assembler.add(span(1, 1, operation="invoke_agent"), 100, 0.0)
+    assert taken(assembler, 1.0) == [[1]]
+    judge = replace(chat(1, 3, parent=2), trace_state="ot=th:8, agenteval=evaluation")
+    assembler.add(judge, 100, 2.0)
+    assembler.add(replace(span(1, 2, 1, "evaluation"), scope="agenteval_otel"), 100, 4.0)
+    assert taken(assembler, 70.0) == []
+    assert assembler.unread == {("ours", ""): 2}
+    assert assembler.late == 0
 
 
 @pytest.mark.parametrize(("limits", "accepted"), [({"max_spans": 3}, 3), ({"max_bytes": 250}, 2)])
@@ -80,9 +94,63 @@ def test_what_waits_is_bounded(limits: dict[str, int], accepted: int) -> None:
     assembler = TraceAssembler(**limits)
     assert [assembler.add(chat(number, number), 100, 0.0) for number in range(1, 6)].count(True) == accepted
     assert len(list(assembler.take_all())) == accepted
-    one = TraceAssembler(max_trace_spans=2)
-    assert all(one.add(chat(1, number), 100, 0.0) for number in range(1, 6))
-    assert (one.spans, one.left_out) == (2, 3)
+
+
+def test_of_one_trace_the_spans_that_are_understood_are_kept_longest() -> None:
+    """Beyond its limit a trace takes spans of agents, models and tools alone, as many again: the agent's comes last."""
+    assembler = TraceAssembler(max_trace_spans=3)
+    for number in range(1, 6):
+        assert assembler.add(span(1, number, 9), 100, 0.0)
+    for number in (6, 7):
+        assert assembler.add(chat(1, number, 9), 100, 0.0)
+    assert assembler.add(span(1, 9, operation="invoke_agent"), 100, 0.0)
+    assert assembler.add(chat(1, 10, 9), 100, 0.0)
+    assert (assembler.spans, assembler.left_out) == (6, 3)
+    assert taken(assembler, 6.0) == [[1, 2, 3, 6, 7, 9]]
+
+
+def test_a_trace_that_is_never_quiet_is_taken_at_its_age() -> None:
+    """A span every second for hours: what came is taken as it is, and what follows below it is late."""
+    assembler = TraceAssembler(quiet_s=6.0, max_age_s=600.0)
+    assembler.add(span(1, 1, operation="invoke_agent"), 100, 0.0)
+    seen: list[list[int]] = []
+    for second in range(1, 1201):
+        assembler.add(span(1, 1 + second, 1), 100, float(second))
+        seen += taken(assembler, float(second))
+    assert [trace[0] for trace in seen] == [1]
+    assert assembler.spans == 0
+    assert assembler.late == 600
+
+
+def test_under_pressure_the_oldest_traces_are_taken() -> None:
+    """With a smaller age those that began earlier are let go, waiting for a parent or not."""
+    assembler = TraceAssembler(quiet_s=6.0, parent_wait_s=60.0)
+    assembler.add(chat(1, 1, 9), 100, 0.0)
+    assert list(assembler.take(10.0)) == []
+    assembler.add(chat(2, 2, 9), 100, 11.0)
+    assert [trace.spans[0].trace_id for trace in assembler.take(12.0, max_age_s=5.0)] == [1]
+    assert assembler.trace_ids() == {2}
+
+
+def test_a_span_that_came_twice_counts_once() -> None:
+    """A client that tries again sends the same spans: of each id the newest is read, and later ones are late."""
+    assembler = TraceAssembler(quiet_s=1.0)
+    for _ in range(2):
+        assembler.add(span(1, 1, operation="invoke_agent"), 100, 0.0)
+    assert taken(assembler, 1.0) == [[1]]
+    assembler.add(span(1, 1, operation="invoke_agent"), 100, 2.0)
+    assert (taken(assembler, 9.0), assembler.late, assembler.spans, assembler.size_bytes) == ([], 1, 0, 0)
+
+
+def test_late_spans_take_no_room() -> None:
+    """What is remembered of a trace is bounded, however many late spans it gets."""
+    assembler = TraceAssembler(quiet_s=1.0, max_trace_spans=10)
+    assembler.add(span(1, 1, operation="invoke_agent"), 100, 0.0)
+    assert taken(assembler, 1.0) == [[1]]
+    for number in range(2, 1000):
+        assembler.add(chat(1, number, 1), 100, 2.0)
+    assert assembler.late == 998
+    assert max(map(len, assembler._finished.values())) <= 20
 
 
 @pytest.mark.parametrize("name", AGENT_NAMES)

@@ -52,6 +52,19 @@ def broken(evaluation_input: EvaluationInput) -> bool:
     raise ConnectionError("the list of products is not there")
 
 
+def judged(settings: str) -> None:
+    """Answers by a settings file until it is killed."""
+    configure(settings)
+
+    @monitor(agent="support")
+    def handler(question: str) -> str:
+        return "At nine, with pleasure."
+
+    for number in itertools.count():
+        handler(f"When do you open on day {number}?")
+        time.sleep(EVERY_S)
+
+
 WATCHED_ANSWERS = 40
 
 
@@ -164,8 +177,10 @@ def reviewed(seconds: str) -> None:
             breaker=BreakerSettings(), cache=CacheSettings(),
         )  # fmt: skip
         configure(
-            sample_rate=1.0, evaluators=[Coherence(judge=judge, objective=0.7)], dispatcher=PoolDispatcher(max_items=16)
-        )
+            sample_rate=1.0, evaluators=[Coherence(judge=judge, objective=0.7)],
+            dispatcher=PoolDispatcher(max_items=16),
+            judge_health={"repeat_share": 0.5, "repeat_agreement": 0.9, "window": 100},
+        )  # fmt: skip
         until, numbers = time.monotonic() + float(seconds), itertools.count()
         for turn in itertools.count():
             for _ in range(40 if turn % 10 == 9 else 1):
@@ -204,7 +219,9 @@ def changing(phases: str, per_second: str, seed: str) -> None:
     end()
 
 
-PROGRAMS = {"changing": changing, "watched": watched, "shop": shop, "others": others, "reviewed": reviewed}
+PROGRAMS = {
+    "changing": changing, "judged": judged, "watched": watched, "shop": shop, "others": others, "reviewed": reviewed,
+}  # fmt: skip
 
 if __name__ == "__main__":
     PROGRAMS[sys.argv[1]](*sys.argv[2:])

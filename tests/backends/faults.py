@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import random
 import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -12,12 +14,19 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 LOOPBACK = "127.0.0.1"
+_PORTS = (10_000, 32_000)
 
 
 def free_ports(count: int) -> list[int]:
-    """That many different ports that were free a moment ago; whoever listens first has them."""
-    stack = [socket.create_server((LOOPBACK, 0)) for _ in range(count)]
+    """That many different ports that were free a moment ago; whoever listens first has them.
+
+    Below those that the system gives to clients: a connection of another test would take one before its server starts.
+    """
+    stack: list[socket.socket] = []
     try:
+        while len(stack) < count:
+            with contextlib.suppress(OSError):
+                stack.append(socket.create_server((LOOPBACK, random.SystemRandom().randrange(*_PORTS))))
         return [server.getsockname()[1] for server in stack]
     finally:
         for server in stack:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import pytest
 
@@ -14,6 +15,8 @@ from .build import BUILD_COMMAND, installed
 from .collector import Collector
 from .jaeger import Jaeger
 from .loki import Loki
+from .mlflow import Mlflow
+from .phoenix import Phoenix
 from .postgresql import PostgreSQL
 from .process import BackendProcess
 
@@ -44,6 +47,7 @@ def _program(program: str) -> Any:
 collector_binary_fixture, jaeger_binary_fixture, loki_binary_fixture = map(_program, ("collector", "jaeger", "loki"))
 prometheus_binary_fixture, promtool_binary_fixture = map(_program, ("prometheus", "promtool"))
 alertmanager_binary_fixture, amtool_binary_fixture = map(_program, ("alertmanager", "amtool"))
+mlflow_binary_fixture, phoenix_binary_fixture = map(_program, ("mlflow", "phoenix"))
 compose_binary_fixture, postgresql_binary_fixture = map(_program, ("compose", "postgresql"))
 kubernetes_validate_fixture = _program("kubernetes-validate")
 """The executables of the built programs, `kubernetes-validate` is a Python with the schemas of Kubernetes."""
@@ -87,6 +91,29 @@ def postgresql_fixture(postgresql_server: PostgreSQL) -> PostgreSQL:
     """A running PostgreSQL with an empty database; a test that stops or pauses it starts it again."""
     postgresql_server.empty()
     return postgresql_server
+
+
+class Receivers(NamedTuple):
+    """Where scores are looked at; each runs for the whole session."""
+
+    mlflow: Mlflow
+    phoenix: Phoenix
+
+
+@pytest.fixture(scope="session", name="receivers")
+def receivers_fixture(
+    mlflow_binary: Path, phoenix_binary: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Receivers]:
+    """Both are started beside each other: each takes its time to import itself."""
+    folders = [tmp_path_factory.mktemp(name) for name in ("mlflow", "phoenix")]
+    receivers = Receivers(Mlflow(mlflow_binary, folders[0]), Phoenix(phoenix_binary, folders[1]))
+    try:
+        with ThreadPoolExecutor(2) as threads:
+            list(threads.map(lambda receiver: receiver.start(), receivers))
+        yield receivers
+    finally:
+        for receiver in receivers:
+            receiver.stop()
 
 
 @contextmanager

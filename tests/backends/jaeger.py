@@ -16,6 +16,7 @@ TRACE_LIMIT = 1_500
 class JaegerSpan(NamedTuple):
     """A span as Jaeger shows it; `parents` are the ids of the spans that it is a `CHILD_OF`, empty for a root.
 
+    `links` are the trace and span ids of what it follows from.
     `tags` are its attributes and what Jaeger adds (`span.kind`, ...), `warnings` clock skew or a missing parent.
     """
 
@@ -26,6 +27,7 @@ class JaegerSpan(NamedTuple):
     start_us: int
     duration_us: int
     warnings: tuple[str, ...]
+    links: tuple[tuple[str, str], ...] = ()
 
 
 class JaegerTrace(NamedTuple):
@@ -109,5 +111,6 @@ def _span(span: Mapping[str, Any]) -> JaegerSpan:
     return JaegerSpan(
         name=span["operationName"], span_id=span["spanID"], start_us=span["startTime"], duration_us=span["duration"],
         parents=tuple(to["spanID"] for to in span["references"] if to["refType"] == "CHILD_OF"),
+        links=tuple((to["traceID"], to["spanID"]) for to in span["references"] if to["refType"] == "FOLLOWS_FROM"),
         tags={tag["key"]: tag["value"] for tag in span["tags"]}, warnings=tuple(span["warnings"] or ()),
     )  # fmt: skip

@@ -22,7 +22,6 @@ T = TypeVar("T")
 _Texts = Mapping[str, str]
 
 POLL_EVERY_S = 0.05
-START_LIMIT_S = 60.0
 STOP_LIMIT_S = 10.0
 START_TRIES = 3
 LOG_TAIL_CHARACTERS = 3000
@@ -38,6 +37,7 @@ class BackendProcess(ABC):
     title: ClassVar[str]
     port_names: ClassVar[tuple[str, ...]]
     """Each is an attribute of `ports`, where it listens on loopback."""
+    start_limit_s: ClassVar[float] = 60.0
 
     def __init__(self, binary: Path, folder: Path) -> None:
         self.ports: Any = self._free_ports()
@@ -116,13 +116,13 @@ class BackendProcess(ABC):
                 command, cwd=self._folder, env={**os.environ, **self._environment()}, stdin=subprocess.DEVNULL,
                 stdout=log, stderr=subprocess.STDOUT, **self._as_user(),
             )  # fmt: skip
-        deadline = time.monotonic() + START_LIMIT_S
+        deadline = time.monotonic() + self.start_limit_s
         never = Event()
         while not self._healthy():
             late = time.monotonic() >= deadline
             if late or not self.running:
                 self.stop()
-                what = f"not healthy after {START_LIMIT_S:g} s" if late else "ended while starting"
+                what = f"not healthy after {self.start_limit_s:g} s" if late else "ended while starting"
                 raise BackendError(f"{self.title} {what}; {self._log_tail(log_start)}")
             never.wait(POLL_EVERY_S)
 

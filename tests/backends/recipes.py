@@ -70,6 +70,17 @@ def python_program(name: str, *, version: str) -> Program:
     )  # fmt: skip
 
 
+def node_program(name: str, *, version: str, package: str) -> Program:
+    """A folder with the npm packages that a file of the same name lists, each in one version."""
+    folder = ("sh", "-c", 'mkdir whole && cp "$0" whole/package.json', "{recipe}")
+    packages = ("npm", "install", "--prefix", "whole", "--no-audit", "--no-fund", "--no-package-lock")
+    return Program(
+        name, version, executable=f"whole/node_modules/{package}/package.json", needs=("npm", "node"),
+        recipe=HERE / f"{name}.json", keeps="whole",
+        steps=(Step("a folder", folder), Step("its packages", packages)),
+    )  # fmt: skip
+
+
 PROGRAMS: tuple[Program, ...] = (
     Program(
         "collector", "0.158.0", executable="_build/otelcol-agenteval", needs=("go",),
@@ -98,6 +109,12 @@ PROGRAMS: tuple[Program, ...] = (
     python_program("sentence-transformers", version="6.2.0"),
     # The schemas of Kubernetes, and what holds objects against them.
     python_program("kubernetes-validate", version="1.37.0"),
+    # Applications that know nothing of this package, for the sidecar.
+    python_program("openllmetry", version="0.62.4"),
+    node_program("vercel-ai", version="6.0.326", package="ai"),
+    # Where scores go too: 360 MB and 640 MB.
+    python_program("mlflow", version="3.17.2"),
+    python_program("phoenix", version="20.26.1"),
     # The last one: only Debian and its relatives have the packages.
     Program(
         "postgresql", "debian", executable="whole/bin/postgres", needs=("sh",), recipe=HERE / "postgresql.sh",

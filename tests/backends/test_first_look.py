@@ -24,8 +24,12 @@ pytestmark = [pytest.mark.backend, pytest.mark.live]
 
 README = SHIPPED.with_name("README.md").read_text()
 SHOP, CALLS = "first-look", 25
-# The shop asks no judge, has no event loop and no objective (test_incident has one).
-WITHOUT_TRAFFIC = ("agenteval.host.loop_lag", "agenteval.judge.", "agenteval.objective.", "agenteval.sampling.level")
+# The shop asks no judge, has no event loop, no objective (test_incident has one), no spans of other libraries and no
+# conversations.
+WITHOUT_TRAFFIC = (
+    "agenteval.conversations", "agenteval.host.loop_lag", "agenteval.judge.", "agenteval.objective.",
+    "agenteval.sampling.level", "agenteval.spans",
+)  # fmt: skip
 INSTRUMENTS = [item for item in semconv.INSTRUMENTS if not item.name.startswith(WITHOUT_TRAFFIC)]
 WITHOUT_TRAFFIC_ATTRIBUTES = {"agenteval.evaluation.duration": {semconv.EVALUATION_NAME}}
 NAME, LABEL, OUTCOME = "gen_ai_evaluation_name", "gen_ai_evaluation_score_label", "agenteval_outcome"

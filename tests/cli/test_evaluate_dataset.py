@@ -156,7 +156,7 @@ def test_stored_results_give_their_inputs(tmp_path: Path, monkeypatch: pytest.Mo
     with contextlib.closing(sqlite3.connect(foreign)) as connection:
         connection.execute("CREATE TABLE a (b)")
     assert "no such table: agenteval_schema" in problems(foreign)[0]
-    monkeypatch.setattr("agenteval_otel.storage.sql_rows.importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr("agenteval_otel.database.target.importlib.util.find_spec", lambda name: None)
     assert 'needs the extra sql: pip install "agenteval-otel[sql]"' in problems(foreign)[0]
 
 

@@ -74,6 +74,25 @@ def explained(text: str) -> str:
     return "\n".join(report(counts_of(text)))
 
 
+SPANS = """
+agenteval_spans_total{agenteval_spans_outcome="read",job="sidecar"} 40
+agenteval_spans_total{agenteval_spans_outcome="late",job="sidecar"} 2
+agenteval_spans_total{agenteval_spans_outcome="invalid",job="sidecar"} 0
+agenteval_spans_total{agenteval_spans_outcome="not_understood",agenteval_spans_scope="acme.agents",job="sidecar"} 9
+agenteval_spans_total{agenteval_spans_outcome="not_understood",agenteval_spans_scope="http",job="sidecar"} 30
+"""
+
+
+@pytest.mark.parametrize("page", [PAGE + SPANS, SPANS])
+def test_scopes_that_no_mapper_reads_are_named(page: str) -> None:
+    """With the way out, also where no answer was understood; losses of spans are explained as failures are."""
+    shown = " ".join(explained(page).split())
+    assert "39 spans not understood, by their scope: http (30), acme.agents (9)" in shown
+    assert "write a mapper: one class, docs/extending.md#a-span-mapper" in shown
+    assert "spans:late failed 2 times" in shown
+    assert "spans:invalid" not in shown.split("spans:late failed", 1)[0]
+
+
 def test_without_arguments_every_outcome_is_listed(cli: CommandLine) -> None:
     """Each outcome has a line; parts and error types are named."""
     shown = cli("explain")

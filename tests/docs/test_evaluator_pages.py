@@ -17,14 +17,21 @@ from agenteval_otel.evaluators import CriterionEvaluator, Evaluator
 from agenteval_otel.evaluators.llm_judge.presets import CatalogueJudge, Coherence
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "evaluators"
+FAMILIES = {
+    "conversations": ("TurnsToResolution", "Repetition", "UnansweredQuestions"),
+    "trajectories": ("ToolLoops", "ErrorRecovery", "StepEfficiency", "TrajectoryMatch", "DefinedTools"),
+}
+"""Evaluators that share a page, each with a section of its own."""
+IN_FAMILIES = {name: page for page, names in FAMILIES.items() for name in names}
 BUILT_IN: dict[str, type] = {
     **{
         name: kind
         for name, kind in sorted(Evaluator.registry.items())
         if kind.__module__.startswith("agenteval_otel.evaluators.") and not issubclass(kind, CatalogueJudge)
+        and name not in IN_FAMILIES
     },
     "Suite": Suite,
-}
+}  # fmt: skip
 CATALOGUE = sorted(name for name, kind in Evaluator.registry.items() if issubclass(kind, CatalogueJudge))
 EVERYBODYS = set(CriterionEvaluator.model_fields)
 SECTIONS = ["What it measures", "How it works", "What it needs", "Cost", "Options", "Example", "Weaknesses"]
@@ -124,9 +131,27 @@ def test_the_settings_of_a_page_load(name: str, tmp_path: Path, monkeypatch: pyt
     assert name in kinds or name == "Suite"
 
 
+@pytest.mark.parametrize("name", IN_FAMILIES)
+def test_an_evaluator_on_a_page_of_several_has_its_section(name: str) -> None:
+    """With all of its options and no others, its weaknesses, and settings that load; the page is in the index."""
+    page = (FOLDER / f"{IN_FAMILIES[name]}.md").read_text()
+    section = page.split(f"\n## {name}\n")[1].split("\n## ")[0]
+    kind = Evaluator.registry[name]
+    options = options_of(section)
+    own = {field for field in kind.model_fields if field not in EVERYBODYS}
+    assert {option for option, _ in options} >= own
+    assert {option for option, _ in options} <= set(kind.model_fields)
+    assert_defaults(options, kind.model_fields)
+    assert "**Weaknesses.**" in section
+    (block,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    assert name in [resolve(Evaluator, entry).type for entry in yaml.safe_load(block)["evaluators"]]
+    assert f"]({IN_FAMILIES[name]}.md) | " in (FOLDER / "README.md").read_text()
+
+
 def test_there_is_no_page_without_an_evaluator() -> None:
     """A page that describes what is no longer there would be believed."""
     ours = {page_of(name).name for name in BUILT_IN} | {"README.md", "catalogue.md"}
+    ours |= {f"{page}.md" for page in FAMILIES}
     assert {path.name for path in FOLDER.glob("*.md")} == ours
 
 

@@ -15,8 +15,23 @@ from agenteval_otel import Score, monitor, semconv
 from agenteval_otel.errors import JudgeError
 from agenteval_otel.evaluators import Func, KeywordCoverage, LLMJudge, ResponseHealth
 from agenteval_otel.judges import Judge, JudgeRequest, JudgeUsage, Verdict
+from agenteval_otel.mappers.forwarded import Sampled, attributes_of
 from agenteval_otel.models import EvaluationInput
-from agenteval_otel.semconv import INSTRUMENTS, METRIC_LOOP_LAG, METRIC_WEIGHT, TAG, criterion_label, criterion_score
+from agenteval_otel.semconv import (
+    INSTRUMENTS,
+    METRIC_CONVERSATIONS,
+    METRIC_JUDGE_AGREEMENT,
+    METRIC_JUDGE_CHECKS,
+    METRIC_JUDGE_DRIFT,
+    METRIC_JUDGE_LENGTH_CORRELATION,
+    METRIC_JUDGE_UNTRUSTED,
+    METRIC_LOOP_LAG,
+    METRIC_SPANS,
+    METRIC_WEIGHT,
+    TAG,
+    criterion_label,
+    criterion_score,
+)
 from agenteval_otel.storage import OtlpStorageProvider
 from agenteval_otel.telemetry import reference
 from agenteval_otel.testing import RecordedTelemetry
@@ -62,7 +77,8 @@ def watch(telemetry: RecordedTelemetry) -> Iterator[Watch]:
     )  # fmt: skip
     facts = {
         "model": "m", "conversation_id": "c", "response_id": "r", "ground_truth": "An answer.", "prompt_name": "p",
-        "prompt_version": "1", "user_id": "u", "environment": "test", "tags": {"tenant": "acme"},
+        "prompt_version": "1", "user_id": "u", "environment": "test", "experiment": "x",
+        "arm": "new", "tags": {"tenant": "acme"},
     }  # fmt: skip
     made.answer(*evaluators, facts=facts)
     made.answer(*evaluators, traced=False, facts={"ground_truth": "An answer."})
@@ -98,9 +114,25 @@ def test_events_and_run_spans_have_the_attributes_of_the_table(watch: Watch) -> 
     for carrier, seen in (("event", of_results), ("run_span", runs)):
         for attributes in seen:
             assert there(carrier, "always") <= attributes <= there(carrier)
-        # Not met here: a stream, an injection, a long text, a handler that repeats within a trace.
+        # Not met here: a stream, an injection, a long text, a handler that repeats within a trace, a conversation,
+        # another service, a replay, a distrusted judge or one whose provider names its configuration.
         unseen = there(carrier) - set().union(*seen)
-        assert {name for name in unseen if not re.search("stream|injection|left_out|clustered", name)} == set()
+        unmet = "stream|injection|left_out|clustered|agenteval.conversation|service|replayed|untrusted|fingerprint"
+        assert {name for name in unseen if not re.search(unmet, name)} == set()
+
+
+def test_the_event_for_the_sidecar_has_the_attributes_of_the_table() -> None:
+    """Those that are always there of an empty input, and all of them of one that says everything."""
+    sampled = Sampled(0.5, "ratio", 1)
+    full = EvaluationInput.model_validate({
+        "prompt": "Q?", "response": "A.", "agent": "a", "agent_id": "a", "conversation_id": "c", "model": "m",
+        "response_id": "r", "finish_reason": "stop", "error_type": "KeyError", "stream_end": "error",
+        "agent_config": {"tools": [{"name": "t"}]}, "prompt_name": "p", "prompt_version": "1", "user_id": "u",
+        "environment": "test", "experiment": "x", "arm": "new", "tags": {"tenant": "acme"},
+        "usage": {"input_tokens": 1, "output_tokens": 1, "cache_read_tokens": 1, "cache_write_tokens": 1},
+    })  # fmt: skip
+    assert generic(attributes_of(full, sampled, "0123456789abcdef")) == there("forwarded")
+    assert there("forwarded", "always") - {"gen_ai.agent.name"} == generic(attributes_of(EvaluationInput(), sampled))
 
 
 def test_evaluated_spans_have_the_attributes_of_the_table(watch: Watch) -> None:
@@ -131,7 +163,13 @@ def _ended_on_the_background_thread() -> dict[str, Any]:
 
 def test_metrics_have_the_attributes_of_the_table(watch: Watch) -> None:
     """Every instrument of the table is emitted, with no attribute that the table does not know; and no other is."""
-    emitted = [item for item in INSTRUMENTS if item is not METRIC_LOOP_LAG]  # no event loop of a host's is met here
+    # No event loop of a host's is met here, no span of another library, no evaluator of conversations, and no judge is
+    # compared with anything (`tests/judge_health` does).
+    unmet = (
+        METRIC_LOOP_LAG, METRIC_SPANS, METRIC_CONVERSATIONS, METRIC_JUDGE_AGREEMENT, METRIC_JUDGE_CHECKS,
+        METRIC_JUDGE_DRIFT, METRIC_JUDGE_LENGTH_CORRELATION, METRIC_JUDGE_UNTRUSTED,
+    )  # fmt: skip
+    emitted = [item for item in INSTRUMENTS if item not in unmet]
     assert watch.telemetry.metrics() == {item.name for item in emitted}
     for item in emitted:
         points = watch.telemetry.points(item.name)
@@ -151,14 +189,14 @@ def test_names_in_prometheus() -> None:
 def test_the_data_files_name_what_semconv_names() -> None:
     """No attribute, outcome or reason of `semconv` is missing or left over, and each attribute is on some carrier."""
     values = {name: value for name, value in vars(semconv).items() if isinstance(value, str) and name.isupper()}
-    attributes = {
-        value for name, value in values.items()
-        if re.fullmatch(r"(gen_ai|agenteval|error|user|deployment)(\.\w+)+", value) and not name.startswith("EVENT_")
-    }  # fmt: skip
+    form = re.compile(r"(gen_ai|agenteval|error|user|deployment|service)(\.\w+)+")
+    attributes = {value for name, value in values.items() if form.fullmatch(value) and not name.startswith("EVENT_")}
     names = [item.name for item in ATTRIBUTES]
     assert sorted(name for name in names if "<" not in name) == sorted(attributes)
     on_metrics = {name for item in INSTRUMENTS for name in item.attributes}
-    carried = {name for item in ("event", "crossing", "run_span", "evaluated_span") for name in there(item)}
+    carried = {
+        name for item in ("event", "crossing", "forwarded", "run_span", "evaluated_span") for name in there(item)
+    }
     assert set(names) - carried <= on_metrics <= set(names)
     assert set(reference.OUTCOMES) == set(semconv.OUTCOMES)
     assert set(reference.LOST_REASONS) == set(semconv.LOST_REASONS)

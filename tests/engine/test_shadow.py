@@ -17,7 +17,7 @@ from agenteval_otel.errors import ConfigurationError, EvaluationSkipped
 from agenteval_otel.evaluators import KeywordCoverage, RuleBased
 from agenteval_otel.models import EvaluationCriteria, EvaluationResult
 from agenteval_otel.provisioning import MonitoringPlan
-from agenteval_otel.provisioning.grafana.dashboards import criterion_text
+from agenteval_otel.provisioning.grafana.texts import criterion_text
 from agenteval_otel.provisioning.prometheus import alerts_of
 from agenteval_otel.sampling import Escalation, ResultSampler
 from agenteval_otel.storage import JsonFileStorageProvider, SqlStorageProvider

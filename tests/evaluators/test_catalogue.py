@@ -50,7 +50,7 @@ def test_a_file_says_all_that_a_criterion_has(name: str) -> None:
     """Levels that are all described, or claims; the fields that it speaks of; and the cases that judges get wrong."""
     entry = entry_of(name)
     assert ("max_windows" in entry) == (entry["group"] == "safety")
-    assert set(entry) - {"threshold", "levels", "claims", "max_windows"} == {
+    assert set(entry) - {"threshold", "levels", "claims", "max_windows", "conversation_windows"} == {
         "group", "tags", "direction", "needs", "takes", "scale", "description", "steps", "edge_cases",
     }  # fmt: skip
     assert len(entry["steps"]) >= 3
@@ -109,7 +109,7 @@ def test_without_what_it_needs_it_is_skipped(name: str, field: str) -> None:
     """With the field as the reason, and nobody is asked; of alternatives all have to be missing."""
     judge = ScriptedJudge(fallback=reply_for(name))
     fields = field.split("|")
-    config = EvaluationRunConfig(evaluators=[built(name, judge)])
+    config = EvaluationRunConfig(evaluators=[built(name, judge, evaluates="answer")])
     (result,) = run_evaluation_sync(lacking(*fields), config).results
     assert result.status == "skipped"
     assert (result.skip_reason or "").split(":")[0] == f"no {fields[0].replace('_', ' ')}"

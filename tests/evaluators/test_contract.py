@@ -42,6 +42,11 @@ CONFIGURATIONS = [
     tool(expected_tool_name="search", is_required=True),
     tool(expected_tool_name="search", argument_checks={"query": {"type": "string", "pattern": "^[A-Z]"}}),
     tool(expected_tool_name="search", arguments_schema={"required": ["query"]}, checked_calls="all"),
+    {"type": "TurnsToResolution", "max_turns": 3, "phrases": ["done"]}, {"type": "Repetition"},
+    {"type": "UnansweredQuestions", "similarity": 0.7}, {"type": "ToolLoops", "evaluates": "conversation"},
+    {"type": "ErrorRecovery", "same_purpose": [["a", "b"]], "error_pattern": "no such"}, {"type": "DefinedTools"},
+    {"type": "StepEfficiency", "expected_steps": 3}, {"type": "TrajectoryMatch"},
+    {"type": "TrajectoryMatch", "order": "unordered", "expected": [{"name": "a", "arguments": {"token": "t"}}]},
     tool(forbidden_tools=["delete"], sequence=["search", "answer"]), tool(min_calls=1, max_calls=3),
 ]  # fmt: skip
 

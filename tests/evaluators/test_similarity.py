@@ -110,8 +110,10 @@ def test_fields_may_be_chosen() -> None:
 
 def test_a_missing_text_is_a_failure_and_a_missing_reference_a_skip() -> None:
     """Without a reference there is nothing to say; what is there and is no text, or no source, is a failure."""
-    with pytest.raises(EvaluationSkipped, match="nothing at groundTruth"):
+    with pytest.raises(EvaluationSkipped, match="no ground truth"):
         run("a", None)
+    with pytest.raises(EvaluationSkipped, match="nothing at context"):
+        run("a", "a", reference_field="context")
     for response, reference, fields in (("a", 42, {}), (None, "a", {}), ("a", None, {"without_reference": "fail"})):
         result = run(response, reference, **fields)
         assert (result.status, result.filler, result.error_type) == ("failed", 0, "missing_text")

@@ -29,7 +29,12 @@ def recording(name: str) -> dict[str, Any]:
 
 def spans_of(name: str) -> list[ReadSpan]:
     """The spans of a recording, with the log records that belong to them."""
-    recorded = _with_protobuf_ids(recording(name))
+    return spans_in(recording(name))
+
+
+def spans_in(recorded: dict[str, Any]) -> list[ReadSpan]:
+    """The spans of OTLP in JSON, with the log records that belong to them."""
+    recorded = _with_protobuf_ids(recorded)
     traces = ParseDict({"resourceSpans": recorded.get("resourceSpans", [])}, TracesData())
     logs = ParseDict({"resourceLogs": recorded.get("resourceLogs", [])}, LogsData())
     spans = list(spans_of_otlp(traces.resource_spans))
@@ -37,8 +42,8 @@ def spans_of(name: str) -> list[ReadSpan]:
     for group in logs.resource_logs:
         for scope_logs in group.scope_logs:
             for record in scope_logs.log_records:
-                span = by_id[int.from_bytes(record.span_id, "big")]
-                span.events = [*span.events, event_of_log(record)]
+                if (span := by_id.get(int.from_bytes(record.span_id, "big"))) is not None:
+                    span.events = [*span.events, event_of_log(record)]
     return spans
 
 

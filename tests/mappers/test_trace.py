@@ -11,6 +11,7 @@ import pytest
 
 from agenteval_otel.mappers import ReadSpan, SpanMapper, read_trace, span_mapper
 from agenteval_otel.mappers.base import MAPPERS
+from agenteval_otel.mappers.span import ReadEvent
 from agenteval_otel.mappers.trace import MAX_SPANS
 from tests.mappers.support import AGENT_NAMES, spans_of
 
@@ -201,3 +202,26 @@ def test_a_new_dialect_is_one_class(registry: None) -> None:
     [mapped] = read_trace([chat(1)]).answers
     assert (mapped.mapper, mapped.content_switch) == ("gen_ai", "switch it on")
     assert len(MAPPERS) == 5
+
+
+@pytest.mark.parametrize(("attributes", "events", "expected"), [
+    ({"agenteval__experiment__name": "short", "agenteval__experiment__arm": "new"}, [], ("short", "new")),
+    ({"feature_flag__key": "short", "feature_flag__result__variant": "new"}, [], ("short", "new")),
+    ({"feature_flag__key": "short", "feature_flag__variant": "old"}, [], ("short", "old")),
+    ({}, [("short", "new"), ("short", "new")], ("short", "new")),
+    ({}, [("short", "new"), ("other", "on")], (None, None)),
+    ({"agenteval__experiment__arm": "new"}, [("short", "old")], (None, "new")),
+    ({}, [], (None, None)),
+])  # fmt: skip
+def test_the_arm_of_an_experiment_is_an_attribute_or_the_only_feature_flag(
+    attributes: dict[str, Any], events: list[tuple[str, str]], expected: tuple[str | None, str | None]
+) -> None:
+    """By our attributes, else by a flag on the span, else by the events of one flag."""
+    flags = [
+        ReadEvent("feature_flag.evaluation", 1, {"feature_flag.key": key, "feature_flag.result.variant": variant})
+        for key, variant in events
+    ]
+    root = agent(1, **attributes)
+    root.events = flags
+    (mapped,) = read_trace([root, chat(2, 1)]).answers
+    assert (mapped.input.experiment, mapped.input.arm) == expected

@@ -13,7 +13,7 @@ const { OTLPTraceExporter } = await load("@opentelemetry/exporter-trace-otlp-pro
 const { resourceFromAttributes } = await load("@opentelemetry/resources");
 
 const provider = new NodeTracerProvider({
-  resource: resourceFromAttributes({ "service.name": "weather", "deployment.environment.name": "staging" }),
+  resource: resourceFromAttributes({ "service.name": process.env.OTEL_SERVICE_NAME ?? "weather", "deployment.environment.name": "staging" }),
   spanProcessors: [new BatchSpanProcessor(new OTLPTraceExporter())],
 });
 provider.register();

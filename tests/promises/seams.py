@@ -12,8 +12,9 @@ from opentelemetry.sdk.trace import Span
 
 from agenteval_otel.capture import calls
 from agenteval_otel.capture.calls import Arguments
-from agenteval_otel.engine import live, response
-from agenteval_otel.engine.live import Engine, SamplingRecord
+from agenteval_otel.engine import evaluation, live, response
+from agenteval_otel.engine.live import Engine
+from agenteval_otel.engine.response import SamplingRecord
 from agenteval_otel.engine.run import Run
 from agenteval_otel.evaluators import ResponseHealth
 from agenteval_otel.execution import Executor
@@ -107,7 +108,8 @@ CALLER_SEAMS = _seams(
 
 BACKGROUND_SEAMS = _seams(
     (Engine, "process"),
-    (live, "build_input Run EvaluatedResponse score_attributes end_agent_span"),
+    (live, "build_input end_agent_span"),
+    (evaluation, "Run EvaluatedResponse score_attributes"),
     (SamplingRecord, "of"),
     (Run, "start"),
     (Executor, "mode"),

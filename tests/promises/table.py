@@ -94,6 +94,15 @@ PROMISES = (
     Promise("B6", "A provider in trouble is not stormed.",
         "every request meets 429, 529, 503, any `Retry-After`, resets, time-outs; the SDK would retry too",
         "requests <= 1.1 x calls (2 free); circuit open within 20 calls, one probe; never before `Retry-After`"),
+    Promise("B7", "A request that means to fill the sidecar's memory is refused.",
+        "gzip of 1 GB, in gzip, a million spans, attributes, depth 100,000, wrong lengths, endless chunks; HTTP, gRPC",
+        "refused; memory <= the limit + 32 MB; the next legal request served at once"),
+    Promise("B8", "Slow clients do not starve others.",
+        "500 half-open connections, 200 trickling heads, 200 trickling bodies, replies not read; HTTP and gRPC",
+        "legal p99 <= 100 ms; slow ones closed <= 10 s"),
+    Promise("B9", "The sidecar is closed by default.",
+        "no settings, other addresses, wrong tokens, no TLS, foreign client certificates, ports that are taken",
+        "binds 127.0.0.1; refuses to start open; 401 before the body is read"),
     Promise("B10", "No data is run as code.",
         "fuzzed inputs, tasks, files and settings, under an audit hook",
         "0 events"),
@@ -106,6 +115,9 @@ PROMISES = (
     Promise("B13", "What is judged cannot leave its place in the judge's prompt.",
         "660 payloads in every field, for every rubric and for templates",
         "0 breakouts, the mark in no payload"),
+    Promise("B14", "Stored text is text in the pages and tables of `agenteval-otel ui`, closed to all others.",
+        "HTML, scripts, ANSI, changes of direction, formulas and 10 MB in every field; other sites, hosts and cookies",
+        "0 tags or scripts of stored text, pages <= 300 KB; 0 pages without the token"),
     Promise("C1", "Accepted = delivered + dropped by reason + failed + pending.",
         "every fault at once",
         "exact at rest"),
@@ -127,6 +139,9 @@ PROMISES = (
     Promise("C7", "A storage fault stays in the storage.",
         "a full disk, I/O errors, files too large, read-only and removed folders; databases locked, stopped, hanging",
         "host unaffected, counted, recovered <= 5 s after repair, no torn line inside"),
+    Promise("C10", "The sidecar acknowledges honestly.",
+        "a full queue, a full disk, kills between acknowledgement and score, damaged and cut-off files, restart loops",
+        "every 200 evaluated; full: 429 with `Retry-After`, `RESOURCE_EXHAUSTED` with `RetryInfo`"),
     Promise("C11", "An outage of the receiver is survived.",
         "refused, reset, half-open, 429, 503, 413, 400, and then well again",
         "memory bounded, resumes <= 30 s, large batches split, refusals not repeated"),
@@ -164,9 +179,7 @@ PROMISES = (
 """Every promise with a test in this folder."""
 
 NOT_BUILT = {
-    "the receiver": ("B7", "B8", "B9", "C10"),
     "workers behind a broker": ("C8", "C9", "D5"),
-    "reports for terminals and tables": ("B14",),
 }
 """Promises of parts that there are none of yet: nothing is claimed."""
 

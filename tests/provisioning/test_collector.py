@@ -79,10 +79,12 @@ def default(variable: str) -> list[str]:
 def test_content_is_known_by_its_names() -> None:
     """Attributes that hold texts, of the conventions and of others, are in every Collector's patterns, and no others
     that we emit."""
-    texts = {semconv.EXPLANATION, semconv.USER_PROMPT, semconv.FULL_RESPONSE}
+    texts = {
+        semconv.EXPLANATION, semconv.USER_PROMPT, semconv.FULL_RESPONSE, semconv.INPUT, semconv.INPUT_MESSAGES,
+        semconv.OUTPUT_MESSAGES, semconv.TOOL_DEFINITIONS,
+    }  # fmt: skip
     for name in (
-        *texts, "gen_ai.input.messages", "gen_ai.output.messages", "gen_ai.system_instructions",
-        "gen_ai.tool.definitions", "gen_ai.tool.call.arguments", "gen_ai.tool.call.result", "gen_ai.prompt",
+        *texts, "gen_ai.system_instructions", "gen_ai.tool.call.arguments", "gen_ai.tool.call.result", "gen_ai.prompt",
         "gen_ai.completion.0.content", "input.value", "traceloop.entity.output",
     ):  # fmt: skip
         (pattern,) = [pattern for pattern in CONTENT if re.fullmatch(pattern, name)]
@@ -277,3 +279,80 @@ def test_images_are_of_one_version_everywhere() -> None:
     texts = "\n".join([(SHIPPED / "README.md").read_text(), *FILES.values()])
     images = set(re.findall(r"\b[a-z]+/[a-z-]+:v?\d[\d.]+\d", texts))
     assert len(images) == len({image.partition(":")[0] for image in images}) == 7
+
+
+# --- The sidecar ---
+
+
+def test_the_sidecar_of_compose_is_closed() -> None:
+    """Nothing is published; a client has to show a token, which the Collector does."""
+    services = yaml.safe_load(FILES["compose.sidecar.yaml"])["services"]
+    sidecar, token = services["sidecar"], "${AGENTEVAL_SIDECAR__TOKEN:?make one with openssl rand -hex 16}"
+    assert IMAGE.fullmatch(sidecar["image"])
+    assert "ports" not in sidecar
+    assert sidecar["environment"]["AGENTEVAL_SIDECAR__TOKEN"] == token
+    assert services["collector"]["environment"]["COLLECTOR_SIDECAR_AUTHORIZATION"] == f"Bearer {token}"
+    variables = set(re.findall(r"\$\{env:([A-Z_]+)", FILES["collector/to-sidecar.yaml"]))
+    assert services["collector"]["environment"].keys() <= variables
+    assert (sidecar["read_only"], sidecar["cap_drop"]) == (True, ["ALL"])
+
+
+def test_kubernetes_runs_the_sidecar_on_the_pods_loopback() -> None:
+    """The configurations are the shipped ones; the sidecar ends before the Collector, to which its scores go; no probe
+    of it keeps the application from starting or from its requests."""
+    manifests = {item["kind"]: item for item in yaml.safe_load_all(FILES["kubernetes/agenteval-sidecar.yaml"])}
+    shipped = {"otel-collector.yaml": "otel-collector.yaml", "to-sidecar.yaml": "collector/to-sidecar.yaml"}
+    assert manifests["ConfigMap"]["data"] == {name: FILES[path] for name, path in shipped.items()}
+    pod = manifests["Deployment"]["spec"]["template"]["spec"]
+    collector, sidecar = pod["initContainers"]
+    assert [container["name"] for container in (collector, sidecar)] == ["collector", "agenteval-sidecar"]
+    assert collector["args"] == [f"--config=/etc/otelcol/{name}" for name in shipped]
+    (alone,) = MANIFESTS["Deployment"]["spec"]["template"]["spec"]["initContainers"]
+    assert collector | {"args": alone["args"]} == alone
+    assert sidecar["args"] == ["--host=127.0.0.1", "--grpc-port=4327", "--http-port=4328"]
+    assert [key for key in sidecar if key.endswith("Probe")] == ["livenessProbe"]
+    mounts = {mount["name"] for container in (collector, sidecar) for mount in container["volumeMounts"]}
+    assert mounts == {volume["name"] for volume in pod["volumes"]}
+
+
+def test_every_supervisor_waits_for_the_sidecar_to_drain() -> None:
+    """Longer than `sidecar.drain_s`, in systemd, Compose and Kubernetes."""
+    files = files_of(PLAN.model_copy(update={"drain_s": 44.5}))
+    assert "TimeoutStopSec=55\n" in files["systemd/agenteval-sidecar.service"]
+    assert yaml.safe_load(files["compose.sidecar.yaml"])["services"]["sidecar"]["stop_grace_period"] == "55s"
+    assert "terminationGracePeriodSeconds: 85\n" in files["kubernetes/agenteval-sidecar.yaml"]
+
+
+def test_the_unit_runs_with_no_rights() -> None:
+    """A user of its own, nothing but its state folder to write, keys from a file that root reads."""
+    (unit,) = [text for name, text in FILES.items() if name.endswith(".service")]
+    for line in (
+        "NoNewPrivileges=yes", "ProtectSystem=strict", "DynamicUser=yes", "StateDirectory=agenteval",
+        "KillSignal=SIGTERM", "Restart=on-failure", "MemoryMax=512M", "CapabilityBoundingSet=",
+        "EnvironmentFile=-/etc/agenteval/sidecar.env",
+    ):  # fmt: skip
+        assert f"\n{line}\n" in unit, line
+    assert "--durable ${STATE_DIRECTORY}" in unit
+
+
+def test_the_image_is_small_and_runs_as_no_one() -> None:
+    """A slim base, one version, no user's rights, nothing cached."""
+    lines = FILES["sidecar/Dockerfile"].splitlines()
+    assert [line for line in lines if line.startswith(("FROM", "USER", "STOPSIGNAL", "ENTRYPOINT"))] == [
+        "FROM python:3.13-slim", "USER 10001:10001", "STOPSIGNAL SIGTERM", 'ENTRYPOINT ["agenteval-otel", "serve"]',
+    ]  # fmt: skip
+    assert any("pip install --no-cache-dir" in line for line in lines)
+
+
+def test_the_overlay_has_whatever_it_names() -> None:
+    """Every part of its pipelines is its own but the receiver, which is the Collector's; what waits is bounded."""
+    config = tree(FILES["collector/to-sidecar.yaml"])
+    for pipeline in config["service"]["pipelines"].values():
+        assert pipeline["receivers"] == ["otlp"]
+        assert pipeline["processors"][0] == "memory_limiter"
+        assert pipeline["processors"][-1] == "batch/sidecar"
+        assert set(pipeline["processors"]) <= set(config["processors"])
+        assert pipeline["exporters"] == list(config["exporters"])
+    (exporter,) = config["exporters"].values()
+    assert exporter["sending_queue"]["queue_size"] == 64 * 1024 * 1024
+    assert config["service"]["pipelines"].keys() == {"traces/sidecar", "logs/sidecar"}

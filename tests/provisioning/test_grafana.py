@@ -99,7 +99,7 @@ def test_grafana_computes_what_intervals_computes(
     passes: tuple[int, float], fails: tuple[int, float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The raw variant's expressions, computed with what their queries return for so many results of such a weight."""
-    monkeypatch.setattr(intervals, "_Z", 1.96)  # as in the expressions, which people read
+    monkeypatch.setattr(intervals, "Z95", 1.96)  # as in the expressions, which people read
     sums = WeightedSums()
     for score, (count, weight) in ((1.0, passes), (0.0, fails)):
         for _ in range(count):

@@ -41,6 +41,8 @@ KINDS = ("recorded", "raw")
 BREAKS = ("broken", JUDGED)
 WITHOUT_DATA = {
     ("agenteval-operations", "Event loop lag"),  # the application has no event loop
+    # These take more scores than come in the time.
+    ("agenteval-operations", "Drift of scores"), ("agenteval-operations", "Scores and length"),
 }  # fmt: skip
 
 

@@ -143,7 +143,7 @@ def test_prometheus_computes_what_intervals_computes(
     promtool_binary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rates, means and both ends of the intervals, weighted and plain; of no traffic no rate at all."""
-    monkeypatch.setattr(intervals, "_Z", 1.96)  # as in the expressions, which people read
+    monkeypatch.setattr(intervals, "Z95", 1.96)  # as in the expressions, which people read
     matchers = promql.one_of(CRITERION, (HOSTILE,))
     expressions = {word: promql.sum_of(word, matchers, "10m", BY) for word in promql.SUMS} | promql.estimates(recorded)
     rules = [{"record": recorded(word), "expr": expression} for word, expression in expressions.items()]

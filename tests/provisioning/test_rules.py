@@ -105,11 +105,11 @@ def test_without_thresholds_objectives_and_judges_only_the_monitoring_is_watched
     assert all(yaml.safe_load(files[name]) == {"groups": []} for name in RULES)
     monitoring = {
         "MonitorBlind", "ServiceSilent", "CollectorDown", "QueueDropping", "PipelineFailing", "ExportLosing",
-        "EvaluationErrors", "SamplingReduced",
+        "EvaluationErrors", "SamplingReduced", "SidecarAway",
     }  # fmt: skip
     assert names_of(PLANS["no thresholds, no objectives"]) == monitoring
     judged = plan_of(criterion("a"), judge_models=("m",))
-    assert names_of(judged) == monitoring | {"JudgeFailing", "JudgeBreakerOpen"}
+    assert names_of(judged) == monitoring | {"JudgeFailing", "JudgeBreakerOpen", "JudgeDrifted"}
     assert names_of(judged.model_copy(update={"has_spend_limit": True})) - names_of(judged) == {"BudgetSpent"}
 
 

@@ -48,6 +48,8 @@ def settings() -> dict[str, Any]:
         number = next(numbers)
         if number % 9 == 8:
             return {"error": "server_error"}
+        if number % 9 == 7:
+            return {"error": "refusal"}
         return {"evidence": [], "reason": "as it reads", "score": number % 3 > 0}
 
     judge = ScriptedJudge(
@@ -57,6 +59,7 @@ def settings() -> dict[str, Any]:
         "sample_rate": 1.0,
         "metric_dimensions": ["tenant"],
         "load_shedding": {"enabled": False},
+        "judge_health": {"repeat_share": 1.0},
         "evaluators": [
             ResponseHealth(objective=0.9), Func.of(spoken, scale="numeric"), Func.of(broken),
             Func.of(short, scale="binary", objective=0.5),

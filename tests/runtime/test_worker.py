@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from agenteval_otel.runtime.worker import Worker
+from agenteval_otel.runtime.worker import Flusher, Worker
 from tests.promises.programs import run_program, together
 
 HANG_S = 30.0
@@ -217,3 +217,28 @@ def test_a_forked_child_begins_anew() -> None:
     assert finished.code == 0, finished.stderr
     assert finished.lines("child") == ["0"]
     assert finished.lines("parent") == ["True of the parent"]
+
+
+# --- a flush in a thread of its own -----------------------------------------------------------------------------------
+
+
+def test_each_thread_that_flushes_gets_its_own_result() -> None:
+    """Flushes that overlap do not spoil each other's result."""
+    calls, results = list[int](), list[bool]()
+    flusher = Flusher(lambda: calls.append(1) is None)
+    for _ in range(20):
+        together([lambda: results.append(flusher.flush(HANG_S))] * 4)
+    assert (results, len(calls)) == ([True] * 80, 80)
+
+
+def test_a_flush_that_fails_or_hangs_is_none(release: threading.Event) -> None:
+    def fail() -> bool:
+        raise OSError
+
+    assert not Flusher(fail).flush(HANG_S)
+    assert not Flusher(lambda: False).flush(HANG_S)
+    flusher = Flusher(lambda: release.wait(HANG_S))
+    assert not flusher.flush(0.05)
+    assert not flusher.flush(0.05)  # it waits for the first
+    release.set()
+    assert flusher.flush(HANG_S)

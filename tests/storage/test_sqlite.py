@@ -157,7 +157,7 @@ def test_a_fork_within_a_write_leaves_the_child_without_it(tmp_path: Path) -> No
     """A child that was forked while a write hung does not touch the file: its saves fail and say why."""
     finished = run_saving(
         """
-        entered, goes_on, insert = threading.Event(), threading.Event(), sql_database._insert
+        entered, goes_on, insert = threading.Event(), threading.Event(), sql_database.insert_rows
 
         def slow(connection, items):
             insert(connection, items)
@@ -165,7 +165,7 @@ def test_a_fork_within_a_write_leaves_the_child_without_it(tmp_path: Path) -> No
                 entered.set()
                 goes_on.wait(20)
 
-        sql_database._insert = slow
+        sql_database.insert_rows = slow
         thread = threading.Thread(target=save)
         thread.start()
         entered.wait(20)

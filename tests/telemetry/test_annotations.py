@@ -19,12 +19,13 @@ from tests.testing.doubles import Free
 
 SAID: dict[str, Any] = {
     "prompt_name": "refunds", "prompt_version": 3, "user_id": "ann@mail.example", "environment": "production",
-    "tags": {"tenant": "acme", "beta": True, "contact": "ann@mail.example"},
+    "experiment": "short", "arm": "new", "tags": {"tenant": "acme", "beta": True, "contact": "ann@mail.example"},
 }  # fmt: skip
 HASHED = hashlib.sha256(b"ann@mail.example").hexdigest()[:32]
 ATTRIBUTES = {
     "agenteval.prompt.name": "refunds", "agenteval.prompt.version": "3", "user.id": HASHED,
-    "deployment.environment.name": "production", "agenteval.tag.tenant": "acme", "agenteval.tag.beta": "true",
+    "deployment.environment.name": "production", "agenteval.experiment.name": "short",
+    "agenteval.experiment.arm": "new", "agenteval.tag.tenant": "acme", "agenteval.tag.beta": "true",
     "agenteval.tag.contact": "[EMAIL]",
 }  # fmt: skip
 

@@ -23,7 +23,7 @@ from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.pipeline.load_shedding import LoadSheddingSettings
 from agenteval_otel.sampling import ErrorSampler, FirstOfSampler, RatioSampler, SlowSampler
-from agenteval_otel.storage import OtlpStorageProvider
+from agenteval_otel.storage import OtlpStorageProvider, SqlStorageProvider
 from agenteval_otel.telemetry.target import is_endpoint, sdk_disabled
 
 DESCRIPTION = (
@@ -47,6 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--otlp-endpoint", metavar="URL", help="also send it to a Collector: http://localhost:4317 (gRPC) or :4318"
     )
+    parser.add_argument("--storage", metavar="FILE.db", help="also keep the results in this SQLite file, for "
+        "`agenteval-otel compare FILE.db --by prompt_version`")  # fmt: skip
     parser.add_argument(
         "--traffic", metavar="FILE.jsonl",
         help='replay recorded conversations instead: lines of {"messages": [...]}, or the inputs that evaluate reads, '
@@ -101,11 +103,12 @@ def _run(arguments: argparse.Namespace, turns: Sequence[Turn], seconds: float | 
     scores = Scores(parts["criteria"], parts.pop("breach", None))
     console, delivery = Console(highlight=False), _delivery(arguments.otlp_endpoint)
     telemetry = OtlpStorageProvider(endpoint=arguments.otlp_endpoint) if delivery.address else None
+    stored = [] if arguments.storage is None else [SqlStorageProvider(path=arguments.storage)]
     pace = 0.0 if seconds is None else min(1.0, seconds / _REALISTIC_FROM_S)
     slow = SlowSampler(above_s=_SLOW_S * (pace or 1.0))
     pipeline = Pipeline(
         sampler=FirstOfSampler(samplers=(ErrorSampler(), slow, RatioSampler(ratio=0.5 if seconds else 1.0))),
-        **parts, storage=(scores,), telemetry=telemetry, objectives=scores.objectives,
+        **parts, storage=(scores, *stored), telemetry=telemetry, objectives=scores.objectives,
         load_shedding=LoadSheddingSettings(enabled=False),  # nothing else runs in this process
     )  # fmt: skip
     show = Run(pipeline, scores, "errors, slow: all; rest: p = 0.50" if seconds else "everything", len(turns), seconds,

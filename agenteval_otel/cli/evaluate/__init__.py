@@ -10,9 +10,13 @@ import textwrap
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext, redirect_stdout
+from pathlib import Path
 from typing import Any, get_args
 
+from agenteval_otel.calibration.record import CalibrationRecords, load_records
 from agenteval_otel.cli.evaluate.answering import Answering
+from agenteval_otel.cli.evaluate.baseline import EarlierRun
+from agenteval_otel.cli.evaluate.conversations import Conversations
 from agenteval_otel.cli.evaluate.dataset import Dataset, Row, columns_of
 from agenteval_otel.cli.evaluate.reports import RESULTS, Report, opened, places_of
 from agenteval_otel.cli.evaluate.totals import FailUnder, Summary, check_names, targets_of
@@ -27,6 +31,7 @@ from agenteval_otel.engine.offline import ANSWER, run_evaluations
 from agenteval_otel.errors import ConfigurationError, EvaluationError
 from agenteval_otel.evaluators.base import Execution
 from agenteval_otel.evaluators.shadow import declared_criteria
+from agenteval_otel.judges import CacheSettings, Judge
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationCriteria, EvaluationInput
 from agenteval_otel.models.judge_calls import observed_by
 from agenteval_otel.reports.figures import count_of
@@ -39,13 +44,14 @@ DESCRIPTION = (
     "Evaluate recorded answers, or those that --run makes, with the evaluators of a settings file, the same that score "
     "live answers: a regression test for CI. Each line of a JSONL file, each object of a JSON list and each row of a "
     "CSV file is an evaluation input: response, and whatever else the evaluators need (prompt, ground_truth, "
-    "tool_calls, ...), in snake_case or camelCase. Stored results (JSON lines, or the agenteval.db of the storage "
+    "tool_calls, ...), in snake_case or camelCase. For evaluators of conversations a row is a turn with its "
+    "conversation_id, or holds a conversation. Stored results (JSON lines, or the agenteval.db of the storage "
     "sqlite) give the inputs that were stored with them."
 )
 _EXIT_CODES = (
-    "exit codes: 0 success; 1 a criterion's objective or a --fail-under was missed, or --run failed for an input "
-    "(named on standard error); 2 it could not run: wrong settings or dataset (with the line), or nothing was scored; "
-    "130 interrupted."
+    "exit codes: 0 success; 1 a criterion's objective or a --fail-under was missed, a criterion is significantly lower "
+    "than in the --baseline, or --run failed for an input (named on standard error); 2 it could not run: wrong "
+    "settings or dataset (with the line), or nothing was scored; 130 interrupted."
 )
 _EXAMPLES = """
 examples:
@@ -55,20 +61,23 @@ examples:
       without the evaluators that call a model; a report for the CI server, one for the pull request, and a table here
   agenteval-otel evaluate questions.csv --run myapp:answer --column prompt=question --column ground_truth=expected
       the answers of the function answer in myapp.py; the file's columns are question and expected
+  agenteval-otel evaluate questions.csv --run myapp:answer --baseline main.jsonl --cache verdicts.db
+      exit code 1 when a criterion is significantly lower than in the results of main; judges are asked only about what
+      changed
   jq -c '.rows[]' export.json | agenteval-otel evaluate - --fail-under tone=0.9 --report json
       from standard input; the mean of the criterion tone must reach 0.9
 """
 
 
-def _names(text: str) -> list[str]:
+def names_of_list(text: str) -> list[str]:
     items = [item for item in map(str.strip, text.split(",")) if item]
     if not items:
         raise argparse.ArgumentTypeError("expected at least one value")
     return items
 
 
-def _executions(text: str) -> list[str]:
-    for item in (items := _names(text)):
+def execution_names(text: str) -> list[str]:
+    for item in (items := names_of_list(text)):
         if item not in get_args(Execution):
             raise argparse.ArgumentTypeError(f"{item!r} is none of {', '.join(get_args(Execution))}")
     return items
@@ -91,12 +100,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "evaluatorConfigs (default: the file that AGENTEVAL_SETTINGS names)")  # fmt: skip
     add("--profile", metavar="NAME", help="a profile of the settings file")
     add("--agent", metavar="NAME", help="use the evaluators and criteria of this agent")
-    add("--tags", action="extend", type=_names, default=[], metavar="TAG,...",
+    add("--tags", action="extend", type=names_of_list, default=[], metavar="TAG,...",
         help="only evaluators with one of these tags")  # fmt: skip
-    add("--execution", action="extend", type=_executions, default=[], metavar="MODE,...",
+    add("--execution", action="extend", type=execution_names, default=[], metavar="MODE,...",
         help="only evaluators with this execution: inline, thread, process, async (calls a model)")  # fmt: skip
     add("--concurrency", type=whole_number, default=8, metavar="N",
         help="inputs answered and evaluated at the same time (default: %(default)s)")  # fmt: skip
+    add("--cache", metavar="FILE", help="keep judges' verdicts in this SQLite file: of a later run only answers, "
+        "evaluators and models that changed are judged anew")  # fmt: skip
     add = parser.add_argument_group("what comes out").add_argument
     add("--report", action="append", default=[], metavar="KIND[=FILE]",
         help="table (default), json, junit or markdown; repeatable, each but one with a file")  # fmt: skip
@@ -106,6 +117,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="full, or the JSON form of AgentDock (default: %(default)s)")  # fmt: skip
     add("--fail-under", action="append", default=[], metavar="[CRITERION=]LIMIT", help="exit code 1 when the mean of "
         "the criterion (without one: of the overall scores) is below this (0 to 1); repeatable")  # fmt: skip
+    add("--baseline", metavar="FILE", help="compare with the --results of an earlier run (any source of "
+        "`agenteval-otel compare`), by input: exit code 1 when a criterion has dropped significantly")  # fmt: skip
     add("--quiet", action="store_true", help="no progress on standard error")
 
 
@@ -113,7 +126,9 @@ def run(arguments: argparse.Namespace) -> int:
     """Evaluate a dataset and write the reports; gives 0, or 1 when a target was missed."""
     limits = [FailUnder.parse(text) for text in arguments.fail_under]
     places = places_of(arguments)
-    config, unscored = _configuration(arguments)
+    earlier = None if arguments.baseline is None else EarlierRun(arguments.baseline)
+    config, unscored = configuration_of(arguments)
+    records = _records(arguments)
     criteria = _scored_criteria(config)
     check_names(limits, [part.name for part in criteria if not part.name.endswith(SHADOW)])
     with redirect_stdout(sys.stderr):  # the module may print when it is imported
@@ -122,32 +137,44 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.datasets, limit=arguments.limit, columns=columns_of(arguments.column), needs_response=not answering,
         check=answering.check if answering else config.check_input,
     )  # fmt: skip
+    rows = _rows(dataset, config, answering)
     with dataset, answering or nullcontext():
-        if dataset.check() == 0:
+        if rows.check() == 0:
             raise ConfigurationError(f"no inputs in {', '.join(dataset.names)}: there is nothing to evaluate")
         if config.selection.left_out:
             _print(f"left out: {', '.join(config.selection.left_out)}")
         if dataset.unknown_names:
             _print(f"unknown fields, kept in metadata: {', '.join(dataset.unknown_names)}")
-        totals = Totals(criteria)
+        totals = Totals(criteria, records)
         began = time.monotonic()
         with opened(places) as reports:
             # The reports already have standard output; what evaluators print goes to standard error.
             with redirect_stdout(sys.stderr), observed_by(totals.judges):
-                asyncio.run(_evaluate(_InOrder(dataset, totals, reports), config, arguments, answering))
+                flow = _InOrder(rows, totals, [*reports, *([earlier] if earlier else [])])
+                asyncio.run(_evaluate(flow, config, arguments, answering))
             targets = list(targets_of(totals, limits))
-            summary = Summary(totals, dataset.names, limits, targets, time.monotonic() - began)
+            compared = earlier.comparison() if earlier and totals.scored else None
+            summary = Summary(totals, dataset.names, limits, targets, time.monotonic() - began, compared)
             for report in reports:
                 report.finish(summary)
-    if unscored:
-        _print(f"criteria that no evaluator scores: {', '.join(unscored)}")
-    return _exit_code(totals, summary.missed)
+    return _exit_code(totals, summary.missed, unscored)
+
+
+def _rows(dataset: Dataset, config: EvaluationRunConfig, answering: Answering | None) -> Dataset | Conversations:
+    """The dataset; with evaluators of conversations its conversations, besides its answers if these are evaluated."""
+    units = {evaluator.evaluates for evaluator in config.selection.evaluators}
+    if "conversation" not in units:
+        return dataset
+    if answering is not None:
+        wrong = "makes single answers, and evaluators of conversations need recorded ones"
+        raise ConfigurationError(wrong, path="--run")
+    return Conversations(dataset, with_answers="answer" in units)
 
 
 class _InOrder:
     """The inputs of a dataset as the runner takes them, and its results, put back into the order of the dataset."""
 
-    def __init__(self, dataset: Dataset, totals: Totals, reports: Sequence[Report]) -> None:
+    def __init__(self, dataset: Dataset | Conversations, totals: Totals, reports: Sequence[Report]) -> None:
         self._dataset, self._totals, self._reports = dataset, totals, reports
         self._rows: dict[int, Row] = {}
         self._ready: dict[int, AggregatedEvaluationResult] = {}  # the runner bounds how many wait
@@ -184,15 +211,17 @@ async def _evaluate(
             await config.storage.close()
 
 
-def _exit_code(totals: Totals, missed: Sequence[Target]) -> int:
+def _exit_code(totals: Totals, missed: Sequence[Target], unscored: Sequence[str]) -> int:
     """The exit code, explained on standard error where it is not 0."""
+    if unscored:
+        _print(f"criteria that no evaluator scores: {', '.join(unscored)}")
     if totals.judges:
         _print(str(totals.judges))
     for label, count in totals.run_errors.items():
         _print(f"{label} failed for {count_of(count, 'input')}, first {totals.first_errors[label]}")
     for line in missed:
         _print(f"missed: {line}")
-    if not missed and not any(criterion.scored for criterion in totals.criteria):
+    if not missed and not totals.scored:
         details = "; ".join(f"{criterion.name}: {criterion}" for criterion in totals.criteria)
         raise EvaluationError(f"nothing was scored ({details})")
     return 1 if missed or totals.run_errors[ANSWER] else 0
@@ -203,7 +232,7 @@ def _print(text: str) -> None:
     print(printable(text), file=sys.stderr)
 
 
-def _configuration(arguments: argparse.Namespace) -> tuple[EvaluationRunConfig, list[str]]:
+def configuration_of(arguments: argparse.Namespace) -> tuple[EvaluationRunConfig, list[str]]:
     """The configuration, and the criteria it names that no evaluator scores."""
     chosen: dict[str, Any] = {"tags": tuple(arguments.tags), "execution": tuple(arguments.execution)}
     tree = _run_configuration(arguments.settings)
@@ -223,9 +252,33 @@ def _configuration(arguments: argparse.Namespace) -> tuple[EvaluationRunConfig, 
         except ConfigurationError as error:
             raise located(error, tree) from None
         named = config.criteria
+    if arguments.cache is not None:
+        config = _with_cache(config, Path(arguments.cache))
     scored = sorted({criterion.name for evaluator in config.evaluators for criterion in declared_criteria(evaluator)})
     names = dict.fromkeys(criterion.name for criterion in named)
     return config, [f"{name}{suggestion(name, scored)}" for name in names if name not in scored]
+
+
+def _records(arguments: argparse.Namespace) -> CalibrationRecords | None:
+    """The calibration records that the settings name; None where they name none."""
+    if arguments.settings is not None and _run_configuration(arguments.settings) is not None:
+        return None
+    path = load_settings(arguments.settings, profile=arguments.profile).settings.calibration
+    return None if path is None else load_records(path, missing_ok=True)
+
+
+def _with_cache(config: EvaluationRunConfig, path: Path) -> EvaluationRunConfig:
+    """The configuration with all judges' verdicts in the file; a judge's own settings of its cache stay otherwise."""
+    evaluators = []
+    for evaluator in config.evaluators:
+        judge = getattr(evaluator, "judge", None)
+        if isinstance(judge, Judge):
+            kept = (judge.cache or CacheSettings()).model_copy(update={"path": path})
+            evaluator = evaluator.model_copy(update={"judge": judge.model_copy(update={"cache": kept})})
+        evaluators.append(evaluator)
+    copied = config.model_copy(update={"evaluators": tuple(evaluators)})
+    copied.__dict__.pop("selection", None)  # of the evaluators before
+    return copied
 
 
 def _run_configuration(path: str | None) -> Tree | None:

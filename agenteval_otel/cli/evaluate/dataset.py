@@ -25,9 +25,9 @@ from pydantic import ValidationError
 
 from agenteval_otel.components.explained import explain_validation, known_choices
 from agenteval_otel.config import Problem, SettingsError
+from agenteval_otel.database.target import target_of
 from agenteval_otel.errors import ConfigurationError, StorageError
 from agenteval_otel.models import EvaluationInput
-from agenteval_otel.storage.sql_rows import target_of
 
 MAX_PROBLEMS = 20
 _MAX_CELL = 2**31 - 1
@@ -41,6 +41,7 @@ _OTHER_NAMES = {
 }  # fmt: skip
 _JSON_CELLS = {
     "criteria", "context", "agent_config", "message_history", "metadata", "tool_calls", "usage", "memory_stats",
+    "conversation",
 }  # fmt: skip
 """Fields that are lists or mappings: their cells are JSON."""
 _SNAPSHOT = ("inputSnapshot", "input_snapshot")  # where a stored result has its input
@@ -118,7 +119,8 @@ def _decoded(line: bytes, name: str, number: int) -> str:
         raise ConfigurationError(hint, path=f"{name}:{number}") from None
 
 
-def _is_sqlite(path: str) -> bool:
+def is_sqlite(path: str) -> bool:
+    """Whether a file is an SQLite database."""
     with suppress(OSError, ValueError):
         if Path(path).is_file():  # what is read of a pipe is gone
             with open(path, "rb") as file:
@@ -160,6 +162,8 @@ class Dataset:
         self._names: dict[str, None] = {}
         self._open = ExitStack()
         self.unknown_names: dict[str, None] = {}
+        self.on_input: Callable[[EvaluationInput], None] = lambda _: None
+        """Takes each input that `check` reads."""
         names = ["stdin" if path == _STDIN else os.path.basename(path) or path for path in paths]
         # The folders tell two files of one name apart.
         self.names = [path if names.count(name) > 1 else name for name, path in zip(names, paths, strict=True)]
@@ -178,6 +182,7 @@ class Dataset:
         for row in self._rows():
             if isinstance(row, Row):
                 inputs += 1
+                self.on_input(row.evaluation_input)
             else:
                 problems += row
             if inputs == self._limit or len(problems) > MAX_PROBLEMS:
@@ -215,7 +220,7 @@ class Dataset:
                 yield [Problem(path, None, message) for path, message in error.problems]
 
     def _parsed(self, name: str, path: str, source: Open) -> Iterator[Parsed]:
-        if _is_sqlite(path):
+        if is_sqlite(path):
             return _parse_sqlite(path)
         lines = lines_of(source, path, name)
         first = next(lines, "")
@@ -336,7 +341,7 @@ def _check_header(cells: list[str], place: str, *, needs_response: bool) -> None
         fields = _fields_of([(name, {}) for name in cells])
     except ConfigurationError as error:
         raise ConfigurationError(str(error), path=place) from None
-    if needs_response and not fields.keys() & {"response", "error_type"}:
+    if needs_response and not fields.keys() & {"response", "error_type", "conversation"}:
         known = known_choices("", sorted(EvaluationInput.model_fields))
         raise ConfigurationError(f"no column 'response' with the answers to evaluate{_MAPPED}{known}", path=place)
 
@@ -398,9 +403,10 @@ def _fields_of(named: Named) -> dict[str, Any]:
 
 
 def input_of(named: Named, *, needs_response: bool = True) -> EvaluationInput:
-    """The input with these values, or `ConfigurationError`. Without an `error_type` a response is required."""
+    """The input with these values, or `ConfigurationError`; a response, error_type or conversation is needed."""
     fields = _fields_of(named)
-    if needs_response and "response" not in fields and fields.get("error_type") is None:
+    has_answer = "response" in fields or any(fields.get(name) is not None for name in ("error_type", "conversation"))
+    if needs_response and not has_answer:
         raise ConfigurationError(
             f"is missing: the answer to evaluate (or error_type, where the agent raised){_MAPPED}", path="response"
         )

@@ -19,12 +19,13 @@ from agenteval_otel.capture.text import plain
 from agenteval_otel.cli.evaluate.dataset import Row
 from agenteval_otel.cli.evaluate.totals import Summary
 from agenteval_otel.cli.figures import json_for_terminals
+from agenteval_otel.comparison.report import json_of, markdown_of
+from agenteval_otel.comparison.report import tables_of as comparison_tables
 from agenteval_otel.components.explained import known_choices
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationResult
-from agenteval_otel.reports.figures import DASH, count_of, with_interval
+from agenteval_otel.reports.figures import DASH, count_of, markdown_text, with_interval
 from agenteval_otel.reports.table import console_for, tables_of
-from agenteval_otel.runtime.masking import printable
 from agenteval_otel.storage.base import without_objects
 
 _STDOUT = "-"
@@ -61,7 +62,11 @@ def places_of(arguments: argparse.Namespace) -> list[tuple[str, str]]:
 
 
 def _refuse_overwriting(places: list[tuple[str, str]], arguments: argparse.Namespace) -> None:
-    seen = {os.path.realpath(path) for path in (*arguments.datasets, arguments.settings) if path not in (None, _STDOUT)}
+    seen = {
+        os.path.realpath(path)
+        for path in (*arguments.datasets, arguments.settings, arguments.baseline, arguments.cache)
+        if path not in (None, _STDOUT)
+    }
     for kind, path in places:
         place, option = os.path.realpath(path), "--results" if kind in RESULTS else "--report"
         if place in seen and path != os.devnull:
@@ -141,6 +146,10 @@ class TableReport(Report):
         console = console_for(self.file)
         for part in tables_of(_heading(summary), summary.totals, summary.targets, width=console.width):
             console.print(part)
+        if summary.comparison is not None:
+            console.print("")
+            for part in comparison_tables(summary.comparison, width=console.width):
+                console.print(part)
 
 
 class JsonReport(Report):
@@ -154,12 +163,9 @@ class JsonReport(Report):
             "sources": list(summary.sources), "duration_s": round(summary.duration_s, 3), **totals.as_json(),
             "fail_under": [limit._asdict() for limit in summary.limits], "missed": missed,
             **({"judges": vars(totals.judges)} if totals.judges else {}),
+            **({"baseline": json_of(summary.comparison)} if summary.comparison else {}),
         }  # fmt: skip
         self.file.write(json_for_terminals(report) + "\n")
-
-
-# In code, an @ mentions no one and an address is not a link.
-_SPECIAL = re.compile(r"[\\`*_\[\]<>|#~@&]|://|www\.")
 
 
 class MarkdownReport(Report):
@@ -167,6 +173,8 @@ class MarkdownReport(Report):
 
     def finish(self, summary: Summary) -> None:
         self.file.write("\n".join(_markdown(summary)) + "\n")
+        if summary.comparison is not None:
+            self.file.write(f"\n{markdown_of(summary.comparison)}")
 
 
 def _markdown(summary: Summary) -> Iterator[str]:
@@ -175,38 +183,32 @@ def _markdown(summary: Summary) -> Iterator[str]:
     if summary.targets:
         outcome = f"{count_of(len(missed), 'target')} missed" if missed else "all targets met"
     yield f"### {'❌ ' if missed else '✅ ' if summary.targets else ''}Evaluation: {outcome}"
-    yield from ("", f"{_text(_heading(summary))}.")
+    yield from ("", f"{markdown_text(_heading(summary))}.")
     yield from ("", "| criterion | mean (95 %) | pass rate (95 %) | scored | skipped | failed | target |")
     yield "|---|---|---|--:|--:|--:|---|"
     for item in totals.criteria:
         mean = DASH if item.mean is None else with_interval(item.mean)
         rate = DASH if item.pass_rate is None else with_interval(item.pass_rate, rate=True)
         counts = f"{item.scored:,} | {item.skipped:,} | {item.failed:,}"
-        yield f"| {_text(item.name)} | {mean} | {rate} | {counts} | {_marked(summary, item.name)} |"
+        yield f"| {markdown_text(item.name)} | {mean} | {rate} | {counts} | {_marked(summary, item.name)} |"
     overall = totals.overall
     shown, scored = (DASH, 0) if overall is None else (with_interval(overall), overall.scores)
     yield f"| **overall score** | {shown} | | {scored:,} | | | {_marked(summary, None)} |"
     notes = [(heading, [": ".join(row) for row in rows]) for heading, rows in totals.notes()]
     for heading, lines in (("Missed", list(map(str, missed))), *notes):
         if lines:
-            yield from ("", f"**{heading}**", "", *(f"- {_text(line)}" for line in lines))
+            yield from ("", f"**{heading}**", "", *(f"- {markdown_text(line)}" for line in lines))
     if totals.lowest:
         yield from ("", "<details><summary>Lowest scores</summary>", "", "| input | overall score | not passed |")
         yield "|---|--:|---|"
         for low in totals.lowest:
-            yield f"| {_text(low.place)} | {low.overall_score:.2f} | {_text(', '.join(low.criteria))} |"
+            yield f"| {markdown_text(low.place)} | {low.overall_score:.2f} | {markdown_text(', '.join(low.criteria))} |"
         yield from ("", "</details>")
 
 
 def _marked(summary: Summary, criterion: str | None) -> str:
     own = [target for target in summary.targets if target.criterion == criterion]
     return ", ".join(f"{target.shown} {'✅' if target.met else '❌'}" for target in own)
-
-
-def _text(text: str) -> str:
-    """The text, as code where Markdown would interpret it."""
-    shown = printable(text)
-    return f"`{shown.replace('`', chr(39)).replace('|', chr(92) + '|')}`" if _SPECIAL.search(shown) else shown
 
 
 _MAX_CHARACTERS = 2000

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from agenteval_otel.comparison import Comparison
 from agenteval_otel.components.explained import known_choices
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.reports.figures import exactly, setting
@@ -29,17 +30,23 @@ class FailUnder(NamedTuple):
 
 
 class Summary(NamedTuple):
-    """The results of a run: the names of its sources in order, and how long the evaluation took."""
+    """The results of a run: the names of its sources in order, how long the evaluation took, and how it compares."""
 
     totals: Totals
     sources: Sequence[str]
     limits: Sequence[FailUnder]
     targets: Sequence[Target]
     duration_s: float
+    comparison: Comparison | None = None
 
     @property
     def missed(self) -> list[Target]:
-        return [target for target in self.targets if not target.met]
+        missed = [target for target in self.targets if not target.met]
+        for drop in self.comparison.drops if self.comparison else ():
+            value, low, high, _ = drop.difference
+            reached = f"dropped by {-value:.3f} (95 % interval {-high:.3f} to {-low:.3f})"
+            missed.append(Target(drop.name, "baseline", False, f"the --baseline has {drop.a.mean:.3f}", reached))
+        return missed
 
 
 def check_names(limits: Iterable[FailUnder], known: Sequence[str]) -> None:

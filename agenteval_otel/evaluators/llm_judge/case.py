@@ -12,8 +12,11 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import AfterValidator, BaseModel, WithJsonSchema
 
 from agenteval_otel.capture.text import plain
+from agenteval_otel.evaluators.tools.calls import DEFINITIONS, tool_definitions
 from agenteval_otel.judges.prompt import CaseText, shortened, without_hidden
-from agenteval_otel.models import EvaluationInput
+from agenteval_otel.models import EvaluationInput, Message
+from agenteval_otel.models.inputs import conversation_fields
+from agenteval_otel.models.value import copy_with
 from agenteval_otel.runtime.text import composed
 
 CaseField = Literal[
@@ -39,10 +42,10 @@ CaseFields = Annotated[
 ]
 """A field, or several of which the first that is there counts: ``context|ground_truth``."""
 
-_DEFINITIONS = ("tools", "tool_definitions", "toolDefinitions")
 _DEEPEST = 8
 _LEAST_OF_AN_ENTRY = 100
 _OVERLAP = 500
+_PER_TURN = 100  # what JSON adds to its texts
 
 
 def value_of(evaluation_input: EvaluationInput, field: str) -> Any:
@@ -52,11 +55,10 @@ def value_of(evaluation_input: EvaluationInput, field: str) -> Any:
         return text if text is not None else evaluation_input.value_at(field)
     context, calls = evaluation_input.context, evaluation_input.tool_calls
     if field == "tool_definitions":
-        sources = (source or {} for source in (evaluation_input.agent_config, context))
-        return next((source[name] for source in sources for name in _DEFINITIONS if source.get(name)), None)
+        return tool_definitions(evaluation_input)
     values: dict[str, Any] = {
         "question": evaluation_input.prompt,
-        "context": context if context and set(context) - set(_DEFINITIONS) else None,
+        "context": context if context and set(context) - set(DEFINITIONS) else None,
         "history": evaluation_input.message_history,
         "tool_calls": calls,
         "tool_results": [{"name": call.name, "result": call.result} for call in calls or () if call.result is not None],
@@ -117,6 +119,38 @@ def windows_of(text: str, limit: int, *, most: int) -> list[str]:
     number = min(most, math.ceil((len(text) - overlap) / (limit - overlap)))
     starts = [round(index * (len(text) - limit) / max(1, number - 1)) for index in range(number)]
     return [text[start : start + limit] for start in starts]
+
+
+def conversation_windows(evaluation_input: EvaluationInput, limit: int, *, most: int) -> list[EvaluationInput]:
+    """A conversation in windows of its turns, each of about `limit` characters and the last turn of the one before.
+
+    The system's messages stand before each. Of more than `most` windows some are left out, evenly.
+    """
+    turns = evaluation_input.conversation or []
+    starts, size = [0], 0
+    for number, turn in enumerate(turns):
+        length = len(turn.prompt or "") + len(turn.response_text) + _PER_TURN
+        if size + length > limit and number > starts[-1]:
+            starts.append(number)
+            size = 0
+        size += length
+    ends = [*starts[1:], len(turns)]
+    spans = [(max(0, start - 1), end) for start, end in zip(starts, ends, strict=True)]
+    if len(spans) == 1:
+        return [evaluation_input]
+    chosen = sorted({round(index * (len(spans) - 1) / (most - 1)) for index in range(most)})
+    system = [message for message in turns[0].message_history or () if message.role in ("system", "developer")]
+    return [_window(evaluation_input, turns[slice(*spans[index])], system) for index in chosen]
+
+
+def _window(
+    evaluation_input: EvaluationInput, turns: Sequence[EvaluationInput], system: list[Message]
+) -> EvaluationInput:
+    first, *others = turns
+    parts = [copy_with(first, {"message_history": system or None}), *others]
+    fields = conversation_fields(parts)
+    shown = {name: fields.get(name) for name in ("prompt", "response", "message_history", "tool_calls")}
+    return copy_with(evaluation_input, {**shown, "conversation": parts})
 
 
 def _limited(value: Any, limit: int, *, by_entry: bool) -> CaseText:

@@ -25,6 +25,7 @@ from agenteval_otel.evaluators.built_in import NotBlank
 from agenteval_otel.evaluators.llm_judge.case import (
     CaseFields,
     case_of,
+    conversation_windows,
     fields_shown,
     injection_signs,
     missing_of,
@@ -36,6 +37,7 @@ from agenteval_otel.evaluators.llm_judge.prompt import (
     CriterionTask,
     ReplyForm,
     fields_of,
+    of_conversation,
     question,
     tasks_of,
     unknown_placeholder,
@@ -92,6 +94,8 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
             (``leftOut``).
         max_windows: A longer answer is judged in at most so many windows instead, one call each, and the worst score
             counts; by default as the rubric says, which is 20 for the catalogue's harm criteria and 1 for all others.
+            A longer conversation is judged in windows of its turns; so by default also for `TaskAdherence` and
+            `Contradiction`. Where there is one window, beginning and end are shown.
         max_tokens: Most tokens of the judge's answer, its thinking included.
     """
 
@@ -215,13 +219,12 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
         self, evaluation_input: EvaluationInput, tasks: Sequence[CriterionTask]
     ) -> list[EvaluationResult]:
         parts: list[tuple[Sequence[CriterionTask], EvaluationInput]] = [(tasks, evaluation_input)] if tasks else []
-        text = evaluation_input.text_at("response") or ""
-        in_windows = {task.key: self.max_windows or task.rubric.max_windows for task in tasks}
-        if len(text) > self.max_field_chars and max(in_windows.values(), default=1) > 1:
+        in_windows = {task.key: self._windows_of(task) for task in tasks}
+        shown = self._shown(evaluation_input, most=max(in_windows.values(), default=1))
+        if len(shown) > 1:
             whole = [task for task in tasks if in_windows[task.key] == 1]
             split = [task for task in tasks if in_windows[task.key] > 1]
-            shown = windows_of(text, self.max_field_chars, most=max(in_windows.values()))
-            parts = [(split, copy_with(evaluation_input, {"response": window})) for window in shown]
+            parts = [(split, window) for window in shown]
             parts += [(whole, evaluation_input)] if whole else []
         calls = await asyncio.gather(*(self._ask(part, input_part) for part, input_part in parts))
         results: list[EvaluationResult] = []
@@ -229,6 +232,20 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
             of_task = [call for call in calls if task in call.tasks]
             results.append(self._signed(task, worst_of(of_task, task), of_task, calls if not results else ()))
         return results
+
+    def _windows_of(self, task: CriterionTask) -> int:
+        more = task.rubric.conversation_windows if self._of_conversations else 1
+        return self.max_windows or max(task.rubric.max_windows, more)
+
+    def _shown(self, evaluation_input: EvaluationInput, *, most: int) -> list[EvaluationInput]:
+        """The input in windows; itself where it is short enough."""
+        if most > 1 and evaluation_input.conversation is not None:
+            return conversation_windows(evaluation_input, self.max_field_chars, most=most)
+        text = evaluation_input.text_at("response") or ""
+        if most == 1 or len(text) <= self.max_field_chars:
+            return [evaluation_input]
+        windows = windows_of(text, self.max_field_chars, most=most)
+        return [copy_with(evaluation_input, {"response": window}) for window in windows]
 
     async def _ask(self, tasks: Sequence[CriterionTask], evaluation_input: EvaluationInput) -> JudgeAnswer:
         """One call, and what it says of each criterion."""
@@ -276,16 +293,37 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
             "probability_given_sampled": math.prod(call.outcome.probability for call in of_task if call.outcome),
         })  # fmt: skip
 
+    def again(self, *, swaps: bool = False) -> Self:
+        """Itself for asking what was asked before: no verdict comes from the cache.
+
+        With `swaps` the texts of the case stand in the reverse order.
+        """
+        judge = self.judge.model_copy(update={"cache": None})
+        judge.__dict__.pop("_guarded", None)
+        other = self.model_copy(update={"judge": judge})
+        other.__dict__["_swaps"] = swaps
+        return other
+
+    def compares(self, evaluation_input: EvaluationInput) -> bool:
+        """Whether the judge sees the answer beside a reference answer, in an order that can be reversed."""
+        wanted = {part for task in self._tasks(self.criteria()) for part in (*task.needs, *task.takes)}
+        shows_both = {"response", "ground_truth"} <= {*fields_shown(evaluation_input, list(wanted))}
+        has_both = evaluation_input.text_at("ground_truth") is not None
+        return self.prompt_template is None and shows_both and has_both
+
     def question_for(
         self, evaluation_input: EvaluationInput, tasks: Sequence[CriterionTask] | None = None
     ) -> tuple[JudgeRequest, Mapping[str, CaseText]]:
         """The request for an input, and the case in it; nothing is sent."""
         tasks = self._tasks(self.criteria()) if tasks is None else tasks
         wanted = [field for task in tasks for field in (*task.needs, *task.takes)]
+        wanted += ["history"] if self._of_conversations else []
         if self.prompt_template is not None:
             fields = fields_of(self.prompt_template)
         else:
             fields = [(NAMES[field], field) for field in fields_shown(evaluation_input, wanted)]
+        if self.__dict__.get("_swaps"):
+            fields = fields[::-1]
         case = case_of(evaluation_input, fields, limit=self.max_field_chars)
         request = question(
             tasks, case, template=self.prompt_template, is_inline=self.placement == "inline", reply_form=self._form,
@@ -294,10 +332,15 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
         return request, case
 
     def _tasks(self, criteria: Sequence[EvaluationCriteria]) -> list[CriterionTask]:
-        return tasks_of(
+        tasks = tasks_of(
             self.all_rubrics, criteria, needs=self.needs, takes=self.takes, agentdock=self.reply_form == "score",
             whole=self.rubric is not None,
         )  # fmt: skip
+        return list(map(of_conversation, tasks)) if self._of_conversations else tasks
+
+    @property
+    def _of_conversations(self) -> bool:
+        return self.evaluates == "conversation"
 
     def _skip_reason(self, evaluation_input: EvaluationInput, task: CriterionTask) -> str | None:
         missing = missing_of(evaluation_input, (*task.needs, *self._named))

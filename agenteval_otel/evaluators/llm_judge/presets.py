@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import model_validator
 
+from agenteval_otel.evaluators.base import Evaluates
 from agenteval_otel.evaluators.llm_judge.case import CaseFields
 from agenteval_otel.evaluators.llm_judge.evaluator import LLMJudge
 from agenteval_otel.evaluators.llm_judge.prompt import ReplyForm
@@ -61,7 +62,7 @@ class CatalogueJudge(LLMJudge):
         return (Rubric(**rubric_fields(self.component_type, overrides)),)
 
     def fingerprint_source(self) -> str:
-        wording = [rubric.model_dump(mode="json") for rubric in self.all_rubrics]
+        wording = [rubric.model_dump(mode="json", exclude={"weight", "objective"}) for rubric in self.all_rubrics]
         return json.dumps([super().fingerprint_source(), wording], sort_keys=True)
 
 
@@ -91,6 +92,12 @@ class Truth(CatalogueJudge, type="Truth"):
 
 class Completeness(CatalogueJudge, type="Completeness"):
     """The share of the reference's statements that the answer has, and has right."""
+
+
+class Contradiction(CatalogueJudge, type="Contradiction"):
+    """Whether what the agent said in one place of a conversation agrees with what it said in every other."""
+
+    evaluates: Evaluates = "conversation"
 
 
 class Retrieval(CatalogueJudge, type="Retrieval"):

@@ -88,6 +88,18 @@ def tasks_of(
     return tasks
 
 
+_OF_CONVERSATION = (
+    "The case is a whole conversation, or a part of a long one: `history` has it up to `input`, the user's last "
+    "message, and `response` is the assistant's last one. What is said here of `response` holds for each message of "
+    "the assistant in `history` too."
+)
+
+
+def of_conversation(task: CriterionTask) -> CriterionTask:
+    """The task where the case is a whole conversation."""
+    return task._replace(rubric=task.rubric.model_copy(update={"steps": (_OF_CONVERSATION, *task.rubric.steps)}))
+
+
 def _scale_of(
     rubric: Rubric, criterion: EvaluationCriteria, levels: Mapping[str, str]
 ) -> tuple[AnswerScale, Callable[[ScoreValue], ScoreValue]]:

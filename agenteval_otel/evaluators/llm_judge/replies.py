@@ -194,8 +194,9 @@ def judgement_of(answer: JudgeAnswer, paid: Sequence[JudgeAnswer], requested_mod
     if verdict is None:
         return Judgement(model=requested_model, **used)
     return Judgement(
-        model=verdict.model or requested_model, response_id=verdict.response_id, from_cache=verdict.from_cache, **used
-    )
+        model=verdict.model or requested_model, response_id=verdict.response_id, from_cache=verdict.from_cache,
+        system_fingerprint=verdict.system_fingerprint, **used
+    )  # fmt: skip
 
 
 def judge_facts(judgement: Judgement, paid: Sequence[JudgeAnswer]) -> dict[str, Any]:

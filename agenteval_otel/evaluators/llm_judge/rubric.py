@@ -87,6 +87,7 @@ class Rubric(FreshCopies):
         needs: What an input has to have for this criterion; the evaluator's when left out.
         takes: What is shown too, if the input has it; the evaluator's when left out.
         max_windows: An answer longer than `max_field_chars` is judged in so many windows at most, and the worst counts.
+        conversation_windows: The same of a conversation that is longer, in windows of its turns.
         threshold: Raw score from which on (inclusive) the label is ``pass``.
         weight: Share in the overall score; 1 when left out, 0 leaves the criterion out of it.
         objective: Share of passing results that the criterion should hold, 0-1; alerts come from it.
@@ -104,6 +105,7 @@ class Rubric(FreshCopies):
     needs: ListOf[CaseFields] | None = None
     takes: ListOf[CaseFields] | None = None
     max_windows: int = Field(default=1, ge=1, le=100)
+    conversation_windows: int = Field(default=1, ge=1, le=100)
     threshold: float | None = None
     weight: float | None = Field(default=None, ge=0)
     objective: float | None = Field(default=None, ge=0, le=1)

@@ -90,9 +90,9 @@ class Predicate(BaseModel):
         if types and not any(_is_type(value, kind) for kind in types):
             yield f"is no {' or '.join(types)}"
         # None is a value that can be expected: only what was set counts.
-        if "equals" in self.model_fields_set and not _is_same(value, self.equals):
+        if "equals" in self.model_fields_set and not is_same(value, self.equals):
             yield "is not the expected value"
-        if self.one_of and not any(_is_same(value, choice) for choice in self.one_of):
+        if self.one_of and not any(is_same(value, choice) for choice in self.one_of):
             yield "is none of the expected values"
         if "contains" in self.model_fields_set and not _contains(value, self.contains):
             yield "does not contain what is expected"
@@ -127,21 +127,21 @@ def _is_type(value: Any, kind: str) -> bool:
     return isinstance(value, _TYPES[kind]) and not (kind == "number" and isinstance(value, bool))
 
 
-def _is_same(first: Any, other: Any) -> bool:
+def is_same(first: Any, other: Any) -> bool:
     """Whether two JSON values are equal: 1 is 1.0, and true is neither."""
     if isinstance(first, bool) or isinstance(other, bool):
         return first is other
     if isinstance(first, Mapping) and isinstance(other, Mapping):
-        return first.keys() == other.keys() and all(_is_same(first[key], other[key]) for key in first)
+        return first.keys() == other.keys() and all(is_same(first[key], other[key]) for key in first)
     if isinstance(first, list | tuple) and isinstance(other, list | tuple):
-        return len(first) == len(other) and all(map(_is_same, first, other))
+        return len(first) == len(other) and all(map(is_same, first, other))
     return bool(first == other)
 
 
 def _contains(value: Any, wanted: Any) -> bool:
     if isinstance(value, str):
         return isinstance(wanted, str) and wanted in value
-    return isinstance(value, list | tuple) and any(_is_same(item, wanted) for item in value)
+    return isinstance(value, list | tuple) and any(is_same(item, wanted) for item in value)
 
 
 def _matches(value: Any, pattern: str) -> bool:

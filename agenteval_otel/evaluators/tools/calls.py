@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
-from agenteval_otel.errors import EvaluationError
+from agenteval_otel.errors import EvaluationError, EvaluationSkipped
 from agenteval_otel.models import EvaluationInput, Message
+from agenteval_otel.models.inputs import ToolCall
 
 Source = Literal["messageHistory", "context", "toolCalls"]
 _CALLING = ("tool_call", "tool-call", "tool_use", "server_tool_use")
 _NAMES = (("toolName", "name"), ("args", "arguments", "input"), ("toolCallId", "id"))
 """How parts of messages call a call's name, arguments and id: the specification's word first."""
+DEFINITIONS = ("tools", "tool_definitions", "toolDefinitions")
+_ERROR = re.compile(r"\W{0,8}(?:error|exception|failed|failure|traceback)\b", re.IGNORECASE)
 
 
 class MadeCall(NamedTuple):
@@ -43,6 +47,34 @@ def calls_of(evaluation_input: EvaluationInput, source: Source, *, any_role: boo
         # Some write a call both ways: the parts are the specification's.
         recorded = [call for message in messages for call in _in_parts(message) or _called(message)]
     return [*recorded, *_additional(recorded, own)] if recorded and own else recorded or own
+
+
+def trajectory_of(evaluation_input: EvaluationInput) -> list[ToolCall]:
+    """The agent's own calls in their order, of a conversation those of all turns; `EvaluationSkipped` without any."""
+    if not evaluation_input.tool_calls:
+        raise EvaluationSkipped("no tool calls")
+    return list(evaluation_input.tool_calls)
+
+
+def tool_definitions(evaluation_input: EvaluationInput) -> Any:
+    """What tools the agent has, as its configuration, else the context, lists them; None where neither does."""
+    sources = (source or {} for source in (evaluation_input.agent_config, evaluation_input.context))
+    return next((source[name] for source in sources for name in DEFINITIONS if source.get(name)), None)
+
+
+def has_failed(call: ToolCall) -> bool:
+    """Whether the tool failed: it has an `error`, or its result says so (a text that begins with one, ``isError``)."""
+    result = call.result
+    if isinstance(result, Mapping):
+        says_so = result.get("isError") is True or result.get("is_error") is True or bool(result.get("error"))
+    else:
+        says_so = isinstance(result, str) and _ERROR.match(result) is not None
+    return says_so or call.error is not None
+
+
+def key_of(call: ToolCall) -> tuple[str, str]:
+    """The tool and its arguments, in the form in which equal calls are equal."""
+    return _content(MadeCall(call.name, call.arguments))
 
 
 def parsed_arguments(arguments: Any) -> Any:

@@ -1,7 +1,8 @@
-"""Collectors, and what stands around them: the texts in ``files``, with what a plan decides filled in."""
+"""Collectors, the sidecar, and what stands around them: the texts in ``files``, with what a plan decides filled in."""
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from importlib.resources import files
@@ -12,6 +13,7 @@ from agenteval_otel import semconv
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.provisioning.files import GeneratedFiles
 from agenteval_otel.provisioning.plan import MonitoringPlan
+from agenteval_otel.runtime.version import scope_version
 
 CONTENT: Final = (
     # Of the conventions, now and before.
@@ -21,6 +23,7 @@ CONTENT: Final = (
     # Ours.
     r"gen_ai[.]evaluation[.](explanation|user_prompt)",
     r"gen_ai[.]full_nl_response",
+    r"agenteval[.]input",
     # Other libraries' own.
     r"(input|output)[.]value",
     r"llm[.](input|output)_messages([.].*)?",
@@ -38,14 +41,26 @@ _PLACES: Final = {
     "jaeger": "jaeger/jaeger.yaml",
     "tempo": "tempo/tempo.yaml",
     "loki": "loki/loki.yaml",
+    "to-sidecar": "collector/to-sidecar.yaml",
     "compose": "compose.yaml",
+    "compose-sidecar": "compose.sidecar.yaml",
     "collector-sidecar": "kubernetes/collector-sidecar.yaml",
+    "agenteval-sidecar": "kubernetes/agenteval-sidecar.yaml",
 }
 _COMPOSED: Final = {
     "where": "\n# As prometheus.yml, with the names that the others have in compose.yaml.",
     "collector": "collector:8889",
     "alertmanager": "alertmanager:9093",
 }
+_HEALTH: Final = (
+    "import http.client as h; c = h.HTTPConnection('127.0.0.1', 4328, timeout=3); c.request('GET', '/healthz'); "
+    "raise SystemExit(c.getresponse().status != 200)"
+)
+"""Asks the sidecar how it is, from within its container, past whatever proxy the environment names."""
+_MARGIN_S: Final = 10
+"""How much longer than its draining the sidecar may take to end."""
+_COLLECTOR_S: Final = 30
+"""What the application and the Collector take to end, in a pod."""
 _INCLUDED: Final = re.compile(r"^( *)#\+ ([a-z_-]+)\n", re.MULTILINE)
 _PLACEHOLDER: Final = re.compile(r"@([a-z_]+)@")
 _ADDRESS: Final = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:]+\]):\d{1,5}")
@@ -69,6 +84,11 @@ def files_of(
         "metric_expiration": _duration(150.0, plan, at_least_s=3.0),
         "decision_wait": _duration(60.0 if plan.judge_models else 15.0, plan, at_least_s=1.0),
     }
+    drain_s = math.ceil(plan.drain_s)
+    values |= {
+        "version": scope_version(), "probe_health": _HEALTH, "drain": str(drain_s),
+        "stop": str(drain_s + _MARGIN_S), "grace": str(drain_s + _MARGIN_S + _COLLECTOR_S),
+    }  # fmt: skip
     # Statements of the transform processor; `$$` is the Collector's `$`.
     lines = {
         f"without_content_of_{record}": "".join(
@@ -83,6 +103,8 @@ def files_of(
     }
     return {path: _filled(_whole(f"{name}.yaml", lines), values) for name, path in _PLACES.items()} | {
         "prometheus/prometheus.yml": _filled(prometheus, alone | intervals),
+        "sidecar/Dockerfile": _filled(_whole("Dockerfile", {}), values),
+        "systemd/agenteval-sidecar.service": _filled(_whole("sidecar.service", {}), values),
         "prometheus/prometheus-compose.yml": _filled(prometheus, _COMPOSED | intervals),
     }
 

@@ -78,7 +78,7 @@ class Board:
     """
 
     def __init__(self, plan: MonitoringPlan, name: str, description: str, *, is_raw: bool) -> None:
-        self._plan, self._name, self.is_raw = plan, name, is_raw
+        self.plan, self._name, self.is_raw = plan, name, is_raw
         self._dashboard = dashboard = builders.Dashboard(f"agenteval: {name}").uid(uid_of(name))
         dashboard.description(f"{description} {MARK} grafana`.").tags([_TAG]).timezone("browser").refresh("1m")
         dashboard.time("now-6h", "now").tooltip(models.DashboardCursorSync.CROSSHAIR).readonly()
@@ -111,11 +111,11 @@ class Board:
     def choose_window(self) -> None:
         """Add how far back a rate looks, at each point."""
         seconds = {"5m": 300.0, "1h": 3_600.0, "1d": 86_400.0}
-        scaled = (f"{name} : {self._plan.duration(value, at_least_s=2.0)}" for name, value in seconds.items())
+        scaled = (f"{name} : {self.plan.duration(value, at_least_s=2.0)}" for name, value in seconds.items())
         values = ",".join(scaled if self.is_raw else seconds)
         window = builders.CustomVariable("window").label("Window").values(values)
         window.description("Each rate and mean is of the answers of this long before it.")
-        shown = "1h" if not self.is_raw else self._plan.duration(3_600.0, at_least_s=2.0)
+        shown = "1h" if not self.is_raw else self.plan.duration(3_600.0, at_least_s=2.0)
         self._dashboard.with_variable(window.current(models.VariableOption(selected=True, text="1h", value=shown)))
 
     def choose_criterion(self) -> None:
@@ -253,7 +253,7 @@ class Board:
 
     def _add(self, panel: Any, width: int, height: int = 8, *, sparse: bool = False) -> None:
         if sparse:
-            panel.interval(self._plan.duration(_SPARSE_S)).max_data_points(_POINTS)
+            panel.interval(self.plan.duration(_SPARSE_S)).max_data_points(_POINTS)
         self._dashboard.with_panel(panel.span(width).height(height))
 
 

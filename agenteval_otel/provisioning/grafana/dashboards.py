@@ -29,7 +29,8 @@ from agenteval_otel.provisioning.grafana.boards import (
     uid_of,
 )
 from agenteval_otel.provisioning.grafana.operations import operations, rate
-from agenteval_otel.provisioning.plan import MonitoringPlan, PlannedCriterion
+from agenteval_otel.provisioning.grafana.texts import criterion_text
+from agenteval_otel.provisioning.plan import MonitoringPlan
 from agenteval_otel.provisioning.promql import (
     AGENT,
     CRITERION,
@@ -42,15 +43,16 @@ from agenteval_otel.provisioning.promql import (
     joined,
     label_name,
 )
-from agenteval_otel.scoring.scales import BOOLEAN_SCALES
 
 # Between backticks nothing is escaped twice.
 _CHOSEN_AGENT = f"{AGENT}=~`${{agent:regex}}`"
 OF_AGENT = f"{SERVICE}, {_CHOSEN_AGENT}"
 OF_CRITERION = f'{OF_AGENT}, {CRITERION}="$criterion"'
 _NORMALIZED = label_name(semconv.SCORE_NORMALIZED)
+_REPLAYED = label_name(semconv.EVALUATION_REPLAYED)
 WEIGHTED = " Each answer counts for as many as it stands for (1/probability), where its probability is known."
 SAMPLED = "|".join(outcome for outcome in semconv.OUTCOMES if outcome not in (*semconv.NOT_WANTED, semconv.SHED))
+COVERED = f"{semconv.EVALUATED}|{semconv.SENT}"
 _OWN_ANSWERS = f'{OUTCOME}!="{semconv.ALREADY_MONITORED}"'
 _SCORE = semconv.METRIC_SCORE.prometheus_name
 _REASON, _ERROR = label_name(semconv.REASON_CODE), label_name(semconv.ERROR_TYPE)
@@ -97,11 +99,11 @@ def _at_a_glance(board: Board) -> None:
     text = "Objectives in breach now, as a process detected them; the answers behind each: the table below."
     board.value("Breaches", text, "short", breaches, steps=_BREACHES, width=4, height=4)
     calls = promql.increase(semconv.METRIC_RESPONSES, OF_AGENT, WHOLE)
-    sampled, evaluated = share(SAMPLED, window=WHOLE), share(semconv.EVALUATED, window=WHOLE)
+    sampled, evaluated = share(SAMPLED, window=WHOLE), share(COVERED, window=WHOLE)
     for title, text, unit, query in (
         ("Responses", "Calls of monitored handlers in the time shown.", "short", Query(calls, "responses")),
         ("Sampling rate", "Share of the responses that were sampled.", "percentunit", Query(sampled, "sampled")),
-        ("Coverage", "Share of all responses that were evaluated to the end.", "percentunit",
+        ("Coverage", "Share of all responses that were evaluated to the end, or sent to the sidecar.", "percentunit",
          Query(evaluated, "evaluated")),
     ):  # fmt: skip
         board.value(title, text, unit, query, width=5, height=4)
@@ -114,13 +116,30 @@ def _now(board: Board) -> None:
     rows = tuple(_ROWS)
     state = Column(f"max by ({', '.join(rows)}) ({_breach()})", "objective is", texts=_STATES)
     limit = Column(f"max by ({', '.join(rows)}) (agenteval:objective{{{OF_AGENT}}})", "objective")
-    text = f"Share of answers that pass, with its 95 percent interval.{WEIGHTED}{_COUNTED}"
-    columns = [*_rates(board, OF_AGENT, rows), *(() if board.is_raw else (limit,)), state]
+    text = f"Share of answers that pass, with its 95 percent interval.{WEIGHTED}{_COUNTED}{_which(board)}"
+    corrected = _corrected(board, rows)
+    columns = [*_rates(board, OF_AGENT, rows), *corrected, *(() if board.is_raw else (limit,)), state]
     board.tabular("Pass rate", text, _ROWS, *columns, _answers(board, OF_AGENT, rows), link=_DETAILS)
     text = f"Mean of the scores, from 0, worst, to 1, best, with its 95 percent interval.{WEIGHTED}{_COUNTED}"
     board.tabular(
         "Mean score", text, _ROWS, *_means(board, OF_AGENT, rows), _scored(board, OF_AGENT, rows), link=_DETAILS
     )
+
+
+def _which(board: Board) -> str:
+    """Which estimate a panel shows, where judges are asked."""
+    if not board.plan.is_judged:
+        return ""
+    if board.is_raw or not board.plan.is_calibrated:
+        return " As the judges say: not corrected for their errors."
+    return " `pass rate` is as the judges say; `corrected` is without their errors, where a calibration record exists."
+
+
+def _corrected(board: Board, rows: Sequence[str]) -> list[Column]:
+    if board.is_raw or not board.plan.is_calibrated:
+        return []
+    ends = {"": "corrected", "_low": "corrected, at least", "_high": "corrected, at most"}
+    return [Column(_estimate(board, f"corrected_pass_rate{end}", OF_AGENT, rows), title) for end, title in ends.items()]
 
 
 def _over_time(board: Board) -> None:
@@ -145,8 +164,11 @@ def _traffic(board: Board) -> None:
     outcomes = rate(semconv.METRIC_RESPONSES, OUTCOME, matchers=OF_AGENT)
     text = "Calls of monitored handlers per second, by outcome."
     board.graph("Responses by outcome", text, "reqps", outcomes, stacked=True)
-    both = (Query(share(SAMPLED), "sampling rate"), Query(share(semconv.EVALUATED), "coverage"))
-    text = "Share of the responses that were sampled, and that were evaluated to the end. The gap was lost."
+    both = (Query(share(SAMPLED), "sampling rate"), Query(share(COVERED), "coverage"))
+    text = (
+        "Share of the responses that were sampled, and that were evaluated to the end or sent to the sidecar. The gap "
+        "was lost."
+    )
     board.graph("Sampling rate and coverage", text, "percentunit", *both)
 
 
@@ -430,45 +452,13 @@ def share(outcomes: str, of_outcomes: str = "", *, window: str = EACH) -> str:
 
 
 def events(*stages: str) -> str:
-    """The events of the criterion's results, LogQL, with further stages."""
-    named = (f'event_name="{semconv.EVENT_RESULT}"', f'{CRITERION}="$criterion"', _CHOSEN_AGENT)
+    """The events of the criterion's live results, LogQL, with further stages."""
+    named = (
+        f'event_name="{semconv.EVENT_RESULT}"', f'{CRITERION}="$criterion"', _CHOSEN_AGENT, f'{_REPLAYED}=""',
+    )  # fmt: skip
     return '{service_name=~"$service"} | ' + " | ".join((*named, *stages))
 
 
 def _failing(*stages: str) -> str:
     """The events of results that fail; of those without a label the ones in the lower half."""
     return events(*stages, f'{LABEL}="{semconv.LABEL_FAIL}" or ({LABEL}="" and {_NORMALIZED} < 0.5)')
-
-
-def markdown(text: str) -> str:
-    """Text as it stands for a panel, which Grafana reads as Markdown with variables."""
-    return "".join(
-        char if char.isalnum() or char in " ,.:;'-\n" or ord(char) > 127 else f"&#{ord(char)};" for char in text
-    )
-
-
-def criterion_text(planned: PlannedCriterion) -> str:
-    criterion = planned.criterion
-    parts = [f"{criterion.description.rstrip('. ')}." if criterion.description.strip() else "", _scale(planned)]
-    if criterion.threshold is not None:
-        parts.append(f"Passes from {criterion.threshold:g} on.")
-    if planned.objective is not None:
-        parts.append(f"Objective: {planned.objective * 100:g} percent of the results pass.")
-    if planned.is_shadow:
-        parts.append("A trial of an evaluator: in no overall score, objective or alert.")
-    if planned.agents:
-        parts.append(f"For the agents {', '.join(planned.agents)}.")
-    elif planned.other_agents:
-        parts.append(f"For all agents but {', '.join(planned.other_agents)}.")
-    return f"**{markdown(planned.name)}** {markdown(' '.join(filter(None, parts)))}"
-
-
-def _scale(planned: PlannedCriterion) -> str:
-    criterion = planned.criterion
-    if criterion.minimum is not None and criterion.maximum is not None:
-        return f"Scored from {criterion.minimum:g}, worst, to {criterion.maximum:g}, best; shown from 0 to 1."
-    if criterion.scale == "likert5":
-        return "Scored from 1 to 5, 5 is best; shown from 0 to 1."
-    if criterion.scale == "numeric":
-        return "Scored by a number, more is better; shown from 0 to 1."
-    return "Passes or fails." if criterion.scale in BOOLEAN_SCALES else f"Scored on the scale {criterion.scale}."

@@ -6,15 +6,18 @@ from agenteval_otel import semconv
 from agenteval_otel.provisioning.files import GeneratedFiles
 from agenteval_otel.provisioning.grafana.boards import EACH, LOST, PROCESS, Board, Query, Steps, quantile
 from agenteval_otel.provisioning.plan import MonitoringPlan
-from agenteval_otel.provisioning.promql import CRITERION, OUTCOME, joined, label_name
+from agenteval_otel.provisioning.promql import CRITERION, OUTCOME, increase, joined, label_name
 from agenteval_otel.semconv import Instrument
 
 _ERROR = label_name(semconv.ERROR_TYPE)
 _JUDGE_MODEL, _JUDGE = label_name(semconv.JUDGE_MODEL), label_name(semconv.JUDGE_NAME)
+_CHECK = label_name(semconv.JUDGE_CHECK)
 _PERIOD, _TOKENS = label_name(semconv.JUDGE_PERIOD), label_name(semconv.TOKEN_TYPE)
 _SIGNAL, _LOSS_REASON = label_name(semconv.EXPORT_SIGNAL), label_name(semconv.EXPORT_REASON)
 _WHERE = ("job", "instance")
 _LEVELS = {"0": ("full", "green"), "1": ("reduced", "yellow"), "2": ("no model calls", "orange"), "3": ("off", "red")}
+_TRUST = {"0": ("trusted", "green"), "1": ("untrusted", "red")}
+_ODD = "refusal|malformed_answer|empty_answer|truncated"
 _BREAKER = {"0": ("closed", "green"), "1": ("half open", "yellow"), "2": ("open", "red")}
 
 
@@ -104,6 +107,35 @@ def _judges(board: Board, plan: MonitoringPlan) -> None:
         steps = ((None, "red"), (1e-9, "green"))
         left = _latest(semconv.METRIC_JUDGE_BUDGET, _PERIOD, how="min")
         board.value("Budget left", text, "currencyUSD", left, steps=steps, width=12, height=6)
+    _judge_health(board)
+
+
+def _judge_health(board: Board) -> None:
+    board.row("Do judges still judge as they did?")
+    of_judge = (CRITERION, _JUDGE_MODEL)
+    sent = f'{OUTCOME}!~"cached|budget|budget_exhausted|cancelled"'
+    answered = rate(semconv.METRIC_JUDGE_CALLS, _JUDGE_MODEL, matchers=joined(PROCESS, sent)).expression
+    odd = rate(semconv.METRIC_JUDGE_CALLS, _JUDGE_MODEL, matchers=joined(PROCESS, f'{OUTCOME}=~"{_ODD}"'))
+    for title, text, unit, query in (
+        ("Agreement of judges", "Share of the last comparisons that agree: with known answers (canary), with the judge "
+         "itself (repeat, position), with people (people). The worst of all processes.", "percentunit",
+         _latest(semconv.METRIC_JUDGE_AGREEMENT, *of_judge, _CHECK, how="min")),
+        ("Drift of scores", "Population stability index of the last scores to the reference. Below 0.1 is no change "
+         "that matters; many changes of the answers look the same: see the canaries.", "none",
+         _latest(semconv.METRIC_JUDGE_DRIFT, *of_judge)),
+        ("Scores and length", "Rank correlation of the last scores with the length of the answers. Far from 0: the "
+         "judge may reward length, or the lack of it.", "none",
+         _latest(semconv.METRIC_JUDGE_LENGTH_CORRELATION, *of_judge)),
+        ("Refusals and unreadable answers", "Share of a judge's calls that ended so.", "percentunit",
+         _by(f"({odd.expression} or 0 * {answered}) / ({answered} > 0)", _JUDGE_MODEL)),
+        ("Changes of the model", "Answers of a model or configuration that had not answered lately.", "short",
+         _by(increase(semconv.METRIC_JUDGE_CHANGES, PROCESS, EACH, (_JUDGE_MODEL,)), _JUDGE_MODEL)),
+    ):  # fmt: skip
+        board.graph(title, text, unit, query, width=8)
+    text = "Criteria whose judge a check distrusts. Their scores are no ground for decisions: see the alert's runbook."
+    steps: Steps = ((None, "green"), (1, "red"))
+    untrusted = _latest(semconv.METRIC_JUDGE_UNTRUSTED, *of_judge, _CHECK)
+    board.value("Untrusted", text, "none", untrusted, steps=steps, texts=_TRUST, width=8, height=8)
 
 
 def _host(board: Board) -> None:

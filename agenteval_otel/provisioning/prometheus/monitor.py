@@ -41,15 +41,17 @@ _ERROR_SHARE: Final = 0.1
 _REFUSED_SHARE: Final = 0.5
 
 _JUDGE, _JUDGE_NAME = label_name(names.JUDGE_MODEL), label_name(names.JUDGE_NAME)
+_CHECK = label_name(names.JUDGE_CHECK)
 _PERIOD, _SIGNAL = label_name(names.JUDGE_PERIOD), label_name(names.EXPORT_SIGNAL)
 _BY_AGENT = (*SERVICE, AGENT)
 # Evaluators that are tried are in no alert; settings may not know those that decorators bring.
 _PRESENT = f'{CRITERION}!~".+[.]shadow"'
 _DUE = one_of(OUTCOME, names.NOT_WANTED, sign="!~")
+_DUE_HERE = one_of(OUTCOME, (*names.NOT_WANTED, names.SENT), sign="!~")
 _SHARE = "{{ $value | humanizePercentage }}"
 _JOB: Final = SERVICE_TEXT
-_THE_AGENT, _THE_CRITERION, _THE_JUDGE, _JUDGE_CALLED, _THE_SIGNAL = (
-    f"{{{{ $labels.{label} }}}}" for label in (AGENT, CRITERION, _JUDGE, _JUDGE_NAME, _SIGNAL)
+_THE_AGENT, _THE_CRITERION, _THE_JUDGE, _JUDGE_CALLED, _THE_SIGNAL, _THE_CHECK = (
+    f"{{{{ $labels.{label} }}}}" for label in (AGENT, CRITERION, _JUDGE, _JUDGE_NAME, _SIGNAL, _CHECK)
 )
 _AGENT = f"{_THE_AGENT} ({_JOB})"
 
@@ -66,7 +68,7 @@ def _blind_expression(plan: MonitoringPlan, never: int) -> str:
     """
 
     def answers(size: str) -> str:
-        return increase(names.METRIC_RESPONSES, joined(_scored_agents(plan), _DUE), window(plan, size), _BY_AGENT)
+        return increase(names.METRIC_RESPONSES, joined(_scored_agents(plan), _DUE_HERE), window(plan, size), _BY_AGENT)
 
     def results(size: str, kept: tuple[str, ...] = _BY_AGENT) -> str:
         return increase(names.METRIC_RESULTS, _PRESENT, window(plan, size), kept)
@@ -116,6 +118,7 @@ def _blind(plan: MonitoringPlan) -> Iterator[Alert]:
             scenario("none is sampled", "", answers(names.NOT_SAMPLED, 2.0 * never / STEPS)),
             scenario("disabled", "", answers(names.DISABLED, 2.0 * never / STEPS)),
             scenario("already monitored", "", answers(names.ALREADY_MONITORED, 2.0 * never / STEPS)),
+            scenario("sent to the sidecar", "", answers(names.SENT, 2.0 * never / STEPS)),
         ),
     )  # fmt: skip
 
@@ -170,6 +173,8 @@ def _losing(plan: MonitoringPlan) -> Iterator[Alert]:
         ("AgentevalQueueDropping", (names.DROPPED_QUEUE_FULL,), "are dropped by a full queue",
          "were dropped because the queue was full. They are losses, not a sample: slow and busy moments are missing "
          "from every rate."),
+        ("AgentevalSidecarAway", (names.DROPPED_UNSENT,), "do not reach the sidecar",
+         "did not reach the sidecar: it was away, refused them or had no room. They are losses, not a sample."),
         ("AgentevalPipelineFailing", (names.PIPELINE_FAILED, names.CAPTURE_FAILED), "cannot be captured or evaluated",
          "failed before any evaluator saw them."),
     ):  # fmt: skip
@@ -274,6 +279,30 @@ def _breaker_open(plan: MonitoringPlan) -> Iterator[Alert]:
             scenario("closed", "", gauge(state, f"0x{STEPS}", labels)),
             scenario("open and half open in turns", name, gauge(state, "2 1 " * (STEPS // 2) + "2", labels)),
             scenario("closed now and then", "", gauge(state, "2 0 " * (STEPS // 2) + "2", labels)),
+        ),
+    )  # fmt: skip
+
+
+@registered
+def _judge_drifted(plan: MonitoringPlan) -> Iterator[Alert]:
+    if not plan.judge_models:
+        return
+    name, untrusted = "AgentevalJudgeDrifted", names.METRIC_JUDGE_UNTRUSTED
+    kept, labels = (*SERVICE, CRITERION, _JUDGE, _CHECK), {CRITERION: "a criterion", _JUDGE: "a judge"}
+    yield Alert(
+        name=name, expression=f"max {by(kept)} ({untrusted.prometheus_name}{{{_PRESENT}}}) > 0", for_s=60.0,
+        keep_s=300.0, severity="ticket",
+        summary=f"The judge {_THE_JUDGE} is not trusted with {_THE_CRITERION} any more: {_THE_CHECK} ({_JOB})",
+        description=f"Too many of the last comparisons of the check {_THE_CHECK} disagree with the judge {_THE_JUDGE} "
+                    f"on the criterion {_THE_CRITERION} to be chance (canary: known answers; repeat, position: its own "
+                    "answer; people: feedback), or its scores are spread differently (drift). Its scores are marked "
+                    "untrusted until it agrees again; do not decide by them.",
+        scenarios=(
+            scenario("trusted", "", gauge(untrusted, f"0x{STEPS}", {**labels, _CHECK: "canary"})),
+            scenario("distrusted", name, gauge(untrusted, f"0x{STEPS - 6} 1x5", {**labels, _CHECK: "canary"})),
+            scenario("trusted again", "", gauge(untrusted, f"1x{STEPS - 6} 0x5", {**labels, _CHECK: "people"})),
+            scenario("of one of two checks", name, gauge(untrusted, f"0x{STEPS}", {**labels, _CHECK: "canary"}),
+                     gauge(untrusted, f"1x{STEPS}", {**labels, _CHECK: "drift"})),
         ),
     )  # fmt: skip
 

@@ -78,7 +78,7 @@ def dashboard_rules(plan: MonitoringPlan) -> list[dict[str, Any]]:
     """What only dashboards ask for: the other estimates; all of them by the service's version, model and dimension."""
     rules: dict[str, str] = {}
     for name in _SHOWN if plan.criteria else ():
-        rules |= _estimates(plan, name, "agenteval", GROUP)
+        rules |= _estimates(plan, name, "agenteval", GROUP) | _corrected(plan, name)
         rules |= _estimates(plan, name, "agenteval_version", (*GROUP, promql.VERSION))
         rules |= _estimates(plan, name, "agenteval_model", (*GROUP, promql.MODEL), of_scores=False)
         for label in map(promql.label_name, plan.dimensions):
@@ -102,6 +102,18 @@ def _estimates(
         series(word): expression for word, expression in expressions.items()
         if of_scores or not word.startswith(("score", "weight", "mean"))
     }  # fmt: skip
+
+
+def _corrected(plan: MonitoringPlan, name: str) -> dict[str, str]:
+    """The pass rates of criteria whose judge has a calibration record, corrected for its errors."""
+    words: dict[str, list[str]] = {}
+    for item in plan.criteria:
+        if item.calibration is not None:
+            chosen = f"{{{promql.matchers_of(item)}}}"
+            rate, verdicts = (f"{recorded(word, name)}{chosen}" for word in (_PASS_RATE, _VERDICTS))
+            for word, expression in promql.corrected(item.calibration, rate, verdicts).items():
+                words.setdefault(recorded(word, name), []).append(expression)
+    return {word: "\nor\n".join(expressions) for word, expressions in words.items()}
 
 
 def _with_inputs(wanted: Sequence[str], rules: Mapping[str, str]) -> dict[str, str]:

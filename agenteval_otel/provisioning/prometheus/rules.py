@@ -104,6 +104,7 @@ class Alert(NamedTuple):
             "labels": {"severity": self.severity, **{name: literal(value) for name, value in self.labels.items()}},
             "annotations": {
                 "summary": self.summary, "description": self.description, **links,
+                **({"estimate": _estimate(plan)} if self.is_quality and plan.is_judged else {}),
             },
         }  # fmt: skip
 
@@ -183,6 +184,18 @@ def changing_counter(metric: Instrument | str, labels: Mapping[str, str], *piece
 def by(labels: Sequence[str]) -> str:
     """The clause that keeps these labels in an aggregation."""
     return f"by ({', '.join(labels)})"
+
+
+def _estimate(plan: MonitoringPlan) -> str:
+    """Which estimate an alert about quality goes by, a template; with the corrected one where there is a record."""
+    text = "Decided by verdicts as the judge says, not corrected for its errors."
+    if not plan.is_calibrated:
+        return text
+    labels = f"{CRITERION}=%q, {AGENT}=%q, job=%q"
+    values = f"$labels.{CRITERION} $labels.{AGENT} $labels.job"
+    query = f"printf `{recorded('corrected_pass_rate', '1d')}{{{labels}}}` {values} | query"
+    share = "{{ . | first | value | humanizePercentage }}"
+    return f"{text}{{{{ with {query} }}}} Corrected by the calibration record {share} pass (1 day).{{{{ end }}}}"
 
 
 def _braces(labels: Mapping[str, str]) -> str:

@@ -28,7 +28,7 @@ def traceloop(content: bool = True) -> Iterator[Any]:
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
     from traceloop.sdk import Traceloop
 
-    Traceloop.init(app_name="weather", disable_batch=True, exporter=OTLPSpanExporter())
+    Traceloop.init(app_name=os.environ["OTEL_SERVICE_NAME"], disable_batch=True, exporter=OTLPSpanExporter())
     yield openai_client()
 
 

@@ -1,0 +1,238 @@
+"""Conversations put together from turns: closed by a mark, by idle time or by their number; compact and bounded."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from threading import Lock
+from typing import Any, Final, Literal, NamedTuple
+
+from opentelemetry.trace import SpanContext, TraceFlags
+from opentelemetry.trace.span import TraceState
+from pydantic import Field
+
+from agenteval_otel.components.explained import FrozenSettings
+from agenteval_otel.models import EvaluationInput
+from agenteval_otel.runtime.memory import MemoryPart
+from agenteval_otel.scoring.probability import nested
+
+End = Literal["marked", "idle", "turn_limit", "no_room", "shutdown", "reload"]
+_HEAD: Final = struct.Struct(">Q16s8sB")  # start in nanoseconds, trace id, span id, trace flags
+_REMOTE: Final = 0x80  # beside the trace flags
+# Every client sends its history and its tools with each turn: the first turn's are enough.
+_LEFT_OUT: Final = {"criteria", "conversation"}
+_LEFT_OUT_LATER: Final = _LEFT_OUT | {"message_history", "agent_config"}
+_TURN_BYTES: Final = 64
+_CONVERSATION_BYTES: Final = 900
+_MOST_EVICTED: Final = 16  # for one turn
+
+
+class ConversationSettings(FrozenSettings):
+    """How turns are put together for evaluators of conversations; without any, none are kept.
+
+    Attributes:
+        idle_s: A conversation without a turn for so long is over, in seconds.
+        settle_s: How long turns may still come after the one with ``annotate(conversation_ends=True)``.
+        max_turns: With so many turns a conversation is evaluated; what follows is another one.
+        max_open: Open conversations; beyond it the one that was quiet the longest is evaluated early.
+        max_bytes: Memory that they may take, within ``max_waiting_bytes``; beyond it as with `max_open`.
+    """
+
+    idle_s: float = Field(default=1_800.0, gt=0, le=604_800)
+    settle_s: float = Field(default=2.0, ge=0, le=3_600)
+    max_turns: int = Field(default=100, ge=1, le=1_000)
+    max_open: int = Field(default=10_000, ge=1)
+    max_bytes: int = Field(default=32 * 1024 * 1024, ge=65_536)
+
+
+class Key(NamedTuple):
+    """What tells conversations apart: two services, or two agents, may use one id."""
+
+    id: str
+    agent: str
+    service: str | None = None
+
+
+class Conversation:
+    """Turns of one conversation, compressed. Closed it has an `end`, and gives its input and its spans.
+
+    Attributes:
+        last: What the caller keeps of the turn that began last; opaque here.
+        probability: That all of its turns were sampled, which the same randomness decided: the smallest of theirs.
+    """
+
+    __slots__ = ("_started_ns", "_turns", "end", "key", "last", "last_s", "probability", "size_bytes")
+
+    def __init__(self, key: Key) -> None:
+        self.key, self.last_s, self.size_bytes = key, 0.0, _CONVERSATION_BYTES + len(key.id)
+        self.last: Any = None
+        self.end: End | None = None
+        self.probability: float | None = None
+        self._turns: list[bytes] = []
+        self._started_ns = 0
+
+    def __len__(self) -> int:
+        return len(self._turns)
+
+    def _add(self, turn: bytes, started_ns: int, last: Any, probability: float | None) -> None:
+        self.probability = probability if not self._turns else nested(self.probability, probability)
+        self._turns.append(turn)
+        if started_ns >= self._started_ns:
+            self._started_ns, self.last = started_ns, last
+
+    @property
+    def started_ns(self) -> int:
+        """When its first turn began."""
+        return int.from_bytes(min(self._turns)[:8])
+
+    def _in_order(self) -> list[bytes]:
+        return sorted(self._turns, key=lambda turn: turn[:8])  # by their start; of the same in the order of arrival
+
+    def input(self) -> EvaluationInput:
+        """All turns as one input, in the order in which they began, whatever the order in which they came."""
+        return EvaluationInput(conversation=[unpacked(memoryview(turn)[_HEAD.size :]) for turn in self._in_order()])
+
+    def spans(self, trace_state: TraceState | None = None) -> list[SpanContext]:
+        """The evaluated spans of the turns that have one, in order; the last one's trace state is `trace_state`."""
+        heads = (_HEAD.unpack_from(turn) for turn in self._in_order())
+        return [
+            SpanContext(int.from_bytes(trace), int.from_bytes(span), is_remote=bool(flags & _REMOTE),
+                        trace_flags=TraceFlags(flags & ~_REMOTE), trace_state=trace_state)
+            for _, trace, span, flags in heads if any(span)
+        ]  # fmt: skip
+
+
+def packed(evaluation_input: EvaluationInput, left_out: set[str] = _LEFT_OUT) -> bytes:
+    """Its fields but some as compressed JSON: 20 us for a short one. Raises where a value has no form in JSON."""
+    text = evaluation_input.__pydantic_serializer__.to_json(evaluation_input, exclude_none=True, exclude=left_out)
+    compress = zlib.compressobj(1, zlib.DEFLATED, -12, 5)  # a small window: nothing large is set up for a short text
+    return compress.compress(text) + compress.flush()
+
+
+def unpacked(data: bytes | memoryview) -> EvaluationInput:
+    """What `packed` gave, as an input again."""
+    return EvaluationInput.model_validate_json(zlib.decompress(data, -zlib.MAX_WBITS))
+
+
+def _encoded(turn: EvaluationInput, span: SpanContext | None, started_ns: int, *, is_first: bool) -> bytes:
+    """The turn's start and span as they are, then its fields."""
+    head = _HEAD.pack(started_ns, b"", b"", 0)
+    if span is not None:
+        flags = span.trace_flags & ~_REMOTE | (_REMOTE if span.is_remote else 0)
+        head = _HEAD.pack(started_ns, span.trace_id.to_bytes(16), span.span_id.to_bytes(8), flags)
+    return head + packed(turn, _LEFT_OUT if is_first else _LEFT_OUT_LATER)
+
+
+class ConversationAssembler:
+    """Keeps open conversations. Any thread may call it; its lock is closed for microseconds."""
+
+    def __init__(self, settings: ConversationSettings, memory: MemoryPart) -> None:
+        self.settings, self._memory = settings, memory
+        self._lock = Lock()
+        # Both in the order of their closing: by the last turn, and by the mark.
+        self._open: dict[Key, Conversation] = {}
+        self._ending: dict[Key, Conversation] = {}
+
+    def __repr__(self) -> str:
+        return f"<ConversationAssembler open={len(self)}>"
+
+    def __len__(self) -> int:
+        return len(self._open) + len(self._ending)
+
+    def add(
+        self, key: Key, turn: EvaluationInput, *, span: SpanContext | None, started_ns: int, last: Any,
+        probability: float | None, now_s: float,
+    ) -> tuple[list[Conversation], bool]:  # fmt: skip
+        """Take a turn; gives the conversations that are closed by it, and whether there was room for it.
+
+        Where there was none the turn's conversation is given up. `now_s` is this process's clock: `started_ns` may be
+        another host's, and only puts turns into order.
+        """
+        is_first = key not in self._open and key not in self._ending
+        encoded = _encoded(turn, span, max(0, started_ns), is_first=is_first)
+        size_bytes = len(encoded) + _TURN_BYTES
+        closed: list[Conversation] = []
+        with self._lock:
+            ending = self._ending.pop(key, None)
+            conversation = ending or self._open.pop(key, None)
+            reserved = 0 if conversation is None else conversation.size_bytes
+            conversation = conversation or Conversation(key)
+            if not self._makes_room(size_bytes + conversation.size_bytes - reserved, closed, is_new=not reserved):
+                self._memory.release(reserved)
+                return closed, False
+            conversation._add(encoded, started_ns, last, probability)
+            conversation.size_bytes += size_bytes
+            conversation.last_s = now_s
+            if len(conversation) >= self.settings.max_turns:
+                closed.append(self._closed(conversation, "turn_limit"))
+            elif turn.conversation_ends or ending is not None:
+                self._ending[key] = conversation
+            else:
+                self._open[key] = conversation
+        return closed, True
+
+    def take(self, now_s: float) -> list[Conversation]:
+        """Close what was idle for long enough, and what was marked as over."""
+        with self._lock:
+            closed = [self._closed(part, "marked") for part in _until(self._ending, now_s - self.settings.settle_s)]
+            closed += [self._closed(part, "idle") for part in _until(self._open, now_s - self.settings.idle_s)]
+        return closed
+
+    def take_all(self, end: End) -> Iterator[Conversation]:
+        """Close every conversation, one by one."""
+        while True:
+            with self._lock:
+                some = self._ending or self._open
+                if not some:
+                    return
+                closed = self._closed(some.pop(next(iter(some))), end)
+            yield closed
+
+    def remove(self, is_concerned: Callable[[Conversation], bool]) -> list[Conversation]:
+        """Give up the open conversations that are concerned, and return them; they are looked at without the lock."""
+        with self._lock:
+            every = [*self._open.values(), *self._ending.values()]
+        concerned = [conversation for conversation in every if is_concerned(conversation)]
+        with self._lock:
+            removed = [
+                conversation for conversation in concerned for part in (self._open, self._ending)
+                if part.get(conversation.key) is conversation and part.pop(conversation.key)
+            ]  # fmt: skip
+        self._memory.release(sum(conversation.size_bytes for conversation in removed))
+        return removed
+
+    def next_s(self) -> float | None:
+        """When `take` will close something next; None while none is open."""
+        with self._lock:
+            heads = [
+                next(iter(part.values())).last_s + wait_s
+                for part, wait_s in ((self._open, self.settings.idle_s), (self._ending, self.settings.settle_s)) if part
+            ]  # fmt: skip
+        return min(heads, default=None)
+
+    def _makes_room(self, size_bytes: int, closed: list[Conversation], *, is_new: bool) -> bool:
+        """Whether the bytes were reserved; closes those that were quiet the longest where they have to go."""
+        too_many = is_new and len(self) >= self.settings.max_open
+        for _ in range(_MOST_EVICTED):
+            if not too_many and self._memory.reserve(size_bytes):
+                return True
+            some = self._open or self._ending
+            if not some:
+                return False
+            closed.append(self._closed(some.pop(next(iter(some))), "no_room"))
+            too_many = False
+        return False
+
+    def _closed(self, conversation: Conversation, end: End) -> Conversation:
+        conversation.end = end
+        self._memory.release(conversation.size_bytes)
+        return conversation
+
+
+def _until(part: dict[Key, Conversation], since_s: float) -> Sequence[Conversation]:
+    """Take the first ones, as far as they had no turn since then."""
+    taken: list[Conversation] = []
+    while part and (key := next(iter(part))) and part[key].last_s <= since_s:
+        taken.append(part.pop(key))
+    return taken

@@ -1,0 +1,247 @@
+"""Measuring a judge: its verdicts beside people's, by system and slice, and the true pass rate of all its answers."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from agenteval_otel.calibration.agreement import FEWEST, Agreement, LabelledRow, agreement_of
+from agenteval_otel.errors import ConfigurationError
+from agenteval_otel.scoring.intervals import Estimate, WeightedSums
+
+_MOST_GROUPS: Final = 50
+_FEWEST_TO_CHOOSE: Final = 10
+
+
+class JudgedAnswer(NamedTuple):
+    """One answer as the judge and, where there is a label, a person saw it.
+
+    Attributes:
+        key: Names the answer: its id, or a digest of prompt and response.
+        prompt: Digest of the prompt: answers to one prompt stand in one half, and count as one cluster.
+        score: The judge's score as a number on the criterion's scale; None where it has no such form.
+        passed: The judge's verdict; None where it failed or gave none.
+        person: A person's verdict; None without a label.
+        weight: 1 / the probability with which the answer was judged, above 0.
+        label_weight: 1 / the probability with which one that was judged was labelled, above 0.
+        cluster: What it shares with others; empty: its prompt.
+        system: Which system answered.
+        slices: Values by the names of slices.
+    """
+
+    key: str
+    prompt: str = ""
+    score: float | None = None
+    passed: bool | None = None
+    person: bool | None = None
+    weight: float = 1.0
+    label_weight: float = 1.0
+    cluster: str = ""
+    system: str = ""
+    slices: Mapping[str, str] = {}
+
+
+class Group(NamedTuple):
+    """The figures of one system, or of one value of a slice; `agreement` is None without a label."""
+
+    kind: str
+    value: str
+    judged: int
+    agreement: Agreement | None
+
+
+class Measurement(NamedTuple):
+    """A judge beside people.
+
+    Attributes:
+        agreement: On the rows that are reported.
+        judged: Share of all answers that the judge passes; None where all have a label.
+        overlap: The share of those answers that have a label.
+        groups: By system, and by each slice.
+        threshold: The threshold that was chosen; None where none was.
+        choosing: Rows that chose it.
+        choosing_prompts: Digests of the prompts whose rows have chosen it, or the present threshold.
+        left_out: Labelled rows that are in no figure, by the reason.
+    """
+
+    agreement: Agreement
+    judged: Estimate | None
+    overlap: float
+    groups: tuple[Group, ...]
+    threshold: float | None
+    choosing: int
+    choosing_prompts: tuple[str, ...]
+    left_out: Counter[str]
+
+    @property
+    def estimates(self) -> dict[str, Estimate]:
+        """The pass rate as the judge has it, by the labels alone, and corrected in both ways where it can be."""
+        estimates = {} if self.judged is None else {"judge alone": self.judged}
+        estimates["labels alone"] = self.agreement.pass_rate
+        if self.judged is not None:
+            corrected = self.agreement.corrected(self.judged, overlap=self.overlap)
+            estimates |= {} if corrected is None else {"corrected": corrected}
+            powered = self.agreement.prediction_powered(self.judged, overlap=self.overlap)
+            estimates["prediction-powered"] = powered
+        return estimates
+
+
+def measure(
+    answers: Iterable[JudgedAnswer], *, choose_threshold: bool = False, chosen_by: Iterable[str] = (), seed: int = 0
+) -> Measurement:
+    """The judge's agreement with people, and the pass rate of all answers.
+
+    Args:
+        answers: Judged answers, labelled or not; of those with the same key each is an error.
+        choose_threshold: Choose the threshold on half of the prompts by the largest sensitivity + specificity - 1, and
+            report on the other half.
+        chosen_by: Digests of prompts whose rows have chosen the present threshold: they are in no figure.
+        seed: Of the halves.
+
+    Raises:
+        ConfigurationError: Two answers have one key, there are no rows with both verdicts, people passed all or none of
+            them, or too few rows to choose a threshold.
+    """
+    listed = _checked(answers)
+    left_out: Counter[str] = Counter()
+    chosen, threshold, choosing = frozenset(chosen_by), None, 0
+    if choose_threshold:
+        half = [answer for answer in listed if answer.person is not None and _half(answer.prompt, seed) == 0]
+        chosen = frozenset(answer.prompt for answer in half)
+        threshold, choosing = _best_threshold(half), len(half)
+        listed = [_at_threshold(answer, threshold) for answer in listed]
+    rows: list[JudgedAnswer] = []
+    for answer in listed:
+        if answer.person is None:
+            continue
+        if answer.passed is None:
+            left_out["the judge gave no verdict"] += 1
+        elif answer.prompt in chosen:
+            left_out["its prompt chose the threshold"] += 1
+        else:
+            rows.append(answer)
+    _check_classes(rows, left_out)
+    agreement = _agreement(rows)
+    others = [answer for answer in listed if answer.person is None and answer.passed is not None]
+    everything = [*rows, *others]
+    overlap = _kish([row.weight * row.label_weight for row in rows]) / _kish([row.weight for row in everything])
+    judged = clustered_estimate(everything) if others else None
+    return Measurement(
+        agreement, judged, min(1.0, overlap), tuple(_groups(rows, others)), threshold, choosing, tuple(sorted(chosen)),
+        left_out,
+    )  # fmt: skip
+
+
+def clustered_estimate(answers: Sequence[JudgedAnswer]) -> Estimate | None:
+    """Weighted share that the judge passes, with its 95 % Wilson interval; None of no answers.
+
+    The variance is the sum over the clusters of (sum w (y - m))^2 / sum(w)^2, times G / (G - 1).
+    """
+    independent = WeightedSums()
+    for answer in answers:
+        independent.add(float(bool(answer.passed)), answer.weight)
+    if (plain := independent.estimate()) is None:
+        return None
+    residuals: dict[Hashable, float] = defaultdict(float)
+    for answer in answers:
+        residuals[_cluster(answer)] += answer.weight * (bool(answer.passed) - plain.mean)
+    groups = len(residuals)
+    if groups in (1, len(answers)):
+        return plain
+    variance = math.fsum(value * value for value in residuals.values()) / independent.w**2 * groups / (groups - 1)
+    effective = plain.mean * (1 - plain.mean) / variance if variance > 0 else float(groups)
+    return independent.estimate(effective=min(effective, plain.effective))
+
+
+def digest(*parts: object) -> str:
+    """Twelve hexadecimal digits of some texts."""
+    return hashlib.sha256("\0".join(map(str, parts)).encode("utf-8", "replace")).hexdigest()[:12]
+
+
+def _checked(answers: Iterable[JudgedAnswer]) -> list[JudgedAnswer]:
+    listed = list(answers)
+    twice = [key for key, count in Counter(answer.key for answer in listed).items() if count > 1]
+    if twice:
+        shown = ", ".join(map(repr, twice[:3]))
+        raise ConfigurationError(f"{len(twice):,} answers stand there more than once: {shown}; keep one row of each")
+    for answer in listed:
+        for value in (answer.weight, answer.label_weight):
+            if not (math.isfinite(value) and value > 0):
+                raise ConfigurationError(f"answer {answer.key!r} has the weight {value}; expected a number above 0")
+    return listed
+
+
+def _check_classes(rows: Sequence[JudgedAnswer], left_out: Counter[str]) -> None:
+    details = "; ".join(f"{count:,} left out, {reason}" for reason, count in left_out.items())
+    if not rows:
+        raise ConfigurationError(f"no answer has both a label and a verdict ({details or 'no labels'})")
+    passed = sum(bool(answer.person) for answer in rows)
+    if passed in (0, len(rows)):
+        seen, missing = ("pass", "fail") if passed else ("fail", "pass")
+        raise ConfigurationError(
+            f"all {len(rows):,} labels are {seen}: how often the judge errs on answers that {missing} cannot be known; "
+            f"label at least {FEWEST} that {missing} (--next picks likely ones){f'; {details}' if details else ''}"
+        )
+
+
+def _kish(weights: Sequence[float]) -> float:
+    return math.fsum(weights) ** 2 / math.fsum(weight * weight for weight in weights)
+
+
+def _best_threshold(half: Sequence[JudgedAnswer]) -> float:
+    """The score with the largest Youden index; of several equal ones the lowest."""
+    scored = [answer for answer in half if answer.score is not None]
+    classes = Counter(answer.person for answer in scored)
+    if len(scored) < _FEWEST_TO_CHOOSE or len(classes) < 2:
+        raise ConfigurationError(
+            f"the half that chooses the threshold has {len(scored):,} labelled answers with a number as score, "
+            f"people passed {classes[True]:,}; expected at least {_FEWEST_TO_CHOOSE}, of both classes"
+        )
+    sums: dict[float, dict[bool, float]] = defaultdict(lambda: {True: 0.0, False: 0.0})
+    for row in scored:
+        sums[row.score or 0.0][bool(row.person)] += row.weight * row.label_weight
+    totals = {verdict: math.fsum(of_score[verdict] for of_score in sums.values()) for verdict in (True, False)}
+    best, most, below = min(sums), 0.0, {True: 0.0, False: 0.0}
+    for score in sorted(sums):
+        youden = below[False] / totals[False] - below[True] / totals[True]
+        if youden > most + 1e-12:
+            best, most = score, youden
+        for verdict in below:
+            below[verdict] += sums[score][verdict]
+    return best
+
+
+def _at_threshold(answer: JudgedAnswer, threshold: float) -> JudgedAnswer:
+    return answer._replace(passed=None if answer.score is None else answer.score >= threshold)
+
+
+def _half(prompt: str, seed: int) -> int:
+    return int(digest(seed, prompt), 16) % 2
+
+
+def _cluster(answer: JudgedAnswer) -> str:
+    return answer.cluster or answer.prompt or answer.key
+
+
+def _agreement(rows: Sequence[JudgedAnswer]) -> Agreement:
+    return agreement_of(
+        LabelledRow(bool(row.passed), bool(row.person), row.weight * row.label_weight, _cluster(row)) for row in rows
+    )
+
+
+def _groups(rows: Sequence[JudgedAnswer], others: Sequence[JudgedAnswer]) -> Iterable[Group]:
+    kinds: dict[str, Callable[[JudgedAnswer], str]] = {"system": lambda answer: answer.system}
+    names = dict.fromkeys(name for answer in (*rows, *others) for name in answer.slices)
+    kinds |= {name: (lambda answer, name=name: answer.slices.get(name, "")) for name in names}  # type: ignore[misc]
+    for kind, value_of in kinds.items():
+        labelled: dict[str, list[JudgedAnswer]] = defaultdict(list)
+        for row in rows:
+            labelled[value_of(row)].append(row)
+        counts = Counter(map(value_of, (*rows, *others)))
+        del counts[""]
+        for value, count in counts.most_common(_MOST_GROUPS):
+            own = labelled.get(value)
+            yield Group(kind, value, count, _agreement(own) if own else None)

@@ -1,0 +1,63 @@
+"""References: what an application passes on to have feedback join the call that it is about."""
+
+from __future__ import annotations
+
+import base64
+import os
+import struct
+from typing import Final, NamedTuple
+
+from opentelemetry.trace import SpanContext, TraceFlags
+
+from agenteval_otel.capture.calls import CapturedCall
+from agenteval_otel.capture.text import clean
+
+_FIXED: Final = struct.Struct(">8s16s8sB")  # ids of call, trace and span, and the trace flags; the agent's name follows
+_MAX_AGENT: Final = 200
+_MAX_CHARS: Final = 1_200  # with a name of characters of four bytes
+
+
+class Reference(NamedTuple):
+    """A call, as it can be written down.
+
+    Attributes:
+        call_id: 16 hexadecimal digits, of this call alone.
+        span_context: Of its span, or of the span that it ran in; None without one.
+        agent: Which agent answered.
+    """
+
+    call_id: str
+    span_context: SpanContext | None
+    agent: str
+
+    @classmethod
+    def to(cls, call: CapturedCall | None, span_context: SpanContext | None, agent: str) -> Reference:
+        """The reference to a running call; None is one that is not kept, which gets an id each time."""
+        call_id = None if call is None else call.call_id
+        if call_id is None:
+            call_id = os.urandom(8).hex()  # the system's randomness: the host's `random` is left alone
+            if call is not None:
+                call.call_id = call_id
+        return cls(call_id, span_context, agent)
+
+    def __str__(self) -> str:
+        """Letters, digits, ``-`` and ``_``: fit for a header, a URL and a form. Without content, and not signed."""
+        trace_id, span_id, flags = 0, 0, 0
+        if self.span_context is not None:
+            trace_id, span_id, _, flags, *_ = self.span_context
+        fixed = _FIXED.pack(bytes.fromhex(self.call_id), trace_id.to_bytes(16), span_id.to_bytes(8), flags & 0xFF)
+        name = self.agent[:_MAX_AGENT].encode("utf-8", "replace")
+        return base64.urlsafe_b64encode(fixed + name).decode().rstrip("=")
+
+
+def read_reference(text: str) -> Reference:
+    """The reference that was written down; raises `ValueError` for anything else."""
+    if not text.isascii() or len(text) > _MAX_CHARS:
+        raise ValueError("not a reference")
+    data = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+    if len(data) < _FIXED.size:
+        raise ValueError("not a reference")
+    call_id, *ids, flags = _FIXED.unpack_from(data)
+    trace_id, span_id = map(int.from_bytes, ids)
+    context = SpanContext(trace_id, span_id, True, TraceFlags(flags)) if trace_id and span_id else None
+    return Reference(call_id.hex(), context, clean(data[_FIXED.size :].decode("utf-8", "replace"), _MAX_AGENT))

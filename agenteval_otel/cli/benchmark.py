@@ -1,0 +1,180 @@
+"""``agenteval-otel benchmark``: a named benchmark, run for each version; and its history."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import textwrap
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rich.table import Table
+from rich.text import Text
+
+from agenteval_otel.cli import evaluate
+from agenteval_otel.cli.figures import json_for_terminals
+from agenteval_otel.comparison import Answer, Source, compare
+from agenteval_otel.components.explained import known_choices
+from agenteval_otel.config.benchmarks import BenchmarkSettings
+from agenteval_otel.config.load import load_settings
+from agenteval_otel.errors import ConfigurationError, EvaluationError
+from agenteval_otel.reports.figures import BAD, DASH, GOOD, with_interval
+from agenteval_otel.reports.table import console_for
+from agenteval_otel.reports.totals import estimate_json
+from agenteval_otel.runtime.masking import printable
+from agenteval_otel.scoring.intervals import Estimate, estimate_of
+from agenteval_otel.telemetry.spans import own_service_version
+
+DESCRIPTION = (
+    "Run a benchmark of the settings (benchmarks: NAME: a dataset, an agent's evaluators, objectives) for a version of "
+    "the agent, and compare it with the run before; or show its history: each version's means with 95 % intervals."
+)
+_EXIT_CODES = (
+    "exit codes: 0 success; 1 an objective was missed, or a criterion has dropped significantly since the run before; "
+    "2 it could not run."
+)
+_EXAMPLES = """
+examples:
+  agenteval-otel benchmark run faq --settings agenteval.yaml --version 1.4.0
+  agenteval-otel benchmark history faq
+"""
+_NO_NAME = re.compile(r"[^\w.+-]")
+_FILE = re.compile(r"(\d{4,})-(.+)\.jsonl")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.description = textwrap.fill(DESCRIPTION, 78)
+    parser.epilog = f"{textwrap.fill(_EXIT_CODES, 78)}\n{_EXAMPLES}"
+    add = parser.add_argument
+    add("action", choices=("run", "history"))
+    add("name", metavar="NAME", help="of the benchmark")
+    add("--settings", metavar="FILE", help="the settings file (default: the file that AGENTEVAL_SETTINGS names)")
+    add("--profile", metavar="NAME", help="a profile of the settings file")
+    add("--version", metavar="TEXT", help="of the agent (default: service.version of OTEL_RESOURCE_ATTRIBUTES)")
+    add("--folder", metavar="FOLDER", default=".agenteval/benchmarks", help="where the results of all runs are kept, "
+        "with inputs and answers (default: %(default)s)")  # fmt: skip
+    add("--cache", metavar="FILE", help="keep judges' verdicts in this file, as evaluate does")
+    add("--json", action="store_true", help="the history as JSON")
+
+
+class Run(NamedTuple):
+    """A run that is kept."""
+
+    number: int
+    version: str
+    path: Path
+
+
+def run(arguments: argparse.Namespace) -> int:
+    folder = Path(arguments.folder) / arguments.name
+    runs = sorted(
+        Run(int(match[1]), match[2], path)
+        for path in (folder.iterdir() if folder.is_dir() else ()) if (match := _FILE.fullmatch(path.name))
+    )  # fmt: skip
+    return _run(arguments, folder, runs) if arguments.action == "run" else _history(arguments, runs)
+
+
+def _run(arguments: argparse.Namespace, folder: Path, runs: list[Run]) -> int:
+    benchmark = _benchmark(arguments)
+    version = arguments.version or own_service_version()
+    if version is None:
+        raise ConfigurationError("expected the version of the agent that is measured", path="--version")
+    folder.mkdir(parents=True, exist_ok=True)
+    number = runs[-1].number + 1 if runs else 1
+    path = folder / f"{number:04d}-{_NO_NAME.sub('_', version)}.jsonl"
+    options = {
+        "--settings": arguments.settings, "--profile": arguments.profile, "--agent": benchmark.agent,
+        "--run": benchmark.run, "--cache": arguments.cache, "--results": str(path),
+        "--baseline": str(runs[-1].path) if runs else None,
+    }  # fmt: skip
+    words = [word for option, value in options.items() if value is not None for word in (option, value)]
+    words += [word for field, column in benchmark.columns.items() for word in ("--column", f"{field}={column}")]
+    words += [word for name, limit in benchmark.objectives.items() for word in ("--fail-under", f"{name}={limit}")]
+    parser = argparse.ArgumentParser()
+    evaluate.add_arguments(parser)
+    try:
+        return evaluate.run(parser.parse_args([*benchmark.dataset, *words]))
+    except BaseException:
+        path.unlink(missing_ok=True)  # half a run is no version
+        raise
+
+
+def _benchmark(arguments: argparse.Namespace) -> BenchmarkSettings:
+    known = load_settings(arguments.settings, profile=arguments.profile).settings.benchmarks
+    if arguments.name not in known:
+        raise ConfigurationError(
+            f"no benchmark {arguments.name!r}{known_choices(arguments.name, known)}", path="benchmarks"
+        )
+    return known[arguments.name]
+
+
+class Version(NamedTuple):
+    """A run's figures, and by criterion whether it dropped or gained since the run before."""
+
+    run: Run
+    at: datetime
+    answers: int
+    means: dict[str, Estimate]
+    outcomes: dict[str, str]
+
+
+def _history(arguments: argparse.Namespace, runs: list[Run]) -> int:
+    if not runs:
+        raise ConfigurationError(f"no run of {arguments.name!r} is kept there", path=arguments.folder)
+    versions = list(_versions(runs))
+    if arguments.json:
+        print(json_for_terminals([_as_json(version) for version in versions]))
+        return 0
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+    names = list(dict.fromkeys(name for version in versions for name in version.means))
+    for title in ("version", "evaluated", "answers", *names):
+        table.add_column(printable(title))
+    for version in versions:
+        cells = [_cell(version, name) for name in names]
+        table.add_row(printable(version.run.version), f"{version.at:%Y-%m-%d %H:%M}", f"{version.answers:,}", *cells)
+    console = console_for(sys.stdout)
+    console.print(table)
+    console.print(Text(f"\nMeans with 95 % intervals. {BAD} {GOOD}: significantly lower or higher than before; "
+                       "? the evaluator is another one.", style="dim"))  # fmt: skip
+    return 0
+
+
+def _versions(runs: list[Run]) -> Iterator[Version]:
+    before: list[Answer] = []
+    for each in runs:
+        answers = list(Source(str(each.path)).answers())
+        scored: dict[str, list[tuple[float, float]]] = {}
+        for answer in answers:
+            for name, score in answer.scores.items():
+                if score.value is not None:
+                    scored.setdefault(name, []).append((score.value, score.weight))
+        means = {name: mean for name, pairs in scored.items() if (mean := estimate_of(pairs)) is not None}
+        at = datetime.fromtimestamp(max((answer.at for answer in answers), default=0.0), UTC)
+        yield Version(each, at, len(answers), means, _outcomes(before, answers))
+        before = answers
+
+
+def _outcomes(before: list[Answer], answers: list[Answer]) -> dict[str, str]:
+    try:
+        return {item.name: item.outcome for item in compare(before, answers).criteria} if before else {}
+    except EvaluationError:  # nothing in common
+        return {}
+
+
+def _cell(version: Version, name: str) -> str:
+    if (mean := version.means.get(name)) is None:
+        return DASH
+    sign = {"drop": f" {BAD}", "gain": f" {GOOD}", "evaluator changed": " ?"}.get(version.outcomes.get(name, ""), "")
+    return with_interval(mean) + sign
+
+
+def _as_json(version: Version) -> dict[str, Any]:
+    return {
+        "version": version.run.version, "file": str(version.run.path), "evaluated_at": version.at.isoformat(),
+        "answers": version.answers, "outcomes": version.outcomes,
+        "criteria": {name: estimate_json(mean) for name, mean in version.means.items()},
+    }  # fmt: skip

@@ -1,0 +1,204 @@
+"""``agenteval-otel calibrate``: how the judge agrees with people, and the true pass rate once its errors are known."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import textwrap
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from agenteval_otel.calibration.measure import Measurement, measure
+from agenteval_otel.calibration.next_labels import next_labels
+from agenteval_otel.calibration.record import DEFAULT_PATH, CalibrationRecord, CalibrationRecords, load_records
+from agenteval_otel.cli.calibrate.collected import Collected
+from agenteval_otel.cli.calibrate.reports import REPORTS
+from agenteval_otel.cli.calibrate.sources import PROBABILITY, ROUND, collect
+from agenteval_otel.cli.figures import whole_number
+from agenteval_otel.config.load import load_settings
+from agenteval_otel.errors import ConfigurationError, EvaluationError
+from agenteval_otel.evaluators import LLMJudge
+from agenteval_otel.evaluators.base import Evaluator
+from agenteval_otel.reports.figures import count_of
+from agenteval_otel.runtime.masking import printable
+
+DESCRIPTION = (
+    "Measure your judge against people. Of the rows of a file, some have a label, which is a person's verdict; the "
+    "evaluators of the settings judge all of them. Prints the confusion table, kappa, and the true pass rate of all "
+    "answers as the judge's errors and the labels allow, with 95 % intervals, by system and by slice; writes a "
+    "calibration record, which reports, dashboards and alerts use until the judge changes. Of stored results (the "
+    "agenteval.db of the storage sqlite, or JSON lines) the labels are the recorded feedback, and no judge is asked."
+)
+_EXIT_CODES = "exit codes: 0 measured; 2 it could not run: wrong settings, labels of one kind only, nothing judged."
+_EXAMPLES = """
+examples:
+  agenteval-otel calibrate labels.jsonl --settings agenteval.yaml --criterion polite
+      the column label has true, false, or nothing where no person has judged
+  agenteval-otel calibrate labels.csv --settings agenteval.yaml --label polite=anna --positive good --slice topic
+      the labels of polite are in the column anna, where "good" passes; figures for each topic
+  agenteval-otel calibrate labels.jsonl --settings agenteval.yaml --criterion helpful --choose-threshold
+      the threshold is chosen on one half of the prompts, and reported on the other
+  agenteval-otel calibrate labels.jsonl --settings agenteval.yaml --criterion polite --next 50 > to-label.jsonl
+      the fifty answers whose labels tell most, to be labelled and added to the file
+  agenteval-otel calibrate agenteval.db --criterion helpful --feedback user_feedback
+      stored results of the judge beside the thumbs of users
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.description = textwrap.fill(DESCRIPTION, 78)
+    parser.epilog = f"{textwrap.fill(_EXIT_CODES, 78)}\n{_EXAMPLES}"
+    parser.add_argument("files", nargs="+", metavar="FILE", help="answers, some with a label, as `evaluate` reads "
+        "them; or stored results with feedback among them")  # fmt: skip
+    add = parser.add_argument_group("what judges").add_argument
+    add("--settings", metavar="FILE", help="the settings file (default: the file that AGENTEVAL_SETTINGS names)")
+    add("--profile", metavar="NAME", help="a profile of the settings file")
+    add("--agent", metavar="NAME", help="use the evaluators and criteria of this agent")
+    add_labels(parser)
+    add = parser.add_argument_group("what comes out").add_argument
+    add("--choose-threshold", action="store_true", help="choose the score from which on an answer passes, on half of "
+        "the prompts; all figures are of the other half")  # fmt: skip
+    add("--next", type=whole_number, metavar="N", help="print the N answers to label next as JSON lines, instead of "
+        f"the report; {PROBABILITY} and {ROUND} have to stay in them")  # fmt: skip
+
+
+def add_labels(parser: argparse.ArgumentParser) -> None:
+    """The options that `judge check` has too."""
+    add = parser.add_argument_group("labels").add_argument
+    add("--criterion", action="append", default=[], metavar="NAME", help="only this criterion; repeatable")
+    add("--label", action="append", default=[], metavar="[CRITERION=]COLUMN",
+        help="the column of people's labels (default: label); repeatable")  # fmt: skip
+    add("--positive", action="append", default=[], metavar="WORD", help="a label that passes; with one, all others "
+        "fail. Without: true, pass, yes, 1, or a score that reaches the criterion's threshold")  # fmt: skip
+    add("--feedback", default="user_feedback", metavar="NAME",
+        help="of stored results: the name of the feedback that is the label (default: %(default)s)")  # fmt: skip
+    add("--column", action="append", default=[], metavar="FIELD=COLUMN",
+        help="the column, or name in JSON, of a field: response=answer; repeatable")  # fmt: skip
+    add("--id", default="id", metavar="COLUMN", help="what names an answer (default: %(default)s, else its texts)")
+    add("--system", default="model", metavar="COLUMN", help="which system answered (default: %(default)s)")
+    add("--slice", action="append", default=[], metavar="COLUMN", help="figures for each of its values; repeatable")
+    add("--cluster", metavar="COLUMN", help="rows that share it are no independent evidence (default: the "
+        "conversation, else the prompt)")  # fmt: skip
+    add("--limit", type=whole_number, metavar="N", help="only the first N rows")
+    add("--concurrency", type=whole_number, default=8, metavar="N", help="judged at once (default: %(default)s)")
+    add("--seed", type=int, default=0, metavar="N", help="of the halves and of --next (default: %(default)s)")
+    add("--record", metavar="FILE", help=f"where the record goes (default: `calibration` of the settings, else "
+        f"{DEFAULT_PATH})")  # fmt: skip
+    add("--report", choices=tuple(REPORTS), default="table", help="table, json or markdown (default: %(default)s)")
+    add("--quiet", action="store_true", help="no progress on standard error")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Measure, print and write the record."""
+    collected = collect(arguments)
+    path = record_path(arguments)
+    records = load_records(path, missing_ok=True)
+    if arguments.next is not None:
+        return _print_next(collected, arguments)
+    reported: list[tuple[Collected, Measurement, CalibrationRecord]] = []
+    for place in collected:
+        if not place.answers:
+            raise EvaluationError(f"nothing was judged by {place.evaluator_id}: {counts_of(place)}")
+        measurement = measured(place, records, arguments)
+        record = record_of(place, measurement, source=", ".join(Path(file).name for file in arguments.files))
+        old = records.find(record.criterion, record.evaluator_id)
+        if old is not None and (why := old.expired_because(evaluator_version=record.evaluator_version)):
+            _note(f"the record of {old.made[:10]} had expired: {why}")
+        records = records.with_record(record)
+        reported.append((place, measurement, record))
+    print(printable_lines(REPORTS[arguments.report](reported)))
+    records.save(path)
+    _note(f"{count_of(len(reported), 'record')} written to {path}")
+    return 0
+
+
+def record_path(arguments: argparse.Namespace) -> str:
+    """Where the record is: --record, the settings' `calibration`, else the default name."""
+    if arguments.record is not None:
+        return str(arguments.record)
+    configured = load_settings(arguments.settings, profile=arguments.profile).settings.calibration
+    return DEFAULT_PATH if configured is None else str(configured)
+
+
+def measured(place: Collected, records: CalibrationRecords, arguments: argparse.Namespace) -> Measurement:
+    """The measurement, without the rows that have chosen the present threshold."""
+    old = records.find(place.criterion, place.evaluator_id)
+    chosen_by = old.threshold_prompts if old is not None and old.threshold == place.threshold else ()
+    choose = getattr(arguments, "choose_threshold", False)
+    try:
+        return measure(place.answers, choose_threshold=choose, chosen_by=chosen_by, seed=arguments.seed)
+    except ConfigurationError as error:
+        raise error.with_prefix(place.criterion) from None
+
+
+def record_of(place: Collected, measurement: Measurement, *, source: str = "") -> CalibrationRecord:
+    """The record of a measurement; of a chosen threshold that of the evaluator as it will be with it."""
+    threshold = place.threshold if measurement.threshold is None else measurement.threshold
+    evaluator = place.evaluator
+    version = next(reversed(place.versions), "")
+    if evaluator is not None and threshold != place.threshold:
+        version = with_threshold(evaluator, place.criterion, threshold).fingerprint
+    judge = getattr(evaluator, "judge", None)
+    return CalibrationRecord(
+        **measurement.agreement.model_dump(), criterion=place.criterion, evaluator_id=place.evaluator_id,
+        evaluator_version=version, judge=None if judge is None else f"{judge.type}:{judge.model}",
+        judge_fingerprint=None if judge is None else judge.fingerprint, models=tuple(sorted(place.models)),
+        made=datetime.now(UTC).isoformat(timespec="seconds"), source=source, threshold=threshold,
+        threshold_prompts=measurement.choosing_prompts,
+        malformed_rate=place.malformed_rate, cost_usd=place.cost_usd, latency_s=place.latency_s,
+    )  # fmt: skip
+
+
+def with_threshold(evaluator: Evaluator, criterion: str, threshold: float | None) -> Evaluator:
+    """The evaluator as its settings will have it."""
+    if isinstance(evaluator, LLMJudge) and evaluator.rubrics:
+        rubrics = tuple(
+            rubric.model_copy(update={"threshold": threshold}) if rubric.criterion_name == criterion else rubric
+            for rubric in evaluator.rubrics
+        )
+        return evaluator.model_copy(update={"rubrics": rubrics})
+    return evaluator.model_copy(update={"threshold": threshold})
+
+
+def counts_of(place: Collected) -> str:
+    """Failures and skips by their reasons."""
+    counts = (("failed", place.failed), ("skipped", place.skipped))
+    parts = [f"{count:,} {kind} ({reason})" for kind, reasons in counts for reason, count in reasons.items()]
+    return ", ".join(parts) or "no results"
+
+
+def _print_next(collected: Sequence[Collected], arguments: argparse.Namespace) -> int:
+    if len(collected) > 1:
+        names = ", ".join(place.criterion for place in collected)
+        raise ConfigurationError(f"several criteria are judged ({names}): name one with --criterion", path="--next")
+    place = collected[0]
+    rounds = (_round_of(original) for original in place.originals.values())
+    number = max(rounds, default=0) + 1
+    picks = next_labels(place.answers, arguments.next, threshold=place.threshold, seed=arguments.seed)
+    label = next((text.rpartition("=")[2] for text in arguments.label), "label")
+    for pick in picks:
+        # Without the judge's verdict: people who have seen it agree with it.
+        row: dict[str, Any] = {**place.originals[pick.answer.key], label: None}
+        row |= {PROBABILITY: round(pick.probability, 6), ROUND: number}
+        print(json.dumps(row, ensure_ascii=False))
+    waiting = sum(answer.person is None for answer in place.answers)
+    _note(f"{count_of(len(picks), 'answer')} of {waiting:,} without a label, round {number}, seed {arguments.seed}")
+    return 0
+
+
+def _round_of(original: Mapping[str, Any]) -> int:
+    value = (original.get("metadata") or {}).get(ROUND) or 0
+    return int(float(value))
+
+
+def printable_lines(text: str) -> str:
+    return "\n".join(map(printable, text.splitlines()))
+
+
+def _note(text: str) -> None:
+    sys.stdout.flush()
+    print(printable(text), file=sys.stderr)

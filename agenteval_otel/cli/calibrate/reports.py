@@ -1,0 +1,148 @@
+"""The figures of a calibration: for people, for programs, and for a pull request."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from agenteval_otel.calibration.agreement import Agreement
+from agenteval_otel.calibration.measure import Group, Measurement
+from agenteval_otel.calibration.record import CalibrationRecord
+from agenteval_otel.cli.calibrate.collected import Collected
+from agenteval_otel.reports.figures import DASH, count_of, frequencies, with_interval
+from agenteval_otel.reports.totals import estimate_json
+from agenteval_otel.runtime.text import aligned
+from agenteval_otel.scoring.intervals import Estimate
+
+Reported = Sequence[tuple[Collected, Measurement, CalibrationRecord]]
+_MEANS = {
+    "judge alone": "what the judge says, right or wrong",
+    "labels alone": "what people say of the answers that have a label",
+    "corrected": "the judge's share, corrected for how often it errs (Rogan-Gladen)",
+    "prediction-powered": "people's labels, and the judge on all other answers (PPI++)",
+}
+_FEW_LABELS = 30
+
+
+def table(reported: Reported) -> str:
+    return "\n\n".join("\n".join(_lines(*entry)) for entry in reported)
+
+
+def _lines(place: Collected, measurement: Measurement, record: CalibrationRecord) -> Iterator[str]:
+    agreement = measurement.agreement
+    yield f"{place.criterion}: {place.evaluator_id} beside people on {count_of(agreement.rows, 'answer')}"
+    yield f"  {_run(place)}"
+    if measurement.threshold is not None:
+        yield (
+            f"  threshold {measurement.threshold:g}, chosen on {count_of(measurement.choosing, 'other row')}; set it: "
+            "the record is of the evaluator with it"
+        )
+    for reason, count in measurement.left_out.items():
+        yield f"  left out: {count_of(count, 'label')}, {reason}"
+    yield ""
+    yield from _indented(aligned(_confusion(agreement)))
+    yield ""
+    yield from _indented(aligned(_agreement_rows(agreement)))
+    yield ""
+    yield f"  Pass rate of {'all answers' if measurement.judged is not None else 'the answers with a label'}"
+    estimates = [(name, _rate(estimate), _MEANS[name]) for name, estimate in measurement.estimates.items()]
+    yield from _indented(aligned(estimates), 4)
+    yield from _warnings(place, measurement)
+    if len(measurement.groups) > 1 or (measurement.groups[:1] and measurement.groups[0].kind != "system"):
+        yield ""
+        yield from _indented(aligned([_HEAD, *map(_group_row, measurement.groups)]))
+
+
+_HEAD = ("by", "value", "judged", "labels", "kappa", "sensitivity", "specificity", "people pass")
+
+
+def _run(place: Collected) -> str:
+    parts = [f"{place.attempted:,} judged"]
+    parts += [f"{place.failed.total():,} failed ({frequencies(place.failed)})"] if place.failed else []
+    parts += [f"{place.skipped.total():,} left out ({frequencies(place.skipped)})"] if place.skipped else []
+    parts += [f"{place.latency_s:.2g} s each"] if place.latency_s is not None else []
+    parts += [f"{place.cost_usd:.4g} US dollars each"] if place.cost_usd is not None else []
+    parts += [f"models: {', '.join(sorted(place.models))}"] if place.models else []
+    return ", ".join(parts)
+
+
+def _confusion(agreement: Agreement) -> list[tuple[str, ...]]:
+    counts = [f"{share * agreement.rows:,.0f}" for share in agreement.shares]
+    return [("", "people pass", "people fail"), ("judge passes", *counts[:2]), ("judge fails", *counts[2:])]
+
+
+def _agreement_rows(agreement: Agreement) -> list[tuple[str, ...]]:
+    return [
+        ("agreement", _rate(agreement.agreement), "both say the same"),
+        ("kappa", with_interval(agreement.kappa), "agreement beyond chance: 0 none, 1 all"),
+        ("sensitivity", _rate(agreement.sensitivity), "of what people pass, the judge passes"),
+        ("specificity", _rate(agreement.specificity), "of what people fail, the judge fails"),
+    ]
+
+
+def _warnings(place: Collected, measurement: Measurement) -> Iterator[str]:
+    agreement = measurement.agreement
+    if not agreement.can_correct:
+        yield (
+            "  No corrected rate: with these labels the judge does not tell good answers from bad ones, or there are "
+            "fewer than five of a kind."
+        )
+    if len(place.models) > 1:
+        yield f"  Several models judged: {frequencies(place.models)}. The record holds for them together."
+    large = [group.agreement for group in measurement.groups if group.agreement and group.agreement.rows >= _FEW_LABELS]
+    for name in ("sensitivity", "specificity"):
+        rates = [getattr(agreement, name) for agreement in large]
+        if rates and max(rate.low for rate in rates) > min(rate.high for rate in rates):
+            yield f"  The judge's {name} differs between groups: correct the rate of each by its own labels."
+
+
+def _group_row(group: Group) -> tuple[str, ...]:
+    agreement = group.agreement
+    if agreement is None:
+        return (group.kind, group.value, f"{group.judged:,}", "0", DASH, DASH, DASH, DASH)
+    rates = (agreement.sensitivity, agreement.specificity, agreement.pass_rate)
+    shown = (DASH if rate.scores == 0 else _rate(rate) for rate in rates)
+    kappa = with_interval(agreement.kappa) if agreement.rows > 1 else DASH
+    return (group.kind, group.value, f"{group.judged:,}", f"{agreement.rows:,}", kappa, *shown)
+
+
+def _rate(estimate: Estimate) -> str:
+    return with_interval(estimate, rate=True)
+
+
+def _indented(lines: Sequence[str], by: int = 2) -> Iterator[str]:
+    return (f"{' ' * by}{line}".rstrip() for line in lines)
+
+
+def as_json(reported: Reported) -> str:
+    entries: list[dict[str, Any]] = []
+    for place, measurement, record in reported:
+        groups = [
+            {"by": group.kind, "value": group.value, "judged": group.judged, "labels": group.agreement.rows if
+             group.agreement else 0, "figures": group.agreement.figures() if group.agreement else None}
+            for group in measurement.groups
+        ]  # fmt: skip
+        entries.append({
+            "criterion": place.criterion, "evaluator": place.evaluator_id, "record": record.model_dump(mode="json"),
+            "figures": measurement.agreement.figures(), "threshold": measurement.threshold,
+            "pass_rate": {name: estimate_json(estimate) for name, estimate in measurement.estimates.items()},
+            "groups": groups, "failed": dict(place.failed), "skipped": dict(place.skipped),
+            "left_out": dict(measurement.left_out),
+        })  # fmt: skip
+    return json.dumps(entries, indent=2, ensure_ascii=False)
+
+
+def markdown(reported: Reported) -> str:
+    parts = []
+    for place, measurement, _ in reported:
+        rows = [f"| {name} | {figure} | {means} |" for name, figure, means in _agreement_rows(measurement.agreement)]
+        rows += [f"| {name} | {_rate(estimate)} | {_MEANS[name]} |" for name, estimate in measurement.estimates.items()]
+        title = (
+            f"**{place.criterion}** beside people on {count_of(measurement.agreement.rows, 'answer')}; {_run(place)}"
+        )
+        parts.append("\n".join([title, "", "| | 95 % interval in brackets | |", "|---|---|---|", *rows]))
+    return "\n\n".join(parts)
+
+
+REPORTS: dict[str, Callable[[Reported], str]] = {"table": table, "json": as_json, "markdown": markdown}

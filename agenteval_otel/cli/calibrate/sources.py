@@ -1,0 +1,326 @@
+"""Where verdicts and labels come from: a file that the evaluators judge now, or results that were stored."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from agenteval_otel.calibration.measure import digest
+from agenteval_otel.cli.calibrate.collected import Collected, Labelled, label_of, labelled_row, value_of
+from agenteval_otel.cli.evaluate import configuration_of
+from agenteval_otel.cli.evaluate.dataset import Dataset, columns_of, is_sqlite
+from agenteval_otel.components.explained import known_choices
+from agenteval_otel.database.target import target_of
+from agenteval_otel.engine.config import EvaluationRunConfig
+from agenteval_otel.engine.offline import run_evaluations
+from agenteval_otel.errors import ConfigurationError, StorageError
+from agenteval_otel.evaluators.base import Evaluator
+from agenteval_otel.evaluators.shadow import declared_criteria
+from agenteval_otel.models import AggregatedEvaluationResult, EvaluationCriteria, EvaluationInput, EvaluationResult
+
+PROBABILITY, ROUND = "label_probability", "label_round"
+_HUMAN = "human"
+
+
+def collect(arguments: argparse.Namespace) -> list[Collected]:
+    """Each evaluator of each criterion, with verdicts and labels."""
+    if _are_results(arguments.files):
+        return _stored(arguments)
+    return asyncio.run(_judged_now(arguments))
+
+
+# --- a file of labels, judged now ---
+
+
+async def _judged_now(arguments: argparse.Namespace) -> list[Collected]:
+    config = _configuration(arguments)
+    subjects = _subjects(config, arguments.criterion)
+    columns = _label_columns(arguments.label, list(subjects))
+    subjects = {name: subjects[name] for name in columns}
+    rows: list[tuple[EvaluationInput, dict[str, Labelled]]] = []
+    with Dataset(arguments.files, limit=arguments.limit, columns=columns_of(arguments.column),
+                 check=lambda item: _check_labels(item, columns, subjects, arguments)) as dataset:  # fmt: skip
+        if dataset.check() == 0:
+            raise ConfigurationError(f"no rows in {', '.join(dataset.names)}")
+        newest = max((_round(row.evaluation_input) for row in dataset), default=0)
+        for row in dataset:
+            rows.append((row.evaluation_input, _rows_of(row.evaluation_input, columns, subjects, newest, arguments)))
+    _check_labelled(rows, columns, dataset.names)
+    chosen = {id(evaluator): evaluator for _, evaluators in subjects.values() for evaluator in evaluators}
+    run_config = config.model_copy(update={"evaluators": tuple(chosen.values())})
+    collected = {
+        (criterion.name, evaluator.label): Collected(criterion.name, evaluator.label, evaluator)
+        for criterion, evaluators in subjects.values() for evaluator in evaluators
+    }  # fmt: skip
+
+    def add(position: int, aggregated: AggregatedEvaluationResult) -> None:
+        for result in aggregated.results:
+            place = collected.get((result.criterion_name, result.evaluator_id or ""))
+            if place is not None:
+                place.add(result, rows[position][1][result.criterion_name])
+
+    with redirect_stdout(sys.stderr):  # what evaluators print
+        await run_evaluations(
+            [item for item, _ in rows], run_config, concurrency=arguments.concurrency, on_result=add,
+            keep_results=False, progress=not arguments.quiet,
+        )  # fmt: skip
+    return list(collected.values())
+
+
+def _configuration(arguments: argparse.Namespace) -> EvaluationRunConfig:
+    make = getattr(arguments, "config", None)  # of `judge check`
+    if make is not None:
+        made: EvaluationRunConfig = make(arguments)
+        return made
+    arguments.tags, arguments.execution, arguments.cache = [], [], None
+    return configuration_of(arguments)[0]
+
+
+Subjects = dict[str, tuple[EvaluationCriteria, list[Evaluator]]]
+
+
+def _subjects(config: EvaluationRunConfig, named: Sequence[str]) -> Subjects:
+    """The criteria by their names, as the configuration defines them, with their evaluators."""
+    configured = {criterion.name: criterion for criterion in config.criteria}
+    subjects: Subjects = {}
+    for evaluator in config.selection.evaluators:
+        for criterion in declared_criteria(evaluator):
+            definition = configured.get(criterion.name, criterion)
+            subjects.setdefault(criterion.name, (definition, []))[1].append(evaluator)
+    if wrong := [name for name in named if name not in subjects]:
+        raise ConfigurationError(
+            f"no evaluator scores {wrong[0]!r}{known_choices(wrong[0], subjects)}", path="--criterion"
+        )
+    return {name: subject for name, subject in subjects.items() if not named or name in named}
+
+
+def _label_columns(texts: Sequence[str], criteria: Sequence[str]) -> dict[str, str]:
+    """The column of the labels of each criterion."""
+    columns: dict[str, str] = {}
+    for text in texts:
+        name, separator, column = text.rpartition("=")
+        if separator and name not in criteria:
+            raise ConfigurationError(f"no criterion {name!r} is judged{known_choices(name, criteria)}", path="--label")
+        columns |= dict.fromkeys([name] if separator else criteria, column)
+    if not texts and len(criteria) > 1:
+        raise ConfigurationError(
+            f"{len(criteria)} criteria are judged ({', '.join(criteria[:5])}): name one with --criterion, or the "
+            "columns of their labels with --label CRITERION=COLUMN"
+        )
+    return columns or dict.fromkeys(criteria, "label")
+
+
+def _check_labels(
+    item: EvaluationInput, columns: Mapping[str, str], subjects: Subjects, arguments: argparse.Namespace
+) -> None:
+    for name, column in columns.items():
+        try:
+            label_of(_cell(item, column), subjects[name][0], arguments.positive)
+        except ConfigurationError as error:
+            raise error.with_prefix(column) from None
+    _probability(item)
+    _round(item)
+
+
+def _rows_of(
+    item: EvaluationInput, columns: Mapping[str, str], subjects: Subjects, newest: int, arguments: argparse.Namespace
+) -> dict[str, Labelled]:
+    # Rows of earlier rounds are there for certain by now; those of the newest stand for all the others.
+    weight = 1.0 / _probability(item) if _round(item) == newest else 1.0
+    original = item.model_dump(mode="json", exclude_unset=True, exclude={"criteria"})
+    return {
+        name: labelled_row(
+            item, label_of(_cell(item, column), subjects[name][0], arguments.positive), id_field=arguments.id,
+            cluster=arguments.cluster, system=arguments.system, slices=arguments.slice, label_weight=weight,
+            original=original,
+        )
+        for name, column in columns.items()
+    }  # fmt: skip
+
+
+def _cell(item: EvaluationInput, column: str) -> Any:
+    return (item.metadata or {}).get(column)
+
+
+def _probability(item: EvaluationInput) -> float:
+    return _number(item, PROBABILITY, 1.0, "a probability above 0 up to 1", lambda value: 0.0 < value <= 1.0)
+
+
+def _round(item: EvaluationInput) -> int:
+    return int(_number(item, ROUND, 0.0, "a whole number from 0", lambda value: value >= 0 and value == int(value)))
+
+
+def _number(item: EvaluationInput, column: str, default: float, expected: str, fits: Any) -> float:
+    cell = _cell(item, column)
+    if cell is None or cell == "":
+        return default
+    try:
+        value = float(cell)
+        if fits(value):
+            return value
+    except (TypeError, ValueError, OverflowError):
+        pass
+    raise ConfigurationError(f"expected {expected}, found {str(cell)[:40]!r}", path=column)
+
+
+def _check_labelled(
+    rows: Sequence[tuple[EvaluationInput, Mapping[str, Labelled]]], columns: Mapping[str, str], names: Sequence[str]
+) -> None:
+    """Refuse a run that would pay judges for nothing."""
+    for criterion, column in columns.items():
+        own = [row[criterion] for _, row in rows]
+        if not any(row.person is not None for row in own):
+            raise ConfigurationError(
+                f"no row of {', '.join(names)} has a label of {criterion!r}: expected them in the column {column!r} "
+                "(--label names another)"
+            )
+        keys: dict[str, int] = defaultdict(int)
+        for row in own:
+            keys[row.key] += 1
+        if twice := [key for key, count in keys.items() if count > 1]:
+            raise ConfigurationError(
+                f"{len(twice):,} answers stand there more than once, by their id, or prompt and response: "
+                f"{', '.join(twice[:3])}; keep one row of each (--id names the column of the ids)"
+            )
+
+
+# --- results that were stored, with feedback of people among them ---
+
+
+def _are_results(files: Sequence[str]) -> bool:
+    kinds = {_is_results(file) for file in files}
+    if len(kinds) > 1:
+        raise ConfigurationError("some files are stored results, and others rows with labels; name one kind")
+    return kinds == {True}
+
+
+def _is_results(file: str) -> bool:
+    if file == "-":
+        return False
+    if is_sqlite(file):
+        return True
+    try:
+        with open(file, encoding="utf-8-sig", errors="replace") as lines:
+            first = json.loads(next((line for line in lines if line.strip()), "null"))
+    except OSError as error:
+        raise ConfigurationError(f"cannot be read: {error.strerror}", path=file) from None
+    except ValueError:
+        return False
+    return isinstance(first, dict) and isinstance(first.get("results"), list)
+
+
+def _stored(arguments: argparse.Namespace) -> list[Collected]:
+    labels: dict[str, bool] = {}
+    feedback: list[list[str]] = []
+    judged: list[tuple[EvaluationResult, AggregatedEvaluationResult]] = []
+    for aggregated in _results_in(arguments.files):
+        for result in aggregated.results:
+            if result.evaluator_kind != _HUMAN:
+                judged.append((result, aggregated))
+            elif result.criterion_name == arguments.feedback and (verdict := _verdict_of(result)) is not None:
+                feedback.append(_names_of(aggregated))
+                labels |= dict.fromkeys(feedback[-1], verdict)  # the newest counts
+    if not labels:
+        wrong = f"no feedback of people named {arguments.feedback!r} is in {', '.join(arguments.files)}"
+        raise ConfigurationError(wrong, path="--feedback")
+    known = {result.criterion_name for result, _ in judged}
+    if unknown := [name for name in arguments.criterion if name not in known]:
+        wrong = f"no result of {unknown[0]!r}{known_choices(unknown[0], sorted(known))}"
+        raise ConfigurationError(wrong, path="--criterion")
+    matched = [
+        place for place in _stored_by_evaluator(judged, labels, arguments)
+        if any(answer.person is not None for answer in place.answers)
+    ]  # fmt: skip
+    if not matched:
+        raise ConfigurationError(f"none of {len(feedback):,} labels belongs to an answer with a judge's result")
+    answered = {name for _, aggregated in judged for name in _names_of(aggregated)}
+    if unmatched := sum(answered.isdisjoint(names) for names in feedback):
+        print(f"{unmatched:,} of {len(feedback):,} labels are of answers without a result", file=sys.stderr)
+    return matched
+
+
+def _stored_by_evaluator(
+    judged: Sequence[tuple[EvaluationResult, AggregatedEvaluationResult]], labels: Mapping[str, bool],
+    arguments: argparse.Namespace,
+) -> list[Collected]:  # fmt: skip
+    """The results of each evaluator's newest version: earlier ones are of another judge."""
+    by_name: dict[tuple[str, str], Collected] = {}
+    newest = {_evaluator_of(result): result.evaluator_version for result, _ in judged if result.status == "scored"}
+    for result, aggregated in judged:
+        if arguments.criterion and result.criterion_name not in arguments.criterion:
+            continue
+        name = _evaluator_of(result)
+        place = by_name.setdefault(name, Collected(*name))
+        if result.status == "scored" and result.evaluator_version != newest[name]:
+            place.skipped["judged by an earlier version"] += 1
+            continue
+        place.add(result, _stored_row(aggregated, labels, arguments))
+    return list(by_name.values())
+
+
+def _evaluator_of(result: EvaluationResult) -> tuple[str, str]:
+    return result.criterion_name, result.evaluator_id or result.evaluator_type
+
+
+def _verdict_of(result: EvaluationResult) -> bool | None:
+    if result.passed is not None or result.normalized is None:
+        return result.passed
+    return result.normalized >= 0.5
+
+
+def _stored_row(
+    aggregated: AggregatedEvaluationResult, labels: Mapping[str, bool], arguments: argparse.Namespace
+) -> Labelled:
+    names = _names_of(aggregated)
+    snapshot = aggregated.input_snapshot
+    prompt = snapshot.prompt if snapshot is not None else None
+    key = names[0] if names else digest(aggregated.timestamp, aggregated.started_ns, prompt)
+    person = next((labels[name] for name in names if name in labels), None)
+    cluster = value_of(aggregated, arguments.cluster) if arguments.cluster else aggregated.conversation_id or ""
+    if not cluster and aggregated.span is not None:
+        cluster = aggregated.span.trace_id
+    slices = {name: value for name in arguments.slice if (value := value_of(aggregated, name))}
+    original = {"prompt": prompt, "response": snapshot and snapshot.text_at("response"), "id": key}
+    return Labelled(
+        key, digest(key if prompt is None else prompt), person, 1.0, cluster,
+        value_of(aggregated, arguments.system), slices, original,
+    )  # fmt: skip
+
+
+def _names_of(aggregated: AggregatedEvaluationResult) -> list[str]:
+    """The names by which a label and an answer are known to belong together."""
+    names = [] if aggregated.span is None else [f"{aggregated.span.trace_id}:{aggregated.span.span_id}"]
+    return [*names, *([aggregated.response_id] if aggregated.response_id else [])]
+
+
+def _results_in(files: Sequence[str]) -> Iterator[AggregatedEvaluationResult]:
+    for file in files:
+        if is_sqlite(file):
+            try:
+                target = target_of(Path(file), None)
+            except ValueError as error:  # the extra is missing
+                raise ConfigurationError(str(error), path=file) from None
+            from agenteval_otel.storage.sql_database import read_evaluations  # loads SQLAlchemy
+
+            try:
+                for _, aggregated in read_evaluations(target):
+                    yield aggregated
+            except StorageError as error:
+                raise ConfigurationError(str(error)) from None
+            continue
+        with open(file, encoding="utf-8-sig") as lines:
+            for number, line in enumerate(lines, 1):
+                try:
+                    yield AggregatedEvaluationResult.model_validate_json(line)
+                except ValidationError:
+                    if line.strip().startswith("{") and line.endswith("}\n"):  # else a line that was cut off
+                        raise ConfigurationError("no stored result", path=f"{file}:{number}") from None

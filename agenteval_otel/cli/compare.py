@@ -1,0 +1,146 @@
+"""``agenteval-otel compare``: whether one set of evaluated answers is worse than another, with an exit code."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import textwrap
+from collections.abc import Sequence
+from typing import Any
+
+from agenteval_otel.cli.figures import json_for_terminals, number_between
+from agenteval_otel.comparison import Answer, Comparison, Filters, Options, Source, arms_of, compare, shadow_sides
+from agenteval_otel.comparison.answers import LABELS, label_of
+from agenteval_otel.errors import ConfigurationError, EvaluationError
+
+DESCRIPTION = (
+    "Compare two sets of evaluated answers, A before and B after: for each criterion the difference of the means with "
+    "its interval, whether it is more than chance, and which difference so many answers would have shown. A source is "
+    "a file of results (evaluate --results, JSON lines storage), an SQLite file of the storage, or sql:URL of a "
+    "database; "
+    "?NAME=VALUE&... after it chooses answers by " + ", ".join(LABELS) + ", tag.KEY, since and until. Equal inputs are "
+    "compared in pairs; live traffic as two samples, weighted by 1 / probability, with the answers of a conversation "
+    "together."
+)
+_EXIT_CODES = (
+    "exit codes: 0 no significant drop; 1 a criterion has dropped significantly; 2 it could not be compared: a source "
+    "that cannot be read, no criterion in common, other evaluators, arms out of balance; 130 interrupted."
+)
+_EXAMPLES = """
+examples:
+  agenteval-otel compare main.jsonl branch.jsonl --report markdown --output comment.md
+      two runs of `evaluate --results` over one dataset; a comment for the pull request
+  agenteval-otel compare agenteval.db --by prompt_version
+      the two versions of the prompt in the storage; --by prompt_version=3,4 names them
+  agenteval-otel compare 'agenteval.db?until=2026-11-01' 'agenteval.db?since=2026-11-01'
+      before and after the first of November
+  agenteval-otel compare sql:postgresql://db/agenteval --by arm --since 2026-11-01
+      the arms of an experiment that runs: look as often as you like
+  agenteval-otel compare agenteval.db --shadow
+      the evaluators that are tried beside the present ones, on the same answers
+"""
+_REPORTS = ("table", "markdown", "json")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.description = textwrap.fill(DESCRIPTION, 78)
+    parser.epilog = f"{textwrap.fill(_EXIT_CODES, 78)}\n{_EXAMPLES}"
+    share = number_between(0.001, 0.999, "a number between 0.001 and 0.999")
+    add = parser.add_argument
+    add("a", metavar="A", help="the answers before, or those that --by or --shadow splits")
+    add("b", metavar="B", nargs="?", help="the answers after")
+    add("--by", metavar="LABEL[=A,B]", help="split A by the values of a label, such as prompt_version, "
+        "service_version, model or arm; of two values the one that began earlier is A")  # fmt: skip
+    add("--shadow", action="store_true", help="compare evaluators that are tried with the present ones")
+    add(
+        "--since",
+        metavar="TIME",
+        help="only answers evaluated at this moment or later, in ISO 8601; UTC without a zone",
+    )
+    add("--until", metavar="TIME", help="only answers evaluated before it")
+    add("--pass-rate", action="store_true", help="compare the shares that pass instead of the mean scores")
+    add("--pairs", action=argparse.BooleanOptionalAction, help="match equal inputs (default: where neither side is "
+        "live traffic and at least half of the smaller one's inputs match)")  # fmt: skip
+    add("--sequential", action=argparse.BooleanOptionalAction, help="figures that hold however often you look at an "
+        "experiment that runs (default: with --by arm)")  # fmt: skip
+    add("--share", type=share, metavar="SHARE", help="the share of the experiment that is assigned to B, whose "
+        "balance is checked (default: 0.5 with --by arm)")  # fmt: skip
+    add("--detect", type=share, default=0.05, metavar="SIZE",
+        help="the difference for which the missing answers are worked out (default: %(default)s)")  # fmt: skip
+    add("--report", choices=_REPORTS, default="table", help="default: %(default)s")
+    add("--output", metavar="FILE", help="where to (default: standard output)")
+    add("--answers", action="store_true", help="show the questions and answers of the worst regressions, where stored")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Compare and print; gives the exit code."""
+    label, values = _split(arguments)
+    names, sides = _sides(arguments, label, values)
+    is_experiment = label == "arm"
+    options = Options(
+        pass_rate=arguments.pass_rate, detect=arguments.detect, same_evaluators=not arguments.shadow,
+        pairs=True if arguments.shadow else arguments.pairs,
+        sequential=is_experiment if arguments.sequential is None else arguments.sequential,
+        share=arguments.share or (0.5 if is_experiment else None),
+    )  # fmt: skip
+    comparison = compare(*sides, options, names)
+    write(comparison, arguments.report, arguments.output, answers=arguments.answers)
+    return comparison.exit_code
+
+
+def write(comparison: Comparison, report: str, output: str | None, *, answers: bool = False) -> None:
+    """Write the comparison as a table, Markdown or JSON, to the file or to standard output."""
+    from agenteval_otel.comparison.report import json_of, markdown_of, tables_of
+    from agenteval_otel.reports.table import console_for
+
+    with open(output, "w", encoding="utf-8") if output else _Stdout() as file:
+        if report == "markdown":
+            file.write(markdown_of(comparison, answers=answers))
+        elif report == "json":
+            file.write(json_for_terminals(json_of(comparison, answers=answers)) + "\n")
+        else:
+            console = console_for(file)
+            for part in tables_of(comparison, width=console.width, answers=answers):
+                console.print(part)
+
+
+class _Stdout:
+    """Standard output, which stays open."""
+
+    def __enter__(self) -> Any:
+        return sys.stdout
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+def _split(arguments: argparse.Namespace) -> tuple[str | None, tuple[str, ...]]:
+    if (arguments.by is not None) + arguments.shadow + (arguments.b is not None) != 1:
+        raise ConfigurationError("expected two sources, or one with either --by or --shadow")
+    if arguments.by is None:
+        return None, ()
+    label, _, text = arguments.by.partition("=")
+    values = tuple(filter(None, text.split(",")))
+    if text and len(values) != 2:
+        raise ConfigurationError(f"expected LABEL=A,B with two values, found {arguments.by!r}", path="--by")
+    return label_of(label, "--by"), values
+
+
+def _sides(
+    arguments: argparse.Namespace, label: str | None, values: tuple[str, ...]
+) -> tuple[tuple[str, str], tuple[Sequence[Answer], Sequence[Answer]]]:
+    """The names and the answers of both sides."""
+    times = ((name, getattr(arguments, name)) for name in ("since", "until"))
+    filters = Filters.parse(((name, text) for name, text in times if text is not None), "--since, --until")
+    first = Source(arguments.a)
+    if arguments.b is not None:
+        second = Source(arguments.b)
+        return (first.name, second.name), (list(first.answers(filters)), list(second.answers(filters)))
+    if label is not None:
+        arms = arms_of(first.answers(filters), label, values)
+        a, b = arms
+        return (f"{label}={a}", f"{label}={b}"), (arms[a], arms[b])
+    present, tried = shadow_sides(first.answers(filters))
+    if not tried:
+        raise EvaluationError(f"{first.name}: no evaluator is tried there (shadow: true)")
+    return ("present", "tried"), (present, tried)

@@ -1,0 +1,31 @@
+"""``--baseline``: the results of the run beside those of an earlier one."""
+
+from __future__ import annotations
+
+import os
+
+from agenteval_otel.cli.evaluate.dataset import Row
+from agenteval_otel.cli.evaluate.reports import Report
+from agenteval_otel.comparison import Answer, Comparison, Source, answer_of_result, compare
+from agenteval_otel.models import AggregatedEvaluationResult
+
+
+class EarlierRun(Report):
+    """Reads the earlier results at once, and keeps the scores of this run.
+
+    Raises:
+        ConfigurationError: They cannot be read.
+    """
+
+    def __init__(self, text: str) -> None:
+        source = Source(text)
+        self.path = os.path.realpath(source.location)
+        self._name, self._before = source.name, list(source.answers())
+        self._after: list[Answer] = []
+
+    def add(self, row: Row, aggregated: AggregatedEvaluationResult) -> None:
+        self._after.append(answer_of_result(aggregated, row.place))
+
+    def comparison(self) -> Comparison:
+        """The comparison; `EvaluationError` where the two have nothing in common."""
+        return compare(self._before, self._after, names=(self._name, "this run"))

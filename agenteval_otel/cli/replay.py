@@ -1,0 +1,337 @@
+"""``agenteval-otel replay``: scores recorded answers again, with the recorded scores beside the new ones."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import re
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, redirect_stdout
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from rich.table import Table
+from rich.text import Text
+
+from agenteval_otel.cli.evaluate import execution_names, names_of_list
+from agenteval_otel.cli.figures import json_for_terminals, whole_number
+from agenteval_otel.config.load import load_settings
+from agenteval_otel.config.process import build_loaded, run_fields
+from agenteval_otel.engine.config import EvaluationRunConfig
+from agenteval_otel.errors import ConfigurationError, EvaluationError
+from agenteval_otel.models.judge_calls import observed_by
+from agenteval_otel.replay.backends import Backend, Jaeger, Tempo
+from agenteval_otel.replay.files import OtlpFiles
+from agenteval_otel.replay.recorded import Selection, Source
+from agenteval_otel.replay.results_file import ResultsFile
+from agenteval_otel.replay.run import Replay
+from agenteval_otel.replay.side_by_side import Comparison
+from agenteval_otel.replay.stored import StoredAnswers
+from agenteval_otel.reports.figures import DASH, count_of, frequencies, percent
+from agenteval_otel.reports.table import console_for, grid_of, tables_of
+from agenteval_otel.runtime.masking import printable
+from agenteval_otel.runtime.reentrancy import PROCESS
+from agenteval_otel.scoring.intervals import Estimate
+from agenteval_otel.storage.otlp import OtlpStorageProvider
+from agenteval_otel.telemetry.emitter import Emitter
+from agenteval_otel.telemetry.target import OtlpTarget, telemetry_switched_off
+
+ConfigOf = Callable[[str], EvaluationRunConfig | None]
+SERVICE_NAME: Final = "agenteval-replay"
+_TRY_AGAIN: Final = ("windows that could not be read", "traces that could not be read")
+_TOKEN: Final = "AGENTEVAL_REPLAY_TOKEN"
+_UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+DESCRIPTION = (
+    "Score recorded answers again, with other evaluators or other versions of them: from files with OTLP as the "
+    "Collector's file exporter writes them, from Jaeger, from Tempo, or from the database of the storage `sql`. The "
+    "recorded scores and the new ones stand side by side. New results link to the original spans, are marked "
+    "agenteval.evaluation.replayed, and are in no metric and no objective. The same command goes on where it was "
+    "ended, and scores nothing twice."
+)
+_EXIT_CODES = (
+    "exit codes: 0 all was scored; 1 some of it could not be read, or its telemetry was not delivered: the same "
+    "command tries that again; 2 it could not run, or there was no answer; 130 interrupted."
+)
+_EXAMPLES = """
+examples:
+  agenteval-otel replay --from file otlp.jsonl --settings new.yaml
+      every answer of a file of the Collector, by the evaluators of new.yaml
+  agenteval-otel replay --from jaeger http://jaeger:16686 --service shop --since 7d --below tone=0.5
+      answers of the last week that tone scored below 0.5
+  agenteval-otel replay --from sql agenteval.db --agent support --dataset failing.jsonl
+      the inputs of failing answers become a dataset: agenteval-otel evaluate failing.jsonl
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.description = textwrap.fill(DESCRIPTION, 78)
+    parser.epilog = f"{textwrap.fill(_EXIT_CODES, 78)}\n{_EXAMPLES}"
+    add = parser.add_argument
+    add("places", nargs="+", metavar="PLACE",
+        help="files with OTLP, the address of Jaeger or Tempo, an SQLite file or a database's address")  # fmt: skip
+    add("--from", dest="kind", choices=("file", "jaeger", "tempo", "sql"), default="file",
+        help="what the places are (default: %(default)s)")  # fmt: skip
+    add("--header", action="append", default=[], metavar="NAME=VALUE",
+        help="sent to Jaeger or Tempo, such as X-Scope-OrgID=team; repeatable. The variable AGENTEVAL_REPLAY_TOKEN is "
+        "sent as a bearer token")  # fmt: skip
+    _add_selection(parser)
+    add = parser.add_argument_group("what runs").add_argument
+    add("--settings", metavar="FILE", help="the settings file (default: the file that AGENTEVAL_SETTINGS names); an "
+        "agent that it names has its own evaluators")  # fmt: skip
+    add("--profile", metavar="NAME", help="a profile of the settings file")
+    add("--tags", action="extend", type=names_of_list, default=[], metavar="TAG,...",
+        help="only evaluators with one of these tags")  # fmt: skip
+    add("--execution", action="extend", type=execution_names, default=[], metavar="MODE,...",
+        help="only evaluators with this execution: inline, thread, process, async (calls a model)")  # fmt: skip
+    add("--concurrency", type=whole_number, default=8, metavar="N",
+        help="answers evaluated at the same time (default: %(default)s)")  # fmt: skip
+    add = parser.add_argument_group("what comes out").add_argument
+    add("--results", metavar="FILE", default="replay.jsonl", help="each answer's result as a JSON line, and what a "
+        "second start goes on from; new for each replay (default: %(default)s)")  # fmt: skip
+    add("--dataset", metavar="FILE", help="the inputs of answers that fail a criterion now, redacted, for `evaluate`")
+    add("--report", choices=("table", "json"), default="table", help="on standard output (default: %(default)s)")
+    add("--no-telemetry", action="store_true", help="emit nothing; else results go where "
+        "OTEL_EXPORTER_OTLP_ENDPOINT or the settings say")  # fmt: skip
+    add("--quiet", action="store_true", help="no progress on standard error")
+
+
+def _add_selection(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument_group("which answers").add_argument
+    add("--since", metavar="TIME", help="that began then or later: 2026-03-01, 2026-03-01T12:00Z, or so long ago: 7d, "
+        "12h, 30m; needed for jaeger and tempo")  # fmt: skip
+    add("--until", metavar="TIME", help="that began before then (default: now)")
+    add("--service", action="append", default=[], metavar="NAME", help="of this service; repeatable")
+    add("--agent", action="append", default=[], metavar="NAME", help="of this agent; repeatable")
+    add("--below", action="append", default=[], metavar="CRITERION=LIMIT",
+        help="whose recorded score of the criterion is below (0 to 1); repeatable, all must hold")  # fmt: skip
+    add("--at-least", action="append", default=[], metavar="CRITERION=LIMIT",
+        help="whose recorded score is so high or higher")  # fmt: skip
+    add("--limit", type=whole_number, metavar="N", help="the first N of them")
+    add("--nested-agents", action="store_true", help="agents below another one too, where they have their own name")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    PROCESS.is_sidecar = True
+    if "service.name=" not in os.environ.get("OTEL_RESOURCE_ATTRIBUTES", ""):
+        os.environ.setdefault("OTEL_SERVICE_NAME", SERVICE_NAME)
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    now_ns = time.time_ns()
+    since_ns, until_ns = (_time_of(getattr(arguments, name), f"--{name}", now_ns) for name in ("since", "until"))
+    config_of, telemetry, described = _configurations(arguments)
+    chosen = ("kind", "places", "since", "until", "service", "agent", "below", "at_least", "nested_agents", "tags",
+              "execution")  # fmt: skip
+    options = [*(getattr(arguments, name) for name in chosen), described]
+    if arguments.kind in ("jaeger", "tempo"):
+        until_ns = until_ns or now_ns
+    dataset = Path(arguments.dataset) if arguments.dataset else None
+    results = ResultsFile(Path(arguments.results), options, (since_ns, until_ns), dataset)
+    selection = Selection(
+        *results.window, frozenset(arguments.service), frozenset(arguments.agent),
+        _limits(arguments.below, "--below"), _limits(arguments.at_least, "--at-least"),
+    )  # fmt: skip
+    began = time.monotonic()
+    with closing(_source(arguments, selection)) as source, results:
+        emitter = None if arguments.no_telemetry else _emitter(telemetry)
+        replay = Replay(
+            source, selection, config_of, results, emitter=emitter, concurrency=arguments.concurrency,
+            limit=arguments.limit, progress=not arguments.quiet,
+        )  # fmt: skip
+        try:
+            with redirect_stdout(sys.stderr), observed_by(replay.totals.judges):
+                asyncio.run(replay.run())
+        except KeyboardInterrupt:
+            _say(f"{count_of(replay.scored, 'answer')} scored; the same command goes on from there")
+            raise
+        finally:
+            if emitter is not None:
+                emitter.close()
+        notes = list(source.notes()) if isinstance(source, Backend) else []
+    return _end(arguments, replay, source, notes, time.monotonic() - began)
+
+
+def _end(arguments: argparse.Namespace, replay: Replay, source: Source, notes: Sequence[str], duration_s: float) -> int:
+    """The report on standard output, what was left out on standard error, and the exit code."""
+    answers = replay.scored + replay.earlier
+    for line in (*notes, *(f"{reason}: {count:,}" for reason, count in source.counts.items())):
+        _say(line)
+    if replay.unselected:
+        _say(f"other answers, left out: {replay.unselected:,}")
+    if replay.totals.judges:
+        _say(str(replay.totals.judges))
+    for label, count in replay.totals.run_errors.items():
+        _say(f"{label} failed for {count_of(count, 'answer')}, first {replay.totals.first_errors[label]}")
+    if answers == 0:
+        raise EvaluationError(f"no answer to score in {', '.join(arguments.places)}")
+    before = f", {replay.earlier:,} of them before" if replay.earlier else ""
+    heading = f"{count_of(answers, 'answer')} scored{before}, in {duration_s:,.1f} s"
+    if arguments.report == "json":
+        report = {"answers": answers, "earlier": replay.earlier, "with_recorded_scores": replay.compared.answers,
+                  "failing": replay.failing, "compared": [item.as_json() for item in replay.compared],
+                  "left_out": {**source.counts, "unselected": replay.unselected}, "notes": list(notes),
+                  "undelivered": replay.undelivered, "new": replay.totals.as_json()}  # fmt: skip
+        print(json_for_terminals(report))
+    else:
+        _print_tables(replay, heading)
+    if arguments.dataset:
+        _say(f"{count_of(replay.failing, 'failing answer')} in {arguments.dataset}: "
+             f"agenteval-otel evaluate {arguments.dataset}")  # fmt: skip
+    if replay.undelivered:
+        _say(f"not delivered as telemetry: the results of {count_of(replay.undelivered, 'answer')}; the same command "
+             "sends them again")  # fmt: skip
+    return 1 if replay.undelivered or any(map(source.counts.get, _TRY_AGAIN)) else 0
+
+
+def _print_tables(replay: Replay, heading: str) -> None:
+    console = console_for(sys.stdout)
+    for part in tables_of(heading, replay.totals, width=console.width):
+        console.print(part)
+    compared = [item for item in replay.compared if item.new.scored or item.new_failed or item.recorded_failed]
+    console.print("")
+    if not compared:
+        console.print(Text("No recorded scores of these criteria.", style="dim"))
+        return
+    console.print(Text("Recorded and new, of the answers that have both", style="bold"))
+    console.print("")
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+    table.add_column("criterion", overflow="fold", min_width=12)
+    for name in ("answers", "mean", "new", "passed", "new", "now pass", "now fail", "differ"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for item in compared:
+        table.add_row(printable(item.name), *_cells(item))
+    console.print(table)
+    versions = [
+        (item.name, f"{frequencies(item.recorded_versions)}  ->  {frequencies(item.new_versions)}")
+        for item in compared
+        if item.recorded_versions
+    ]
+    failures = [
+        (item.name, f"failed when recorded {item.recorded_failed:,}, fails now {item.new_failed:,}")
+        for item in compared
+        if item.recorded_failed or item.new_failed
+    ]
+    for rows in (versions, failures):
+        if rows:
+            console.print("")
+            console.print(grid_of(rows))
+
+
+def _cells(item: Comparison) -> Iterator[str]:
+    def mean(estimate: Estimate | None) -> str:
+        return DASH if estimate is None else f"{estimate.mean:.2f}"
+
+    def rate(estimate: Estimate | None) -> str:
+        return DASH if estimate is None else percent(estimate.mean)
+
+    yield f"{item.new.scored:,}"
+    yield from (mean(item.recorded.mean), mean(item.new.mean), rate(item.recorded.pass_rate), rate(item.new.pass_rate))
+    yield from (f"{item.now_pass:,}", f"{item.now_fail:,}", f"{item.differ:,}")
+
+
+def _configurations(arguments: argparse.Namespace) -> tuple[ConfigOf, OtlpStorageProvider, Any]:
+    """The configuration of an agent, where telemetry goes, and what tells these evaluators from others."""
+    loaded = load_settings(arguments.settings, profile=arguments.profile)
+    settings, pipeline = loaded.settings, build_loaded(loaded)
+    chosen = {"tags": tuple(arguments.tags), "execution": tuple(arguments.execution)}
+    configs: dict[str, EvaluationRunConfig | None] = {}
+    for agent in ("", *settings.agents):
+        try:
+            configs[agent] = _config_of({**run_fields(settings, pipeline, agent), **chosen})
+        except ConfigurationError as error:
+            configs[agent] = None
+            if not agent and not settings.agents:
+                raise
+            _say(f"answers of {agent or 'other agents'} are left out: {error}")
+    if not any(configs.values()):
+        raise ConfigurationError("nothing is left to run", path="evaluators")
+    if (default := configs[""]) is not None and default.selection.left_out:
+        _say(f"left out: {', '.join(default.selection.left_out)}")
+    described = {
+        agent: config and [
+            [item.fingerprint for item in config.selection.evaluators],
+            [item.model_dump(mode="json") for item in config.criteria],
+        ]
+        for agent, config in configs.items()
+    }  # fmt: skip
+    return lambda agent: configs.get(agent, configs[""]), settings.telemetry, described
+
+
+def _config_of(fields: dict[str, Any]) -> EvaluationRunConfig:
+    answers = tuple(item for item in fields["evaluators"] if item.evaluates != "conversation")
+    if not answers:
+        raise ConfigurationError("no evaluator of answers, and conversations are not replayed", path="evaluators")
+    return EvaluationRunConfig(**{**fields, "evaluators": answers})
+
+
+def _emitter(telemetry: OtlpStorageProvider) -> Emitter | None:
+    """Emits spans and events, in traces of their own: metrics are of live answers, and the original traces are over."""
+    target = OtlpTarget(telemetry.endpoint)
+    if telemetry_switched_off(os.environ) or not any(map(target.is_configured, ("TRACES", "LOGS"))):
+        return None
+    settings = {name: getattr(telemetry, name) for name in type(telemetry).model_fields}
+    changes = {"placement": "linked", "signals": telemetry.signals - {"metrics"}}
+    return OtlpStorageProvider(**{**settings, **changes}).emitter
+
+
+def _source(arguments: argparse.Namespace, selection: Selection) -> Source:
+    nested = arguments.nested_agents
+    if arguments.kind == "file":
+        return OtlpFiles(arguments.places, nested_agents=nested, say=_say, progress=not arguments.quiet)
+    if len(arguments.places) > 1:
+        raise ConfigurationError("expected one place, several are for files", path=f"--from {arguments.kind}")
+    [place] = arguments.places
+    if arguments.kind == "sql":
+        return StoredAnswers(place, selection)
+    headers = _headers(arguments.header)
+    if token := os.environ.get(_TOKEN, "").strip():
+        headers.setdefault("authorization", f"Bearer {token}")
+    kind = Jaeger if arguments.kind == "jaeger" else Tempo
+    return kind(place, selection, headers=headers, nested_agents=nested, say=_say)
+
+
+def _headers(texts: Sequence[str]) -> dict[str, str]:
+    headers: dict[str, str] = {}
+    for text in texts:
+        name, _, value = map(str.strip, text.partition("="))
+        if not re.fullmatch(r"[A-Za-z0-9-]+", name) or not (value.isascii() and value.isprintable() and value):
+            raise ConfigurationError("expected NAME=VALUE such as X-Scope-OrgID=team", path="--header")
+        headers[name.lower()] = value
+    return headers
+
+
+def _limits(texts: Sequence[str], path: str) -> Mapping[str, float]:
+    limits: dict[str, float] = {}
+    for text in texts:
+        name, _, limit = map(str.strip, text.rpartition("="))
+        try:
+            limits[name] = float(limit)
+        except ValueError:
+            limits[name] = -1.0
+        if not name or not 0 <= limits[name] <= 1:
+            raise ConfigurationError(f"expected CRITERION=LIMIT, from 0 to 1, found {text!r}", path=path)
+    return limits
+
+
+def _time_of(text: str | None, path: str, now_ns: int) -> int | None:
+    """Nanoseconds since the epoch of a moment, or of so long ago."""
+    if text is None:
+        return None
+    if match := re.fullmatch(r"(\d{1,6})([smhdw])", text.strip()):
+        return now_ns - int(match[1]) * _UNITS[match[2]] * 1_000_000_000
+    try:
+        moment = datetime.fromisoformat(text.strip())
+    except ValueError:
+        wrong = f"expected 2026-03-01, 2026-03-01T12:00Z, or 7d, 12h, 30m ago, found {text!r}"
+        raise ConfigurationError(wrong, path=path) from None
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return int(moment.timestamp() * 1e6) * 1_000
+
+
+def _say(line: str) -> None:
+    sys.stdout.flush()
+    print(printable(line), file=sys.stderr, flush=True)

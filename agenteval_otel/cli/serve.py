@@ -1,0 +1,150 @@
+"""``agenteval-otel serve``: the sidecar."""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import Final
+
+from agenteval_otel.config.process import accounting, configure, default_pipeline, reload
+from agenteval_otel.config.settings import Settings
+from agenteval_otel.reports.figures import count_of
+from agenteval_otel.runtime.masking import mask_text, printable
+from agenteval_otel.runtime.reentrancy import PROCESS
+from agenteval_otel.sidecar.serve import SettingsWatch, Sidecar, evaluate_files
+
+DESCRIPTION = (
+    "Receive spans and events of agents over OTLP, in any language, and evaluate the answers that they show: the "
+    "sidecar of an application, or of many. Scores go where OTEL_EXPORTER_OTLP_ENDPOINT says, each into its answer's "
+    "trace. The settings file is watched: a change is in force within seconds, a wrong one changes nothing. SIGTERM "
+    "evaluates and exports what was taken, then ends. Exit codes: 0 ended as asked; 2 could not run."
+)
+_SIGNALS: Final = ("TRACES", "METRICS", "LOGS")
+_LOOK_S: Final = 2.0
+SERVICE_NAME: Final = "agenteval-sidecar"
+_FIELDS: Final = ("host", "grpc_port", "http_port", "durable")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--settings", metavar="FILE", help="the settings file (default: AGENTEVAL_SETTINGS)")
+    parser.add_argument("--profile", metavar="NAME", help="a profile of it (default: AGENTEVAL_PROFILE)")
+    parser.add_argument(
+        "--host", metavar="ADDRESS",
+        help="default: 127.0.0.1; another one needs AGENTEVAL_SIDECAR__TOKEN or client certificates, and TLS",
+    )  # fmt: skip
+    parser.add_argument("--grpc-port", metavar="PORT", type=int, help="OTLP over gRPC; default: 4327; 0: a free one")
+    parser.add_argument("--http-port", metavar="PORT", type=int, help="OTLP over HTTP; default: 4328; 0: a free one")
+    parser.add_argument(
+        "--durable", metavar="DIR", help="acknowledge a request once it is written there; read it again after a crash"
+    )
+    parser.add_argument(
+        "--once", metavar="FILE", nargs="+",
+        help="evaluate files with OTLP instead of listening, then end: protobuf, or JSON as the Collector writes it",
+    )  # fmt: skip
+
+
+def run(arguments: argparse.Namespace) -> int:
+    PROCESS.is_sidecar = True
+    _name_process()
+    for name in _FIELDS:
+        if (value := getattr(arguments, name)) is not None:
+            # A variable, unlike an argument of `configure`, leaves the other fields of `sidecar` as the file has them.
+            os.environ[f"AGENTEVAL_SIDECAR__{name.upper()}"] = str(value)
+    # The applications' settings may be in the same file: they are the ones that send.
+    settings = configure(arguments.settings, profile=arguments.profile, evaluate_in="process")
+    if arguments.once:
+        _print_end(evaluate_files(settings.sidecar, arguments.once), settings)
+        return 0
+    return _serve(settings, arguments.settings or os.environ.get("AGENTEVAL_SETTINGS"))
+
+
+def _name_process() -> None:
+    """Set the service's name where there is none; and leave out gRPC's own log lines, which repeat our errors."""
+    if "service.name=" not in os.environ.get("OTEL_RESOURCE_ATTRIBUTES", ""):
+        os.environ.setdefault("OTEL_SERVICE_NAME", SERVICE_NAME)
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+
+
+def _serve(settings: Settings, file: str | None) -> int:
+    ending = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: ending.set())
+    if hasattr(signal, "SIGHUP"):  # not on Windows
+        signal.signal(signal.SIGHUP, lambda *_: reload())
+    _raise_limit()
+    sidecar = Sidecar(settings.sidecar)
+    addresses = sidecar.start()
+    _slow_collector()
+    watched = f"{file}, watched" if file else "none: every setting has its default"
+    for name, value in (
+        ("OTLP/gRPC", addresses.grpc), ("OTLP/HTTP", addresses.http), ("settings", watched),
+        ("telemetry", _destination(settings)),
+        *((("durable", settings.sidecar.durable),) if settings.sidecar.durable else ()),
+    ):  # fmt: skip
+        _say(f"{name:<10} {value}")
+    if count := sidecar.read_left(ending):
+        _say(f"read again {count_of(count, 'request')} of an earlier process")
+    _say("ready")
+    watch = SettingsWatch(Path(file), settings.sidecar) if file else None
+    while not ending.wait(_LOOK_S) and sidecar.is_running:
+        if watch is not None and (outcome := watch.look()) is not None:
+            _say(f"settings   {file}: {outcome}")
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_DFL)  # a second one ends it at once
+    _say("ending: what was taken is evaluated and exported")
+    _print_end(sidecar.stop(settings.sidecar.drain_s), settings)
+    return 0
+
+
+def _slow_collector() -> None:
+    """Have the collector of cycles look rarely, and past what was imported: what waits for its trace is no garbage."""
+    gc.freeze()
+    gc.set_threshold(50_000, 10, 100)
+
+
+def _raise_limit() -> None:
+    """Allow as many connections as the system lets this process have; many systems begin with 1,024."""
+    try:
+        import resource
+    except ModuleNotFoundError:  # on Windows
+        return
+    least, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if least != most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+def _destination(settings: Settings) -> str:
+    variables = ("OTEL_EXPORTER_OTLP_ENDPOINT", *(f"OTEL_EXPORTER_OTLP_{name}_ENDPOINT" for name in _SIGNALS))
+    endpoints = dict.fromkeys(filter(None, [settings.telemetry.endpoint, *map(os.environ.get, variables)]))
+    if endpoints:
+        return ", ".join(map(mask_text, endpoints))
+    return "nowhere: set OTEL_EXPORTER_OTLP_ENDPOINT, for example to http://127.0.0.1:4317"
+
+
+def _print_end(complete: bool, settings: Settings) -> None:
+    outcomes = {outcome: count for outcome, count in accounting().items() if count}
+    parts = " + ".join(f"{count:,} {outcome}" for outcome, count in outcomes.items())
+    total = sum(outcomes.values())
+    _say(f"{count_of(total, 'answer')}{f' = {parts}' if parts else ''}")
+    counts = default_pipeline().accounting
+    spans = {outcome: count for outcome, count in counts.spans().items() if count}
+    if spans:
+        parts = " + ".join(f"{count:,} {outcome}" for outcome, count in spans.items())
+        _say(f"{count_of(sum(spans.values()), 'span')} = {parts}")
+    for scope, count in counts.not_understood.items():
+        _say(f"not understood: {scope} ({count:,}); another dialect needs a mapper of its own")
+    for part, count in counts.failures.items():
+        if part.removeprefix("spans:") not in spans:
+            _say(f"failed: {part} ({count:,}); agenteval-otel explain {part.partition(':')[0]}")
+    if not complete:
+        _say(f"not everything was delivered within {settings.sidecar.drain_s:g} s")
+
+
+def _say(line: str) -> None:
+    print(printable(line))
+    sys.stdout.flush()  # read by a service manager, line by line

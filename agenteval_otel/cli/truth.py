@@ -1,0 +1,237 @@
+"""``agenteval-otel truth review``: corrections that people recorded become reference answers, one by one."""
+
+from __future__ import annotations
+
+import argparse
+import getpass
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from agenteval_otel.cli.figures import json_for_terminals
+from agenteval_otel.components.explained import known_choices
+from agenteval_otel.errors import ConfigurationError
+from agenteval_otel.ground_truth.additions import Known, add, read_known
+from agenteval_otel.ground_truth.index import Row
+from agenteval_otel.reports.figures import count_of
+from agenteval_otel.runtime.masking import printable
+from agenteval_otel.storage.corrections import Correction, read_corrections
+from agenteval_otel.storage.files import lock_of, open_locked
+
+DESCRIPTION = (
+    "Review corrections (record_feedback(correction=...)) that are in storage, and add those that are right to the "
+    "file of reference answers that `ground_truth: {type: file}` reads. On a terminal each is shown with its question "
+    "and its answer: accept, edit, reject, skip or quit. In a script, --list shows them, and --accept, --edit and "
+    "--reject decide by their ids. Each accepted row keeps where it comes from; what was decided is not asked again. "
+    "Nothing enters the file without a decision. Exit codes: 0 done; 1 something was not added, as the file has "
+    "another answer to its question (see --replace); 2 could not run."
+)
+_SHOWN: Final = 2_000
+_HELP: Final = "[a]ccept  [e]dit  [r]eject  [s]kip  [q]uit"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("action", choices=("review",), help="what to do")
+    parser.add_argument(
+        "--from", dest="places", metavar="PLACE", action="append", required=True,
+        help="an SQLite file, a file of JSON lines, or postgresql://...; several times for several places",
+    )  # fmt: skip
+    parser.add_argument(
+        "--to", dest="file", metavar="FILE", type=Path, required=True, help="reference answers, .csv or .jsonl"
+    )
+    parser.add_argument("--list", action="store_true", help="show what is to be reviewed, and decide nothing")
+    parser.add_argument("--json", action="store_true", help="show it as JSON")
+    parser.add_argument("--accept", metavar="ID", nargs="+", action="extend", default=[], help="add these as they are")
+    parser.add_argument(
+        "--edit", metavar=("ID", "ANSWER"), nargs=2, action="append", default=[], help="add it with this answer"
+    )
+    parser.add_argument(
+        "--reject", metavar="ID", nargs="+", action="extend", default=[], help="leave these out, for good"
+    )
+    parser.add_argument(
+        "--replace", action="store_true", help="accepted ones take the place of another answer in the file"
+    )
+    parser.epilog = "The id of what was rejected is kept in FILE.rejected; content is not."
+
+
+def run(arguments: argparse.Namespace) -> int:
+    review = Review(arguments.file, arguments.places)
+    edits = {id: answer for id, answer in arguments.edit}
+    decided = [*arguments.accept, *edits, *arguments.reject]
+    if decided:
+        return _decide(review, arguments, edits)
+    if arguments.list or arguments.json or not sys.stdin.isatty():
+        _show(review, as_json=arguments.json)
+        return 0
+    return _ask(review, replaces=arguments.replace)
+
+
+class Review:
+    """The corrections that are not decided on yet, and the file that accepted ones go to."""
+
+    def __init__(self, file: Path, places: Sequence[str]) -> None:
+        self.file, self._rejected = file, file.with_name(f"{file.name}.rejected")
+        known = read_known(file)
+        decided = {str(row.provenance.get("correction")) for row in known} | set(self._rejected_ids())
+        corrections = read_corrections(places, decided)
+        # What the file says already is no question any more.
+        self.pending = {
+            each.id: each for each in corrections
+            if each.prompt is None or not any(row.answers(each.prompt, each.module) and row.row.answer == each.text
+                                              for row in known)
+        }  # fmt: skip
+
+    def present(self, correction: Correction) -> Any:
+        """What the file answers now, where that is something else; None where it has no answer."""
+        rows = (row.row.answer for row in read_known(self.file) if self._is_of(row, correction))
+        return next(rows, None)
+
+    def accept(self, correction: Correction, answer: str) -> None:
+        """Add it to the file, in place of another answer to its question."""
+        assert correction.prompt is not None
+        with open_locked(lock_of(self.file)):
+            replaced = self.present(correction)
+            source = {
+                "correction": correction.id, "recordedAt": _moment(correction.recorded_ns), **_review(),
+                "agent": correction.agent, "userId": correction.user_id, "traceId": correction.trace_id,
+                "spanId": correction.span_id, "responseId": correction.response_id,
+                "conversationId": correction.conversation_id, "edited": answer != correction.text or None,
+                "replaced": replaced,
+            }  # fmt: skip
+            row = Row(correction.prompt, answer, None, correction.module)
+            add(self.file, row, {name: value for name, value in source.items() if value is not None})
+        del self.pending[correction.id]
+
+    def reject(self, correction: Correction) -> None:
+        line = json.dumps({"correction": correction.id, **_review()})
+        with open_locked(lock_of(self.file)), open(self._rejected, "a", encoding="utf-8") as file:
+            file.write(f"{line}\n")
+        del self.pending[correction.id]
+
+    def _is_of(self, row: Known, correction: Correction) -> bool:
+        return correction.prompt is not None and row.answers(correction.prompt, correction.module)
+
+    def _rejected_ids(self) -> Iterator[str]:
+        if not self._rejected.exists():
+            return
+        for line in self._rejected.read_text("utf-8").splitlines():
+            try:
+                yield str(json.loads(line)["correction"])
+            except (ValueError, KeyError, TypeError):
+                continue  # cut off
+
+
+def _decide(review: Review, arguments: argparse.Namespace, edits: dict[str, str]) -> int:
+    """What the options say of corrections; all of them are checked before any is carried out."""
+    accepted = {id: review.pending[id].text for id in arguments.accept if id in review.pending} | edits
+    problems: list[tuple[str | None, str]] = []
+    for id in (*arguments.accept, *edits, *arguments.reject):
+        if id not in review.pending:
+            problems.append((id, f"no correction to review has this id{known_choices(id, list(review.pending))}"))
+        elif id in accepted and id in arguments.reject:
+            problems.append((id, "accepted and rejected"))
+        elif id in accepted and review.pending[id].prompt is None:
+            problems.append((id, "its question is not stored: answers are stored with content capture alone"))
+        elif id in accepted and not accepted[id].strip():
+            problems.append((id, "the answer is blank"))
+    if problems:
+        raise ConfigurationError.of(problems)
+    left = 0
+    for id, answer in accepted.items():
+        correction = review.pending[id]
+        if (present := review.present(correction)) is not None and not arguments.replace:
+            left += 1
+            print(f"not added: {id}: the file has another answer to its question: {_line(present)}")
+            continue
+        review.accept(correction, answer)
+        print(f"added: {id}")
+    for id in dict.fromkeys(arguments.reject):
+        review.reject(review.pending[id])
+        print(f"rejected: {id}")
+    return 1 if left else 0
+
+
+def _show(review: Review, *, as_json: bool) -> None:
+    corrections = list(review.pending.values())
+    if as_json:
+        print(json_for_terminals([
+            {"id": each.id, "recordedAt": _moment(each.recorded_ns), "agent": each.agent, "prompt": each.prompt,
+             "answer": each.answer, "correction": each.text, "comment": each.comment, "traceId": each.trace_id,
+             "inFile": review.present(each)} for each in corrections
+        ]))  # fmt: skip
+        return
+    for each in corrections:
+        _print(review, each)
+    print(f"{count_of(len(corrections), 'correction')} to review")
+
+
+def _ask(review: Review, *, replaces: bool) -> int:
+    """One after the other, on the terminal; a decision is carried out at once."""
+    waiting = list(review.pending.values())
+    try:
+        for number, correction in enumerate(waiting, 1):
+            print(f"\n{number} of {len(waiting)}")
+            _print(review, correction)
+            while not _decided(review, correction, input(f"{_HELP}: ").strip().lower()[:1], replaces=replaces):
+                pass
+    except EOFError:  # quit, by a letter or by the end of the input
+        pass
+    print(f"\n{count_of(len(review.pending), 'correction')} left to review")
+    return 0
+
+
+def _decided(review: Review, correction: Correction, choice: str, *, replaces: bool) -> bool:
+    """Carry out a choice; False where there is to be another one. `EOFError` quits."""
+    if choice == "q":
+        raise EOFError
+    if choice == "s":
+        return True
+    if choice == "r":
+        review.reject(correction)
+        return True
+    if choice not in ("a", "e"):
+        return False
+    if correction.prompt is None:
+        print("its question is not stored: reject or skip it")
+        return False
+    answer = correction.text if choice == "a" else input("answer: ").strip()
+    if not answer:
+        return False
+    is_other = review.present(correction) is not None and not replaces
+    if is_other and input("replace the answer that the file has? [y/N]: ").strip().lower() != "y":
+        return False
+    review.accept(correction, answer)
+    return True
+
+
+def _print(review: Review, correction: Correction) -> None:
+    print(f"{correction.id}  {_moment(correction.recorded_ns)}  {_line(correction.agent or '')}")
+    fields = {
+        "question": correction.prompt, "answer": correction.answer, "correction": correction.text,
+        "comment": correction.comment, "in file": review.present(correction),
+    }  # fmt: skip
+    for name, value in fields.items():
+        if value is not None:
+            print(f"  {name:<10} {_line(value)}")
+
+
+def _line(value: Any) -> str:
+    """Content, on one line and without what steers a terminal."""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    shown = " ".join(text[:_SHOWN].split())
+    return printable(shown if len(text) <= _SHOWN else f"{shown} ...")
+
+
+def _review() -> dict[str, str]:
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError):  # a container's user without a name
+        user = "unknown"
+    return {"reviewedAt": datetime.now(UTC).isoformat(timespec="seconds"), "reviewedBy": user}
+
+
+def _moment(time_ns: int) -> str:
+    return datetime.fromtimestamp(time_ns / 1e9, UTC).isoformat(timespec="seconds")

@@ -1,0 +1,146 @@
+"""``agenteval-otel ui``: stored results in the browser."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib.util
+import os
+import sys
+import webbrowser
+from pathlib import Path
+from typing import Any
+
+from agenteval_otel.config.load import load_settings
+from agenteval_otel.config.process import configure, shutdown
+from agenteval_otel.errors import ConfigurationError
+from agenteval_otel.reports.figures import count_of
+from agenteval_otel.runtime.masking import printable
+
+DESCRIPTION = (
+    "Look at stored scores and answers in the browser, without any other program: criteria with weighted pass rates "
+    "and intervals, answers with every score, conversations, a queue for labelling. Listens on 127.0.0.1; the address "
+    "that it prints and opens has a token, and without it nothing is shown. Labels are stored beside the results. Exit "
+    "codes: 0 ended; 2 could not run."
+)
+_EXTRA = ("starlette", "jinja2", "uvicorn", "sqlalchemy")
+_ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_LOGS_ENDPOINT")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "place", metavar="PLACE", nargs="?", default="agenteval.db",
+        help="an SQLite file, postgresql://user@host/database, or a file of JSON lines (default: %(default)s, where "
+        "storage: sqlite writes)",
+    )  # fmt: skip
+    parser.add_argument("--port", metavar="PORT", type=int, default=8629, help="default: %(default)s; 0: a free one")
+    parser.add_argument("--no-open", action="store_true", help="print the address, and open no browser")
+    parser.add_argument("--settings", metavar="FILE", help="a settings file, whose objectives the pages show")
+    parser.add_argument(
+        "--trace-url", metavar="URL",
+        help="where a trace is shown, such as http://localhost:16686/trace/{trace_id}; {span_id} may stand there too",
+    )  # fmt: skip
+    parser.add_argument("--export", metavar="FILE", help="write the overview as one HTML file, and serve nothing")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    if missing := [name for name in _EXTRA if importlib.util.find_spec(name) is None]:
+        raise ConfigurationError(f'{", ".join(missing)} missing: pip install "agenteval-otel[ui]"')
+    from agenteval_otel.ui.assets import check_assets
+    from agenteval_otel.ui.columns import ResultColumns
+    from agenteval_otel.ui.serve import opened, prepare
+
+    check_assets()
+    _check_trace_url(arguments.trace_url)
+    objectives = _objectives(arguments.settings)
+    with opened(arguments.place) as (target, is_database):
+        if target.path is not None and not target.path.is_file():
+            _say(f"new        {target.place}: nothing is stored there so far")
+        if made := prepare(target):
+            _say(f"indices    made: {', '.join(made)}")
+        columns = ResultColumns(target)
+        columns.refresh(progress=_progress)
+        _say(
+            f"results    {count_of(columns.count, 'result')} of {arguments.place if not is_database else target.place}"
+        )
+        if arguments.export:
+            return _export(arguments.export, target.place, columns, objectives)
+        return _serve(arguments, target, columns, objectives, is_database)
+
+
+def _serve(arguments: argparse.Namespace, target: Any, columns: Any, objectives: dict[str, float], is_db: bool) -> int:
+    from agenteval_otel.ui.access import Access
+    from agenteval_otel.ui.app import Pages, UiSettings, application
+    from agenteval_otel.ui.serve import listener, serve
+
+    keeps_comments = is_db and _configure(target)
+    listening = listener(arguments.port)
+    access = Access(listening.getsockname()[1])
+    place = target.place if is_db else arguments.place
+    settings = UiSettings(target, place, objectives, arguments.trace_url, keeps_comments, is_db)
+
+    def on_start() -> None:
+        _say(f"open       {access.address}")
+        if not arguments.no_open:
+            with contextlib.suppress(webbrowser.Error):
+                webbrowser.open(access.address)
+
+    try:
+        serve(application(Pages(settings, columns, access)), listening, on_start)
+    finally:
+        shutdown()
+    return 0
+
+
+def _configure(target: Any) -> bool:
+    """Have labels stored in the database, and emitted where an endpoint is set; True where comments are stored too.
+
+    Comments are content. Without an endpoint they stay in the database, so they are kept.
+    """
+    storage = {"type": "sql", **({"path": str(target.path)} if target.path is not None else {"url": target.url})}
+    if any(map(os.environ.get, _ENDPOINTS)):
+        settings = configure(storage=[storage], evaluate_in="process")
+        return settings.telemetry.emitter.content != "no_content"
+    configure(
+        storage=[storage], evaluate_in="process",
+        telemetry={"signals": [], "content": "span_and_event"},
+    )  # fmt: skip
+    return True
+
+
+def _objectives(file: str | None) -> dict[str, float]:
+    if file is None:
+        return {}
+    criteria = load_settings(file).settings.criteria_of()
+    return {criterion.name: criterion.objective for criterion in criteria if criterion.objective is not None}
+
+
+def _check_trace_url(url: str | None) -> None:
+    if url is None:
+        return
+    try:
+        shown = url.format(trace_id="0", span_id="0")
+    except (KeyError, IndexError, ValueError):
+        shown = ""
+    if not shown.startswith(("http://", "https://")):
+        raise ConfigurationError("expected an http address with {trace_id}, and perhaps {span_id}", path="--trace-url")
+
+
+def _export(file: str, place: str, columns: Any, objectives: dict[str, float]) -> int:
+    from agenteval_otel.ui.app import Pages, UiSettings
+    from agenteval_otel.ui.report import single_file
+
+    pages = Pages(UiSettings(columns.target, place, objectives), columns)
+    Path(file).write_text(single_file(pages.overview({}, is_static=True)), encoding="utf-8", errors="replace")
+    _say(f"written    {file}")
+    return 0
+
+
+def _progress(count: int, total: int) -> None:
+    if total > 100_000 and sys.stderr.isatty():
+        print(f"\rread {count:,} of {total:,} results", end="\n" if count >= total else "", file=sys.stderr, flush=True)
+
+
+def _say(line: str) -> None:
+    print(printable(line))
+    sys.stdout.flush()

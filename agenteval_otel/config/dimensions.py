@@ -1,0 +1,33 @@
+"""The metric dimensions of the settings: which annotations metrics have, and how many values of each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from agenteval_otel.errors import ConfigurationError
+from agenteval_otel.sampling.rules import annotated_attribute
+from agenteval_otel.semconv import MAX_DIMENSION_VALUES, USER_ID
+
+
+def load_dimensions(values: Any) -> Any:
+    """The number of values of each dimension, by its attribute."""
+    if not isinstance(values, list | tuple | Mapping) or not all(isinstance(name, str) for name in values):
+        expected = "expected a list of names, or a mapping of names to how many values each may have"
+        raise ConfigurationError(expected, path="metric_dimensions")
+    limits = values if isinstance(values, Mapping) else dict.fromkeys(values, MAX_DIMENSION_VALUES)
+    loaded: dict[str, Any] = {}
+    problems: list[tuple[str | None, str]] = []
+    for name, limit in limits.items():
+        try:
+            attribute = annotated_attribute(name, path="metric_dimensions")
+        except ConfigurationError as failure:
+            problems += failure.problems
+            continue
+        loaded[attribute] = limit
+        if attribute == USER_ID or isinstance(limit, bool):
+            wrong = "an id of users makes a series of each" if attribute == USER_ID else f"expected a number: {limit}"
+            problems.append(("metric_dimensions", f"{name}: {wrong}"))
+    if problems:
+        raise ConfigurationError.of(problems)
+    return loaded

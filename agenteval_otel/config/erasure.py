@@ -1,0 +1,149 @@
+"""Erasing what this process and its storage hold of a person, of a conversation, or of before a time."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any, Final
+
+from agenteval_otel.config.process import current_settings, default_pipeline, deliver
+from agenteval_otel.config.settings import Settings
+from agenteval_otel.engine.handler import judges_of
+from agenteval_otel.engine.off_peak import erase_waiting_of
+from agenteval_otel.errors import StorageError
+from agenteval_otel.judges.cache import erase_verdicts, erase_verdicts_of
+from agenteval_otel.redaction.outgoing import Redaction
+from agenteval_otel.storage.base import EvaluationStorageProvider
+from agenteval_otel.storage.erasure import ErasedPlace, Erasure
+
+_DELIVER_S: Final = 30.0
+
+
+def erase(
+    *, conversation: str | None = None, user: str | None = None, before: str | datetime | None = None
+) -> tuple[ErasedPlace, ...]:  # fmt: skip
+    """Remove what this process holds of a conversation, of a user, or of before a time; then from its storage.
+
+    Open conversations, unsampled answers that wait for feedback, feedback and spans that wait go at once. Answers that
+    are being evaluated are first delivered, for up to 30 s. Stored results lose content and ids, and keep their scores.
+    Blocks, for files of gigabytes for minutes: call it on a thread. What was exported stays where it is.
+
+    Args:
+        conversation: Its ``conversation_id``, or ``session_id``.
+        user: The id as it was annotated, or as it is stored; with all conversations that the user took part in.
+        before: ISO 8601, or a datetime; without a zone in UTC.
+
+    Returns:
+        Each place with how much was removed, and with a `problem` where something was left.
+
+    Raises:
+        ConfigurationError: Not exactly one of them was given, or its value is wrong.
+    """
+    fields = {"conversation": conversation, "user": user, "before": before}
+    erasure = erasure_of({name: value for name, value in fields.items() if value is not None}, current_settings())
+    pipeline = default_pipeline()
+    learn_conversations(pipeline.providers, erasure)
+    counts, is_delivered = _erase_waiting(erasure)
+    places = [ErasedPlace(f"this process: {name}", count) for name, count in counts.items()]
+    if not is_delivered:
+        places.append(ErasedPlace("this process", problem="not everything was delivered in time: run this again"))
+    caches = erase_caches(current_settings(), erasure)
+    return (*places, *caches, *erase_stored(pipeline.providers, erasure))
+
+
+def erase_waiting(fields: Any) -> tuple[dict[str, int], bool]:
+    """Erase what waits in this process, for the sidecar; how many of what, and whether the rest was delivered.
+
+    Raises `ConfigurationError` for wrong fields, `StorageError` where a journal was left as it was.
+    """
+    erasure = erasure_of(fields, current_settings())
+    learn_conversations(default_pipeline().providers, erasure)
+    return _erase_waiting(erasure)
+
+
+def _erase_waiting(erasure: Erasure) -> tuple[dict[str, int], bool]:
+    # What is queued may become a turn of an open conversation: looked at again once it has been evaluated.
+    counts = Counter(default_pipeline().erase(erasure))
+    is_delivered = deliver(_DELIVER_S)
+    counts.update(default_pipeline().erase(erasure))
+    counts["cached verdicts"] += erase_verdicts(_verdicts_before(erasure))
+    return dict(counts), is_delivered
+
+
+def erasure_of(fields: Any, settings: Settings) -> Erasure:
+    return Erasure.of(fields, settings.user_id_salt)
+
+
+def learn_conversations(providers: Iterable[Any], erasure: Erasure) -> None:
+    """Look up a user's conversations among the stored results."""
+    if erasure.users:
+        erase_stored(providers, erasure, dry_run=True)
+
+
+def erase_stored(providers: Iterable[Any], erasure: Erasure, *, dry_run: bool = False) -> list[ErasedPlace]:
+    """Erase from each provider, or with `dry_run` count; what one raises is the problem of its place."""
+    places = []
+    for provider in providers:
+        if hasattr(provider, "emitter"):
+            continue
+        if not isinstance(provider, EvaluationStorageProvider):
+            name = type(provider).__name__
+            places.append(ErasedPlace(name, problem="your own class: erase it there", is_out_of_reach=True))
+            continue
+        try:
+            places.append(provider.erase(erasure, dry_run=dry_run))
+        except Exception as error:
+            places.append(ErasedPlace(getattr(provider, "place", provider.type), problem=_problem(error)))
+    return places
+
+
+def judges_in(settings: Settings) -> list[Any]:
+    """The judges of all evaluators, those of single agents too."""
+    of_agents = (part for agent in settings.agents.values() for part in agent.evaluators or ())
+    return [judge for part in (*settings.evaluators, *of_agents) for _, judge in judges_of(part)]
+
+
+def erase_caches(settings: Settings, erasure: Erasure, *, dry_run: bool = False) -> list[ErasedPlace]:
+    """Empty the files with verdicts of judges. They quote answers without an id, so all of them go, by time the
+    older ones."""
+    caches = [judge.cache for judge in judges_in(settings)]
+    places = []
+    for path in dict.fromkeys(cache.path for cache in caches if cache is not None and cache.path is not None):
+        try:
+            count = erase_verdicts_of(path, _verdicts_before(erasure), dry_run=dry_run)
+            places.append(ErasedPlace(f"{path} (verdicts of judges)", count))
+        except Exception as error:
+            places.append(ErasedPlace(f"{path} (verdicts of judges)", problem=_problem(error)))
+    return places
+
+
+def erase_off_peak(settings: Settings, erasure: Erasure, *, dry_run: bool = False) -> list[ErasedPlace]:
+    """Delete answers that wait for off-peak evaluators from their file."""
+    if settings.off_peak is None:
+        return []
+    place, path = f"{settings.off_peak.path} (answers that wait)", settings.off_peak.path
+    try:
+        return [ErasedPlace(place, erase_waiting_of(path, erasure, dry_run=dry_run))]
+    except Exception as error:
+        return [ErasedPlace(place, problem=_problem(error))]
+
+
+def hidden_ids(settings: Settings, erasure: Erasure) -> list[str]:
+    """Why stored results cannot be found by an id: redaction has replaced it, so others have the same."""
+    redaction = Redaction(settings.redactors)
+    ids = [("conversation_id", id) for id in sorted(erasure.conversations)]
+    ids += [("user_id", id) for id in sorted(erasure.users) if settings.user_id == "plain"]
+    return [
+        f"{name} is stored redacted, as others are ({shown}): only --before reaches such results"
+        for name, id in ids if (shown := redaction.text(id, name)) != id
+    ]  # fmt: skip
+
+
+def _verdicts_before(erasure: Erasure) -> float:
+    return math.inf if erasure.before is None else erasure.before.timestamp()
+
+
+def _problem(error: Exception) -> str:
+    return f"not erased: {error if isinstance(error, StorageError | OSError) else type(error).__name__}"

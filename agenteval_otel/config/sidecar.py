@@ -1,0 +1,90 @@
+"""Settings of the sidecar: addresses, what a client has to show, and how much it keeps."""
+
+from __future__ import annotations
+
+import re
+from ipaddress import ip_address
+from typing import Any
+
+from pydantic import Field
+from pydantic.functional_validators import field_validator, model_validator
+
+from agenteval_otel.components.explained import ComponentError, FrozenSettings
+from agenteval_otel.errors import ConfigurationError
+
+
+class SidecarSettings(FrozenSettings):
+    """Where `agenteval-otel serve` listens, and how much it keeps. Read at its start; a change needs a restart.
+
+    Attributes:
+        host: The address to bind. Other than the loopback's it needs a token or client certificates, and TLS.
+        grpc_port: For OTLP over gRPC; 0 chooses a free port.
+        http_port: For OTLP over HTTP, health and readiness; 0 chooses a free port.
+        token: Clients send it as ``Authorization: Bearer TOKEN``. At least 16 printable
+            characters of ASCII, without spaces; best by ``AGENTEVAL_SIDECAR__TOKEN``.
+        certificate: File of the server's certificate chain, PEM.
+        key: File of its private key, PEM.
+        client_ca: File of the authorities whose client certificates are demanded, PEM.
+        insecure: True allows an address other than the loopback's without TLS.
+        quiet_s: How long no span of a trace may have come before its answer is evaluated: what the batch processor of
+            an SDK waits, and a second.
+        parent_wait_s: How long a model call waits for a parent span that has not come.
+        nested_agents: Evaluate agents below another one too, where they have a name of their own.
+        max_request_bytes: The largest request, after decompression.
+        max_waiting_bytes: Memory that spans may take until their answer is read; beyond it requests are refused, and
+            clients asked to try again.
+        durable: A folder: a request is acknowledged once it is written there, and read again after a crash.
+        durable_max_bytes: Disk that it may take; beyond it requests are refused.
+        drain_s: How long SIGTERM waits until what was taken is evaluated and exported, in seconds.
+    """
+
+    host: str = "127.0.0.1"
+    grpc_port: int = Field(default=4327, ge=0, le=65_535)
+    http_port: int = Field(default=4328, ge=0, le=65_535)
+    token: str | None = Field(default=None, repr=False)
+    certificate: str | None = None
+    key: str | None = None
+    client_ca: str | None = None
+    insecure: bool = False
+    quiet_s: float = Field(default=6.0, ge=0, le=3_600)
+    parent_wait_s: float = Field(default=60.0, ge=0, le=86_400)
+    nested_agents: bool = False
+    max_request_bytes: int = Field(default=64 * 1024 * 1024, ge=1_024)
+    max_waiting_bytes: int = Field(default=128 * 1024 * 1024, ge=1024 * 1024)
+    durable: str | None = None
+    durable_max_bytes: int = Field(default=1024 * 1024 * 1024, ge=1024 * 1024)
+    drain_s: float = Field(default=20.0, ge=0, le=3_600)
+
+    @field_validator("token", mode="after")
+    @classmethod
+    def _is_long(cls, token: str | None) -> str | None:
+        if token is not None and not re.fullmatch(r"[!-~]{16,}", token):
+            raise ValueError("expected at least 16 printable characters of ASCII: `openssl rand -hex 16` makes some")
+        return token
+
+    @model_validator(mode="after")
+    def _is_closed(self) -> Any:
+        """A client that reaches the port can make judges spend money, and fill the memory."""
+        problems: list[tuple[str | None, str]] = []
+        if (self.certificate is None) != (self.key is None):
+            problems.append(("key" if self.key is None else "certificate", "certificate and key belong together"))
+        if self.client_ca is not None and self.certificate is None:
+            problems.append(("certificate", "client certificates need a certificate and a key of the server"))
+        if not is_loopback(self.host):
+            if self.token is None and self.client_ca is None:
+                wrong = f"{self.host} can be reached from other machines: set token, best by AGENTEVAL_SIDECAR__TOKEN"
+                problems.append(("host", f"{wrong}, or client_ca"))
+            if self.certificate is None and not self.insecure:
+                wrong = "without TLS others can read the token and what is sent: set certificate and key"
+                problems.append(("host", f"{wrong}, or insecure: true"))
+        if problems:
+            raise ComponentError(ConfigurationError.of(problems), of_model=True)
+        return self
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address, or ``localhost``, can be reached on this machine alone; any other name may not be."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,1 @@
+"""What the results' storage and the ground truth need of SQL databases."""

@@ -1,0 +1,78 @@
+"""One statement that is asked again and again, over a few connections. Loads SQLAlchemy."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.exc import InterfaceError, OperationalError, SQLAlchemyError, TimeoutError
+from sqlalchemy.pool import QueuePool
+
+from agenteval_otel.database.engines import error_of, server_engine, sqlite_engine
+from agenteval_otel.database.target import Target
+from agenteval_otel.runtime.fork import reset_in_child
+
+_RECYCLE_S = 300
+_SQLITE_ERROR = 1  # wrong SQL, or a table that is not there
+_CANCELED = "57014"  # by the statement's time limit
+
+
+class LookupFailed(Exception):
+    """Why a lookup gave nothing: `reason` is ``unreachable``, ``timeout``, ``busy`` or ``query``."""
+
+    def __init__(self, message: str, *, reason: str) -> None:
+        self.reason = reason
+        super().__init__(message)
+
+
+class Lookups:
+    """Gives the first row of a statement, on the thread that asks; at most `connections` ask at once.
+
+    Args:
+        statement: SQL with parameters such as ``:prompt``, which are always bound.
+        timeout_s: After which a server ends the statement.
+    """
+
+    def __init__(self, target: Target, statement: str, *, timeout_s: float, connections: int) -> None:
+        self._target, self._statement = target, sa.text(statement)
+        pool = {
+            "poolclass": QueuePool, "pool_size": connections, "max_overflow": 0, "pool_timeout": timeout_s,
+            "pool_recycle": _RECYCLE_S,
+        }  # fmt: skip
+        if target.path is not None:
+            self._engine = sqlite_engine(target.path, read_only=True, **pool)
+        else:
+            self._engine = server_engine(target, read_only=True, statement_s=timeout_s, pool_pre_ping=True, **pool)
+        # What is open belongs to the parent process.
+        reset_in_child(self._leave)
+
+    def first(self, parameters: Mapping[str, Any]) -> dict[str, Any] | None:
+        """The first row by its columns' names, in their order; None without a row. Raises `LookupFailed`."""
+        try:
+            with self._engine.connect() as connection:
+                row = connection.execute(self._statement, dict(parameters)).mappings().first()
+                return None if row is None else dict(row)
+        except SQLAlchemyError as error:
+            raise LookupFailed(str(error_of(error, self._target)), reason=_reason_of(error)) from None
+
+    def close(self) -> None:
+        """Close the connections that are not in use; a later lookup opens others."""
+        self._engine.dispose()
+
+    def _leave(self) -> None:
+        self._engine.dispose(close=False)
+
+
+def _reason_of(error: SQLAlchemyError) -> str:
+    """The database itself, or what it was asked."""
+    if isinstance(error, TimeoutError):
+        return "busy"
+    cause = getattr(error, "orig", None)
+    if isinstance(cause, sqlite3.Error):
+        return "query" if getattr(cause, "sqlite_errorcode", _SQLITE_ERROR) & 0xFF == _SQLITE_ERROR else "unreachable"
+    state = getattr(cause, "sqlstate", None)
+    if state == _CANCELED:
+        return "timeout"
+    return "unreachable" if isinstance(error, OperationalError | InterfaceError) else "query"

@@ -1,0 +1,56 @@
+"""The address of a database, without SQLAlchemy."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import unquote, urlsplit
+
+from agenteval_otel.runtime.masking import mask_known, mask_text
+
+_FORMS = "expected sqlite:///<file> or postgresql://<user>:<password>@<host>/<database>"
+
+
+class Target(NamedTuple):
+    """An SQLite file, or the address of a PostgreSQL server."""
+
+    path: Path | None
+    url: str
+
+    @property
+    def place(self) -> str:
+        """Its name in messages: the file, or the address with its user masked."""
+        return str(self.path) if self.path is not None else mask_text(self.url)
+
+    def masked(self, text: str) -> str:
+        password = urlsplit(self.url).password
+        return mask_known(text, {password, unquote(password)}) if password else text
+
+
+def target_of(path: Path | None, url: str | None) -> Target:
+    """The database that the settings name; `ValueError` for wrong settings or an extra that is not installed."""
+    if (path is None) == (url is None):
+        raise ValueError("expected either 'path', an SQLite file, or 'url', a database's address")
+    _require("sqlalchemy", "sql")
+    if url is None:
+        return Target(path, "")
+    scheme, separator, rest = url.partition("://")
+    if scheme == "sqlite":
+        file = rest.removeprefix("/")
+        if not rest.startswith("/") or not file or file == ":memory:" or "?" in file:
+            raise ValueError(f"{_FORMS}; a database in memory would be lost with the process")
+        return Target(Path(file), "")
+    if not separator or scheme not in ("postgresql", "postgres", "postgresql+psycopg"):
+        raise ValueError(_FORMS)
+    _require("psycopg", "postgresql")
+    try:
+        _ = urlsplit(url).port
+    except ValueError:
+        raise ValueError(f"{_FORMS}, in a password / @ : written as %2F %40 %3A; the port is no number") from None
+    return Target(None, f"postgresql+psycopg://{rest}")
+
+
+def _require(module: str, extra: str) -> None:
+    if importlib.util.find_spec(module) is None:
+        raise ValueError(f'needs the extra {extra}: pip install "agenteval-otel[{extra}]"')

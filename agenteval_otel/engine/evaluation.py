@@ -1,0 +1,314 @@
+"""The evaluation of one call: its run, what is emitted and stored of it, and how another thread goes on with it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import copy
+import os
+from collections.abc import Awaitable, Sequence
+from time import perf_counter_ns, time_ns
+from typing import Any, Literal
+
+from opentelemetry import context as otel_context
+from opentelemetry.trace import Span
+
+from agenteval_otel.capture.calls import CapturedCall
+from agenteval_otel.components.blocking import UserPart
+from agenteval_otel.engine.conversations import links_of
+from agenteval_otel.engine.handler import HandlerSettings
+from agenteval_otel.engine.response import EvaluatedResponse, outgoing_words
+from agenteval_otel.engine.run import Run, RunOutcome
+from agenteval_otel.engine.window import begin_batch
+from agenteval_otel.errors import EvaluationError
+from agenteval_otel.evaluators import Evaluator
+from agenteval_otel.evaluators.base import Schedule
+from agenteval_otel.ground_truth.base import with_ground_truth
+from agenteval_otel.models import EvaluationInput, EvaluationResult
+from agenteval_otel.runtime.log import log
+from agenteval_otel.semconv import EVALUATED, PIPELINE_FAILED
+from agenteval_otel.telemetry.emitter import score_attributes
+from agenteval_otel.telemetry.spans import context_of_evaluation, open_agent_span
+
+_MAX_LOOKUPS = 2
+_TELEMETRY = UserPart("telemetry")  # the host's processors run there: named, and never quarantined
+_UNSAMPLED: Any = {
+    "sampling_probability": None, "sampling_reason": None, "sampling_scope": None, "sampling_clustered": False,
+}  # fmt: skip
+
+
+class Evaluation:
+    """The evaluation of one call, from its input to what is emitted and stored; on the background thread.
+
+    Args:
+        engine: The `Engine` that made it.
+    """
+
+    def __init__(
+        self, engine: Any, call: CapturedCall, settings: HandlerSettings, evaluation_input: EvaluationInput
+    ) -> None:
+        self.call = call
+        self._engine, self._settings, self.input = engine, settings, evaluation_input
+        self.run: Run | None = None
+        self._run_span: Span | None = None
+        self._outcome: RunOutcome | None = None
+        self._later: asyncio.Future[str] | None = None
+        self._started_ns = self._tick = 0
+        self._stage: Literal["evaluating", "emitting", "emitted", "saving", "over"] = "evaluating"
+        self.superseded = False
+        self._lookups = 0
+        self._response: EvaluatedResponse | None = None
+        self._sampled: dict[str, Any] = {}
+        self._drawn: Any = None  # its probability here, and what came before
+        self._least: float | None = None
+
+    def take_recorded(self, results: Sequence[EvaluationResult]) -> None:
+        """Results of people or of the application: there is nothing to evaluate."""
+        self._started_ns, self._tick = time_ns(), perf_counter_ns()
+        self._sampled = _UNSAMPLED
+        self._outcome = RunOutcome(list(results), [], ())
+
+    def is_begun(self) -> bool:
+        return self.run is not None or self._outcome is not None
+
+    def join(self) -> None:
+        """Take the answer as a turn of its conversation, whose results will link to its span."""
+        self.ensure_agent_span()
+        self._engine.conversations.join(self.call, self.input)
+
+    def needs_ground_truth(self) -> bool:
+        return self._settings.ground_truth is not None and not self.is_begun() and self._lookups < _MAX_LOOKUPS
+
+    async def start_with_ground_truth(self) -> str:
+        """Evaluate to the end, with the reference answer where the store has one."""
+        store = self._settings.ground_truth
+        assert store is not None
+        self._lookups += 1
+        self.input = await with_ground_truth(self.input, store, self._engine.ground_truth_failed)
+        later = self.start()
+        if later is not None:
+            return await later
+        outcome = self.finish() if self._engine.emitters_have_room() else self.finish_later()
+        return outcome if isinstance(outcome, str) else await outcome
+
+    def start(self) -> Awaitable[str] | None:
+        """Start the evaluators; None where all of them are done, else what gives the call's outcome."""
+        engine, call = self._engine, self.call
+        if self._outcome is not None or self.superseded:  # known before another thread took over, or taken over
+            return None
+        if self.run is None:
+            # One look at the wall clock, which may step: every later time is that plus what the other clock counted.
+            self._started_ns, self._tick = time_ns(), perf_counter_ns()
+            self.run = self._new_run()
+        engine.present = self
+        self._start(self.run)
+        engine.present = None
+        if self._outcome is not None:
+            return None
+        # It waits for no thread, no process and no judge: the span has ended when the answer was there.
+        ready = (
+            [outgoing_words(result, engine.redaction) for result in self.run.ready()] if call.span is not None else []
+        )
+        engine.end_span(call, score_attributes(ready))
+        self._later = asyncio.get_running_loop().create_future()
+        return self._later
+
+    def _new_run(self) -> Run:
+        engine, call, settings = self._engine, self.call, self._settings
+        skip_models = engine.shedding.skip_models and settings.calls_model and call.waited is None
+        if call.late is not None:
+            self._sampled, self._least = call.late.sampled, call.late.least
+            return Run(settings.runner, self.input, self._over, skip_models=skip_models, only=call.late.labels)
+        probability, upstream, self._sampled = engine.sampled.of(call)
+        self._drawn = probability, upstream
+        self._least = engine.sampled.least_of(settings, upstream, engine.shedding.keep)
+        if call.sampled is not None:
+            self._least = call.sampled.least
+        due: Schedule = "immediate" if call.waited is None else "off_peak"
+        return Run(
+            settings.runner, self.input, self._over, call.randomness, probability, upstream, skip_models,
+            schedule=due if settings.runner.off_peak else None,
+        )  # fmt: skip
+
+    def _start(self, run: Run) -> None:
+        settings, emitter = self._settings, self._settings.emitter
+        if emitter is not None:
+            with contextlib.suppress(Exception):  # it is tried again with the emission, and counted there
+                emitter.prepare()  # before any evaluator, which may hang for good: the metrics have to say so
+        is_first = self._engine.off_peak is not None and begin_batch(self.call.waited)
+        if emitter is None or is_first or not (settings.calls_model or settings.runner.leaves_thread):
+            run.start()
+            return
+        if self._run_span is None:
+            self.ensure_agent_span()
+            links, began = links_of(self.call), self._started_ns
+            self._run_span = emitter.open_run_span(self.call.agent, self.call.span_context, began, links)
+        if settings.calls_model:
+            emitter.watch_judges(self.call.span_context)
+        context = context_of_evaluation(self._run_span, self.call.span_context)
+        token = None if context is None else otel_context.attach(context)
+        try:
+            run.start()
+        finally:
+            if token is not None:
+                otel_context.detach(token)
+
+    def taken_over(self, blamed: Evaluator | None, error: EvaluationError) -> Evaluation | None:
+        """The same evaluation for another thread; None if parts of it may have been emitted. Finished results stay,
+        `blamed` has failed. A look-up of the ground truth is repeated once; a save that has not ended counts as failed.
+        """
+        is_finishing = self._engine.finishing is self
+        if self._stage == "emitting" or (is_finishing and self._stage == "evaluating"):
+            return None
+        self.superseded = True
+        other = copy.copy(self)
+        other.run, other._later, other.superseded = None, None, False
+        if self._settings.ground_truth is not None and not self.is_begun() and not other.needs_ground_truth():
+            self._engine.ground_truth_failed(error)
+        if self._stage == "saving" or (is_finishing and self._stage == "emitted"):
+            other._stage = "over"
+            if self._settings.storage is not None:
+                self._settings.storage.interrupted(error)
+        if self.run is not None and self._outcome is None:
+            other.run = self.run.taken_over(blamed, error, other._over)
+        return other
+
+    def _over(self, outcome: RunOutcome) -> None:
+        late, waited = self.call.late, self.call.waited
+        self._outcome = outcome if late is None else late.completed(outcome)
+        if waited is not None and waited.asks:  # a batch: there is nothing to emit yet
+            self._stage = "over"
+            if self._later is not None:
+                self._later.set_result(EVALUATED)
+        elif self._later is not None:
+            if self._engine.emitters_have_room():
+                self.finish()
+            else:
+                self._engine.wait_for_room(self)
+
+    @property
+    def items(self) -> int:
+        return 2 + (0 if self._outcome is None else len(self._outcome.results))
+
+    def finish_later(self) -> Awaitable[str]:
+        self._later = asyncio.get_running_loop().create_future()
+        self._engine.wait_for_room(self)
+        return self._later
+
+    def finish(self) -> str | Awaitable[str]:
+        """Emit, count and store; the call's outcome where that is known at once."""
+        if self._stage == "over":
+            return EVALUATED
+        if self.superseded or self._outcome is None:  # another thread goes on
+            return PIPELINE_FAILED
+        later, settings, engine = self._later, self._settings, self._engine
+        engine.finishing = self
+        try:
+            response = self._response = self._response or self._emit(self._outcome)
+            if response is None:
+                return PIPELINE_FAILED
+            if settings.storage is None:
+                if later is not None and not later.done():
+                    later.set_result(EVALUATED)
+                return EVALUATED
+            saving = settings.storage.save_result(response.aggregated())
+        except Exception as error:
+            engine.broken("pipeline", error)
+            engine.end_span(self.call)
+            if later is not None and not later.done():
+                later.set_result(PIPELINE_FAILED)
+            return PIPELINE_FAILED
+        finally:
+            engine.finishing = None
+        if later is None:
+            return self._saved(saving)
+        task = asyncio.get_running_loop().create_task(self._saved(saving))
+        task.add_done_callback(lambda _: None if later.done() else later.set_result(EVALUATED))
+        return later
+
+    async def _saved(self, saving: Awaitable[Any]) -> str:
+        self._stage = "saving"
+        await saving  # what providers raise is counted there
+        self._stage = "over"
+        return EVALUATED
+
+    def _emit(self, outcome: RunOutcome) -> EvaluatedResponse | None:
+        engine, call, settings = self._engine, self.call, self._settings
+        for part, error in outcome.broken:
+            engine.broken(part, error)
+        self.ensure_agent_span()
+        if settings.calls_model:
+            outcome = outcome._replace(results=engine.judge_health.marked(outcome.results))
+        response = EvaluatedResponse(
+            self.input, outcome, settings, engine.redaction, engine.broken, evaluated=call.span_context,
+            started_ns=self._started_ns, ended_ns=self._started_ns + perf_counter_ns() - self._tick,
+            response_ended_ns=call.ended_ns or None, sampled=self._sampled, conversation=call.turns,
+        )  # fmt: skip
+        if self.superseded:  # this thread was held up in a redactor, and another one goes on
+            return None
+        for result in response.results if outcome.errors else ():
+            if result.error_type is not None:
+                log.warning("evaluation_failed", part=result.criterion_name, error_type=result.error_type)
+        self._stage = "emitting"
+        _TELEMETRY.begin()
+        try:
+            self._emit_response(response)
+        finally:
+            _TELEMETRY.end()
+        self._stage = "emitted"
+        self._hand_on(outcome, response)
+        # Results are those of the responses that are counted as evaluated, and of no others.
+        if not call.settled or call.late is not None:
+            if settings.objectives:
+                engine.objectives.observe(
+                    response, settings.objectives, settings.emitter, baseline_rate=settings.baseline_rate,
+                    least_probability=self._least,
+                )  # fmt: skip
+            results = engine.accounting.results
+            for result in outcome.results:
+                results[result.status] += 1
+        return response
+
+    def _hand_on(self, outcome: RunOutcome, response: EvaluatedResponse) -> None:
+        """Keep the answer for evaluators that run later, and let those know of it that compare and join results."""
+        engine, call = self._engine, self.call
+        if engine.keep_pending is not None and not call.settled:  # before it is known: its truth may be here already
+            engine.keep_pending(call, self.input, outcome, self._sampled, self._least)
+        has_run_before = call.waited or call.recorded or call.late
+        if engine.off_peak is not None and self._settings.runner.off_peak and not has_run_before:
+            probability, upstream = self._drawn
+            engine.off_peak.keep(call, self.input, probability, upstream, self._sampled, self._least)
+        if engine.on_response is not None:
+            engine.on_response(call, response)
+        if self._settings.calls_model or call.recorded:
+            engine.judge_health.observe(call.span_context and call.span_context[:2], self.input, response.results)
+
+    def _emit_response(self, response: EvaluatedResponse) -> None:
+        engine, call, settings = self._engine, self.call, self._settings
+        if call.span is None and settings.emitter is None:
+            return
+        scores = score_attributes(response.results)
+        engine.end_span(call, scores)
+        has_any = response.results or not settings.runner.off_peak  # else all evaluators of its kind wait
+        if settings.emitter is not None and has_any:
+            try:
+                settings.emitter.emit(
+                    response, evaluated=call.span_context, scores=scores, run_span=self._run_span,
+                    redact=engine.redaction.text, spans=settings.emitter.providers.has_room_for_spans(),
+                )  # fmt: skip
+            except Exception as error:  # a provider of the host's raises: the results are stored and watched
+                engine.broken("telemetry", error)
+
+    def ensure_agent_span(self) -> None:
+        """Start the agent span afterwards, where no tracer was there when the call began."""
+        call, settings = self.call, self._settings
+        if call.recorded or call.span_context is not None or settings.agent_span == "never" or settings.emitter is None:
+            return
+        try:
+            tracer = settings.emitter.tracer()
+            if tracer is not None:
+                call.span = open_agent_span(tracer, call.agent, started_ns=call.started_ns)
+                call.span_context, call.pid = call.span.get_span_context(), os.getpid()
+                call.span_attributes = settings.evaluated_attributes
+        except Exception as error:
+            self._engine.broken("telemetry", error)

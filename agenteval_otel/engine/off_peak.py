@@ -1,0 +1,307 @@
+"""Answers whose evaluators wait for the off-peak window: kept in an SQLite file, submitted again while it is open."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from opentelemetry.trace import SpanContext, TraceFlags, TraceState
+
+from agenteval_otel.capture.calls import CapturedCall
+from agenteval_otel.engine.handler import HandlerSettings, judges_of
+from agenteval_otel.engine.off_peak_batches import FORGET, READY, Batches, answers_of, note_questions
+from agenteval_otel.engine.off_peak_batches import SCHEMA as BATCH_SCHEMA
+from agenteval_otel.engine.run import EvaluationRunner
+from agenteval_otel.engine.window import OffPeakSettings, Waited
+from agenteval_otel.judges.batches import BatchAnswers
+from agenteval_otel.judges.sqlite_store import SqliteStore
+from agenteval_otel.mappers.forwarded import Sampled
+from agenteval_otel.models import EvaluationInput
+from agenteval_otel.models.value import copy_with
+from agenteval_otel.redaction.outgoing import Redaction
+from agenteval_otel.runtime.worker import Worker
+from agenteval_otel.sampling.trace import Upstream
+from agenteval_otel.scoring.probability import SamplingDecision
+from agenteval_otel.semconv import DROPPED_QUEUE_FULL, DROPPED_SHUTDOWN, EVALUATED
+from agenteval_otel.storage.erasure import Erasure
+from agenteval_otel.telemetry import Accounting
+from agenteval_otel.telemetry.spans import reference_of
+
+if TYPE_CHECKING:
+    import sqlite3
+
+_SCHEMA: Final = (
+    "CREATE TABLE IF NOT EXISTS waiting (id INTEGER PRIMARY KEY AUTOINCREMENT, kept REAL, leased REAL DEFAULT 0, "
+    "attempts INTEGER DEFAULT 0, agent TEXT, size INTEGER, entry TEXT)",
+    "CREATE TABLE IF NOT EXISTS total (id INTEGER PRIMARY KEY CHECK (id = 1), size INTEGER)",
+    "INSERT OR IGNORE INTO total VALUES (1, 0)",
+    "CREATE TRIGGER IF NOT EXISTS added AFTER INSERT ON waiting BEGIN UPDATE total SET size = size + new.size; END",
+    "CREATE TRIGGER IF NOT EXISTS gone AFTER DELETE ON waiting BEGIN UPDATE total SET size = size - old.size; END",
+)
+_LOSSES: Final = frozenset({"changed", "no_evaluator", "unreadable"})
+_TICK_S: Final = 1.0
+_MOST_AT_ONCE: Final = 32  # answers that are submitted and not evaluated yet
+_LEASE_S: Final = 900.0  # after a crash an answer is taken again so much later
+_MOST_ATTEMPTS: Final = 3  # one that ends the process each time is given up
+_ROW_BYTES: Final = 100
+_CALL_BYTES: Final = 2_048
+_PATIENCE_S: Final = 5.0
+_ERASE_S: Final = 30.0
+
+
+class OffPeak:
+    """The answers of one pipeline that wait. Any thread may call; only `look`, `flush`, `close` and `erase` block.
+
+    Each answer is written when its other evaluators are done, and deleted when its late results are emitted and stored:
+    after a crash it may be evaluated again. One whose agent this process does not have is left to others.
+
+    Args:
+        submit: Takes a call and about how many bytes it keeps alive; False where there is no room.
+        clock: Unix time.
+    """
+
+    def __init__(
+        self, settings: OffPeakSettings, accounting: Accounting, submit: Callable[[CapturedCall, int], bool],
+        redaction: Redaction, broken: Callable[[str, BaseException], None], *, clock: Callable[[], float] = time.time,
+    ) -> None:  # fmt: skip
+        self.settings, self.clock = settings, clock
+        self._redaction, self._broken = redaction, broken
+        self._accounting, self._submit = accounting, submit
+        self._store = SqliteStore(
+            settings.path, (*_SCHEMA, *BATCH_SCHEMA), event="off_peak_file_unusable", patience_s=_PATIENCE_S
+        )
+        self._agents: dict[str, HandlerSettings] = {}
+        self._batches = Batches(settings.batch_every_s, self._do, self._count) if settings.batch else None
+        self._running: set[int] = set()
+        self._lock = threading.Lock()
+        self._worker = Worker(
+            "agenteval-off-peak", max_waiting=4, idle_s=_TICK_S, on_idle=self._look_safely, stays=True
+        )
+
+    def __repr__(self) -> str:
+        return f"<OffPeak {self.settings.begins} to {self.settings.ends} {self.settings.timezone}>"
+
+    def know(self, agent: str, settings: HandlerSettings) -> None:
+        """Evaluate the waiting answers of this agent by these settings from now on."""
+        self._agents[agent] = settings
+        if self._batches is not None:
+            self._batches.know(judge.guarded() for judge in off_peak_judges(settings.runner))
+
+    def start(self) -> None:
+        """Start the thread that looks at the clock each second."""
+        if self._agents:
+            self._worker.start()
+
+    def keep(
+        self, call: CapturedCall, value: EvaluationInput, probability: float | None, upstream: Upstream,
+        facts: Mapping[str, Any], least: float | None,
+    ) -> None:  # fmt: skip
+        """Have an answer, or a conversation, written down, redacted and sampled as it was; raises nothing."""
+        if ("answer" if call.turns is None else "conversation") not in call.settings.runner.off_peak:
+            return
+        sampled = Sampled(
+            probability, facts["sampling_reason"], call.randomness, upstream.probability, upstream.same_randomness,
+            facts["sampling_clustered"], least,
+        )  # fmt: skip
+        try:
+            self._write(call, self._redaction.input(value), sampled)
+        except Exception as error:
+            self._broken("off_peak", error)
+
+    def _write(self, call: CapturedCall, redacted: EvaluationInput, sampled: Sampled) -> None:
+        links = () if call.turns is None else call.turns.spans()
+        entry = json.dumps({
+            "span": _ids(call.span_context), "links": [_ids(link) for link in links], "sampled": sampled._asdict(),
+            "started_ns": call.started_ns, "ended_ns": call.ended_ns,
+            "input": redacted.model_dump(mode="json", exclude={"criteria"}, exclude_none=True),
+        })  # fmt: skip
+        size = len(entry.encode("utf-8", "replace")) + _ROW_BYTES
+        now_s, max_bytes = self.clock(), self.settings.max_bytes
+
+        def insert(connection: sqlite3.Connection) -> bool:
+            total = connection.execute("SELECT size FROM total").fetchone()[0]
+            if total + size <= max_bytes:
+                row = (now_s, call.agent, size, entry)
+                connection.execute("INSERT INTO waiting (kept, agent, size, entry) VALUES (?, ?, ?, ?)", row)
+            return bool(total + size <= max_bytes)
+
+        def count(done: Any) -> None:
+            if done.exception() is not None:
+                self._count("not_kept")
+            elif not done.result():
+                self._count("no_room")
+
+        self._store.submit(insert).add_done_callback(count)
+        self._worker.start()
+
+    def look(self) -> int:
+        """Give up what is too old and, while the window is open, submit what waits; how many were submitted."""
+        now_s = self.clock()
+        self._do(partial(self._give_up, now_s=now_s))
+        if self._batches is not None:
+            self._batches.look(now_s)
+        submitted = 0
+        while self.settings.is_open(self.clock()) and (room := _MOST_AT_ONCE - len(self._running)) > 0:
+            rows = self._do(partial(self._take, now_s=self.clock(), most=room))
+            if not rows:
+                break
+            for row in rows:
+                submitted += self._submitted(*row)
+        return submitted
+
+    def finished(self, waited: Waited, outcome: str) -> None:
+        """An answer that was submitted has ended: its row goes, or waits again, for room or for a batch."""
+        with self._lock:
+            self._running.discard(waited.id)
+        if outcome == EVALUATED and waited.batch is not None and waited.asks:
+            if not waited.is_first:  # it was answered, and asks something else: the evaluator has changed
+                self._ended(waited.id, "changed")
+                return
+            missing, now_s = waited.batch.missing, self.clock()
+            self._store.write(lambda connection: note_questions(connection, waited.id, missing, now_s))
+            return
+        self._ended(waited.id, outcome)
+
+    def _ended(self, id: int, outcome: str) -> None:
+        if outcome in (DROPPED_QUEUE_FULL, DROPPED_SHUTDOWN):
+            self._store.write(lambda connection: connection.execute(
+                "UPDATE waiting SET leased = 0, attempts = max(0, attempts - 1) WHERE id = ?", (id,)))  # fmt: skip
+            return
+        self._store.write(lambda connection: connection.execute("DELETE FROM waiting WHERE id = ?", (id,)))
+        if outcome != EVALUATED:
+            self._count(outcome if outcome in _LOSSES else "failed")
+
+    def flush(self, timeout_s: float) -> bool:
+        """Whether what was kept or has ended is written within the time."""
+        done = threading.Event()
+        self._store.submit(lambda _: None).add_done_callback(lambda _: done.set())
+        return done.wait(timeout_s)
+
+    def close(self, timeout_s: float) -> bool:
+        """End the thread and close the file; answers go on waiting."""
+        self._worker.close(timeout_s / 2)
+        return self._store.close(timeout_s / 2)
+
+    def erase(self, erasure: Erasure) -> int:
+        """Delete the waiting answers that are concerned; raises what `sqlite3` raises."""
+        self.flush(_PATIENCE_S)
+        return erase_waiting_of(self.settings.path, erasure)
+
+    def _look_safely(self) -> None:
+        try:
+            self.look()
+        except Exception:  # the file cannot be used: the store has said so
+            self._accounting.fail("off_peak:unusable")
+
+    def _do(self, work: Callable[[sqlite3.Connection], Any]) -> Any:
+        return self._store.submit(work).result(3 * _PATIENCE_S)
+
+    def _give_up(self, connection: sqlite3.Connection, now_s: float) -> None:
+        if not self.settings.path.exists():
+            return
+        oldest = now_s - self.settings.max_age_s
+        expired = connection.execute("DELETE FROM waiting WHERE kept < ? AND leased < ?", (oldest, now_s)).rowcount
+        broken = connection.execute(
+            "DELETE FROM waiting WHERE attempts >= ? AND leased < ?", (_MOST_ATTEMPTS, now_s)
+        ).rowcount
+        for what, number in (("expired", expired), ("failed", broken)):
+            if number:
+                self._count(what, number)
+
+    def _take(self, connection: sqlite3.Connection, now_s: float, most: int) -> list[tuple[int, str, str, Any]]:
+        agents = list(self._agents)
+        marks = ",".join("?" * len(agents))
+        rows = connection.execute(
+            f"SELECT id, agent, entry FROM waiting WHERE leased < ? AND agent IN ({marks}) AND {READY} "
+            "ORDER BY id LIMIT ?",
+            (now_s, *agents, most),
+        ).fetchall()
+        connection.executemany(
+            "UPDATE waiting SET leased = ?, attempts = attempts + 1 WHERE id = ?",
+            [(now_s + _LEASE_S, id) for id, _, _ in rows],
+        )
+        is_batch = self._batches is not None
+        return [(*row, BatchAnswers(answers_of(connection, row[0])) if is_batch else None) for row in rows]
+
+    def _submitted(self, id: int, agent: str, entry: str, batch: BatchAnswers | None) -> bool:
+        settings = self._agents[agent]
+        if not settings.runner.off_peak:  # of another version of the settings
+            self._ended(id, "no_evaluator")
+            return False
+        try:
+            call = _call_of(settings, agent, id, json.loads(entry), batch)
+        except (ValueError, KeyError, TypeError):  # of another version of this package, or changed by hand
+            self._ended(id, "unreadable")
+            return False
+        with self._lock:
+            self._running.add(id)
+        return self._submit(call, _CALL_BYTES + 2 * len(entry))
+
+    def _count(self, what: str, number: int = 1) -> None:
+        self._accounting.fail(f"off_peak:{what}", number)
+
+
+def off_peak_judges(runner: EvaluationRunner) -> list[Any]:
+    """The judges of the evaluators that run later."""
+    evaluators = [evaluator for evaluator in runner.evaluators if evaluator.schedule == "off_peak"]
+    return [judge for evaluator in evaluators for _, judge in judges_of(evaluator)]
+
+
+def _call_of(
+    settings: HandlerSettings, agent: str, id: int, entry: dict[str, Any], batch: BatchAnswers | None
+) -> CapturedCall:
+    """The answer as a call that is no call of a handler, sampled as it was; it has no end, which is no lag."""
+    call = CapturedCall(settings, agent)
+    sampled = Sampled(**entry["sampled"])
+    call.waited = Waited(id, tuple(link for ids in entry["links"] if (link := _span_context(ids)) is not None), batch)
+    call.span_context, call.sampled, call.started_ns = _span_context(entry["span"]), sampled, entry["started_ns"]
+    call.decision = SamplingDecision(True, sampled.probability, sampled.reason or "unknown")
+    call.randomness = sampled.randomness
+    value = EvaluationInput.model_validate(entry["input"])
+    call.input = copy_with(value, {"criteria": settings.criteria}) if settings.criteria else value
+    return call
+
+
+def erase_waiting_of(path: Path, erasure: Erasure, *, dry_run: bool = False) -> int:
+    """Delete the waiting answers of a file that are concerned, its free pages too; their number. Blocks."""
+    import contextlib
+    import sqlite3
+
+    if not path.is_file():
+        return 0
+    with contextlib.closing(sqlite3.connect(path, timeout=_ERASE_S, isolation_level=None)) as connection:
+        concerned = []
+        for id, text in connection.execute("SELECT id, entry FROM waiting"):
+            try:
+                entry = json.loads(text)
+                value = EvaluationInput.model_validate(entry["input"])
+                is_concerned = erasure.concerns_input(value, entry["ended_ns"] or entry["started_ns"])
+            except (ValueError, KeyError, TypeError):
+                is_concerned = True
+            if is_concerned:
+                concerned.append((id,))
+        if not dry_run:
+            connection.executemany("DELETE FROM waiting WHERE id = ?", concerned)
+            connection.execute(FORGET)
+            connection.execute("VACUUM")
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        return len(concerned)
+
+
+def _ids(span: SpanContext | None) -> dict[str, Any] | None:
+    reference = reference_of(span)
+    return None if reference is None else reference.model_dump()
+
+
+def _span_context(ids: dict[str, Any] | None) -> SpanContext | None:
+    if ids is None:
+        return None
+    return SpanContext(
+        int(ids["trace_id"], 16), int(ids["span_id"], 16), True, TraceFlags(ids["trace_flags"]),
+        TraceState.from_header([ids["trace_state"]]) if ids["trace_state"] else None,
+    )  # fmt: skip

@@ -1,0 +1,107 @@
+"""The off-peak window: its settings, and what a call has that waited for it. Loads no judge."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from datetime import time as time_of_day
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from opentelemetry.trace import SpanContext
+from pydantic import AliasChoices, Field, field_validator, model_validator
+
+from agenteval_otel.components.explained import FrozenSettings
+from agenteval_otel.models.judge_calls import BATCH
+
+_CLOCK: Final = re.compile(r"([01]\d|2[0-3]):[0-5]\d")
+
+
+class OffPeakSettings(FrozenSettings):
+    """When evaluators with ``schedule: off_peak`` run, and where answers wait until then.
+
+    Attributes:
+        begins: ``from`` in settings: the local time at which the window opens, such as ``22:00``.
+        ends: ``to`` in settings: the local time at which it closes; before `begins` it closes on the next day.
+        timezone: Of both, such as ``Europe/Berlin``; they follow its daylight saving time.
+        batch: True sends the questions of judges to the batch API of their provider, at half the price, instead of
+            waiting for the window. All judges with ``schedule: off_peak`` have to be of type ``anthropic`` then.
+        batch_every_s: How long questions are collected for one batch, in seconds.
+        path: The SQLite file in which answers wait, redacted. Several processes of one application may share it.
+        max_bytes: What answers in the file may take together; a further one is given up and counted.
+        max_age_s: How long an answer waits at most, in seconds; an older one is given up and counted.
+    """
+
+    begins: str = Field(default="22:00", validation_alias=AliasChoices("from", "begins"), serialization_alias="from")
+    ends: str = Field(default="06:00", validation_alias=AliasChoices("to", "ends"), serialization_alias="to")
+    timezone: str = "UTC"
+    batch: bool = False
+    batch_every_s: float = Field(default=600.0, ge=0, le=86_400)
+    path: Path = Path("off-peak.db")
+    max_bytes: int = Field(default=256 * 1024 * 1024, ge=65_536)
+    max_age_s: float = Field(default=259_200.0, gt=0, le=2_592_000)
+
+    @field_validator("begins", "ends")
+    @classmethod
+    def _is_a_time(cls, value: str) -> str:
+        if not _CLOCK.fullmatch(value):
+            raise ValueError("expected a local time in quotes, such as '22:00'")
+        return value
+
+    @field_validator("timezone")
+    @classmethod
+    def _is_known(cls, value: str) -> str:
+        try:
+            ZoneInfo(value)
+        except (ZoneInfoNotFoundError, ValueError, OSError):
+            raise ValueError("no such time zone: expected a name such as Europe/Berlin or UTC") from None
+        return value
+
+    @model_validator(mode="after")
+    def _has_a_length(self) -> Any:
+        if self.begins == self.ends:
+            raise ValueError("the window never closes, or never opens: from and to have to differ")
+        return self
+
+    def is_open(self, now_s: float) -> bool:
+        """Whether the local time at a moment (Unix time) lies in the window.
+
+        An hour that a change of the clocks repeats is open twice. One that it leaves out is not missed: the window
+        opens with the first local time behind it.
+        """
+        if self.batch:
+            return True
+        local = datetime.fromtimestamp(now_s, UTC).astimezone(ZoneInfo(self.timezone)).time()
+        begins, ends = time_of_day.fromisoformat(self.begins), time_of_day.fromisoformat(self.ends)
+        return begins <= local < ends if begins < ends else local >= begins or local < ends
+
+
+class Waited(NamedTuple):
+    """Of a call that has waited.
+
+    Attributes:
+        id: Of its row.
+        links: The spans of a conversation's turns, to which its results link.
+        batch: What its judges are answered, and what they ask; None where they are asked at once.
+    """
+
+    id: int
+    links: tuple[SpanContext, ...]
+    batch: Any = None
+
+    @property
+    def is_first(self) -> bool:
+        """Whether it is evaluated for its questions alone."""
+        return self.batch is not None and not self.batch.answers
+
+    @property
+    def asks(self) -> bool:
+        """Whether its judges have questions without an answer."""
+        return self.batch is not None and bool(self.batch.missing)
+
+
+def begin_batch(waited: Waited | None) -> bool:
+    """Have the judges of the evaluations that start now answered by its batch; whether it is for its questions."""
+    BATCH.set(None if waited is None else waited.batch)
+    return waited is not None and waited.is_first

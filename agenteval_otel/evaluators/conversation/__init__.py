@@ -1,0 +1,1 @@
+"""Evaluators of whole conversations: each sees all turns as one input, once the conversation is over."""

@@ -1,0 +1,131 @@
+"""Repetition and UnansweredQuestions: what is said again nearly word for word, by the agent and by the user."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from pydantic import Field
+
+from agenteval_otel.errors import EvaluationSkipped
+from agenteval_otel.evaluators.base import Execution
+from agenteval_otel.evaluators.conversation.resolution import ConversationEvaluator
+from agenteval_otel.evaluators.words import collapsed, folded
+from agenteval_otel.models import EvaluationInput, Score
+from agenteval_otel.runtime.text import brief
+
+_GRAM = 4
+_COMPARED_CHARACTERS = 4_000
+_COMPARED_TEXTS = 50  # the newest before a text
+_SENTENCES = re.compile("([.!?\n\u3002\uff01\uff1f\u061f])")
+_QUESTION_MARKS = "?\uff1f\u061f"
+_SHOWN = 80
+
+
+def _grams(text: str) -> frozenset[str]:
+    """The n-grams of four characters of a text, without case and spacing."""
+    text = collapsed(folded(text[:_COMPARED_CHARACTERS], case_sensitive=False))
+    return frozenset(text[at : at + _GRAM] for at in range(max(1, len(text) - _GRAM + 1)))
+
+
+def _alike(first: frozenset[str], other: frozenset[str], at_least: float) -> bool:
+    """Whether 2 x common / (distinct in the one + distinct in the other) is so large (Dice 1945)."""
+    most, total = 2 * min(len(first), len(other)), len(first) + len(other)
+    return most >= at_least * total and 2 * len(first & other) >= at_least * total
+
+
+class _Wording(ConversationEvaluator):
+    similarity: float = Field(default=0.9, gt=0, le=1)
+    min_characters: int = Field(default=20, ge=1)
+
+    def preferred_execution(self) -> Execution | None:
+        return None  # long conversations take milliseconds
+
+
+class Repetition(_Wording, type="Repetition"):
+    """Share of answers that say something new: 1 - repeated / (answers - 1); 1 at best. It passes where none repeats.
+
+    An answer is repeated if it is nearly the same as one of the fifty before it: the sets of their n-grams of four
+    characters have a Dice coefficient of at least `similarity`. Skipped with fewer than two answers that count.
+
+    Attributes:
+        similarity: From which likeness on two answers are the same, above 0 up to 1.
+        min_characters: Shorter answers ("Yes.") do not count.
+    """
+
+    criterion_name: str = "repetition"
+
+    def score(self, evaluation_input: EvaluationInput) -> Score:
+        texts = [
+            (number, text) for number, turn in enumerate(self.turns(evaluation_input), 1)
+            if len(text := turn.response_text.strip()) >= self.min_characters
+        ]  # fmt: skip
+        if len(texts) < 2:
+            raise EvaluationSkipped("fewer than two answers")
+        known: list[frozenset[str]] = []
+        repeated: list[int] = []
+        for number, text in texts:
+            grams = _grams(text)
+            if any(_alike(grams, other, self.similarity) for other in known[-_COMPARED_TEXTS:]):
+                repeated.append(number)
+            known.append(grams)
+        of = len(texts) - 1
+        if not repeated:
+            return Score(value=1.0, passed=True, reasoning=f"none of {len(texts)} answers repeats another one")
+        shown = ", ".join(map(str, repeated[:20]))
+        return Score(
+            value=1.0 - len(repeated) / of, passed=False, reason_code="repeated_answer",
+            reasoning=f"{len(repeated)} of {of} answers say again what one before said, in turns {shown}",
+            metadata={"turns": repeated},
+        )  # fmt: skip
+
+
+class UnansweredQuestions(_Wording, type="UnansweredQuestions"):
+    """Share of the user's questions that were not asked again: 1 - asked again / questions; 1 is best.
+
+    A question is a sentence of the user's that ends with a question mark. That he asks it again, nearly word for word,
+    after an answer shows that it was not answered; likeness is that of `Repetition`. It passes where none was asked
+    again. Skipped without a question.
+
+    Attributes:
+        similarity: From which likeness on two questions are the same, above 0 up to 1.
+        min_characters: Shorter ones ("Really?") are no questions.
+    """
+
+    criterion_name: str = "unanswered_questions"
+    similarity: float = Field(default=0.8, gt=0, le=1)
+    min_characters: int = Field(default=12, ge=1)
+
+    def score(self, evaluation_input: EvaluationInput) -> Score:
+        questions: list[tuple[frozenset[str], str, int]] = []
+        again: dict[int, int] = {}  # by the question's place the turn in which it was asked again
+        answered: set[int] = set()
+        for number, turn in enumerate(self.turns(evaluation_input), 1):
+            for text in self._questions_of(turn.prompt or ""):
+                grams = _grams(text)
+                newest = range(max(0, len(questions) - _COMPARED_TEXTS), len(questions))
+                same = next((at for at in newest if _alike(grams, questions[at][0], self.similarity)), None)
+                if same is None:
+                    questions.append((grams, text, number))
+                elif questions[same][2] in answered:
+                    again.setdefault(same, number)
+            if turn.response_text:
+                answered.add(number)
+        if not questions:
+            raise EvaluationSkipped("no questions")
+        if not again:
+            return Score(value=1.0, passed=True, reasoning=f"none of {len(questions)} questions was asked again")
+        first, turn_number = next(iter(again.items()))
+        return Score(
+            value=1.0 - len(again) / len(questions), passed=False, reason_code="asked_again",
+            reasoning=(
+                f"{len(again)} of {len(questions)} questions were asked again; "
+                f"in turn {turn_number}: {brief(questions[first][1], _SHOWN)}"
+            ),
+            metadata={"turns": sorted(set(again.values()))},
+        )  # fmt: skip
+
+    def _questions_of(self, text: str) -> Iterator[str]:
+        parts = _SENTENCES.split(text)  # sentences, and between them what ended each
+        sentences = (part.strip() for part, end in zip(parts[::2], parts[1::2], strict=False) if end in _QUESTION_MARKS)
+        return (sentence for sentence in sentences if len(sentence) >= self.min_characters)

@@ -1,0 +1,91 @@
+"""DefinedTools: whether the tools that were called exist, and got the arguments that they take."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any, Self
+
+from pydantic import model_validator
+
+from agenteval_otel.errors import ConfigurationError, EvaluationError, EvaluationSkipped
+from agenteval_otel.evaluators.base import Execution
+from agenteval_otel.evaluators.json_schema import compiled
+from agenteval_otel.evaluators.tools.calls import parsed_arguments, tool_definitions, trajectory_of
+from agenteval_otel.evaluators.tools.steps import TrajectoryEvaluator
+from agenteval_otel.models import EvaluationInput, Score
+
+_SCHEMAS = ("parameters", "input_schema", "inputSchema")
+
+
+class DefinedTools(TrajectoryEvaluator, type="DefinedTools"):
+    """Share of tool calls whose tool is defined and whose arguments are valid by its JSON Schema; it passes with 1.
+
+    Definitions are the agent's: ``tools`` of `EvaluationInput.agent_config`, else of the context, in the form of
+    OpenAI, Anthropic, MCP or ``{name, parameters}``. Skipped without definitions or calls.
+
+    Attributes:
+        check_arguments: False looks at names alone; arguments need the extra ``jsonschema``.
+    """
+
+    criterion_name: str = "defined_tools"
+    check_arguments: bool = True
+
+    @model_validator(mode="after")
+    def _has_its_extra(self) -> Self:
+        if self.check_arguments:
+            try:
+                compiled(True)
+            except ConfigurationError as error:
+                raise ValueError(f"{error}; or check_arguments: false") from None
+        return self
+
+    def preferred_execution(self) -> Execution | None:
+        return None if self.check_arguments else "inline"
+
+    def score(self, evaluation_input: EvaluationInput) -> Score:
+        calls = trajectory_of(evaluation_input)
+        schemas = _schemas_of(tool_definitions(evaluation_input))
+        if not schemas:
+            raise EvaluationSkipped("no tool definitions")
+        undefined = [call.name for call in calls if call.name not in schemas]
+        wrong = [] if not self.check_arguments else [
+            f"{call.name}: {problem}" for call in calls
+            if call.name in schemas and (problem := _problem(schemas[call.name], call.arguments)) is not None
+        ]  # fmt: skip
+        number = len(undefined) + len(wrong)
+        if not number:
+            return Score(value=1.0, passed=True, reasoning=f"{len(calls)} calls as their tools are defined")
+        shown = [*(f"{name} is not defined" for name in dict.fromkeys(undefined)), *wrong]
+        return Score(
+            value=1.0 - number / len(calls), passed=False,
+            reason_code="undefined_tool" if undefined else "invalid_arguments",
+            reasoning=f"{number} of {len(calls)} calls: {'; '.join(shown[:5])}",
+        )  # fmt: skip
+
+
+def _schemas_of(definitions: Any) -> dict[str, Any]:
+    """The JSON Schema of the arguments by the tool's name; None where a definition has none."""
+    schemas: dict[str, Any] = {}
+    for tool in definitions if isinstance(definitions, list | tuple) else ():
+        function = tool.get("function", tool) if isinstance(tool, Mapping) else None
+        if isinstance(function, Mapping) and isinstance(function.get("name"), str):
+            schemas[function["name"]] = next((function[key] for key in _SCHEMAS if function.get(key) is not None), None)
+    return schemas
+
+
+def _problem(schema: Any, arguments: Any) -> str | None:
+    if schema is None:
+        return None
+    value = parsed_arguments(arguments)
+    try:
+        problems = _compiled(json.dumps(schema, sort_keys=True))({} if value in (None, "") else value)
+    except (ConfigurationError, TypeError, ValueError) as error:
+        raise EvaluationError(f"the tool's definition: {error}", error_type="invalid_schema") from None
+    return problems[0] if problems else None
+
+
+@lru_cache(maxsize=256)
+def _compiled(text: str) -> Callable[[Any], list[str]]:
+    return compiled(json.loads(text))

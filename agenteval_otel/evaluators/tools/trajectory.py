@@ -1,0 +1,197 @@
+"""TrajectoryMatch and StepEfficiency: the tool calls that were made against those that were to be made."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import BaseModel, BeforeValidator, Field, WithJsonSchema
+
+from agenteval_otel.components import ListOf
+from agenteval_otel.errors import EvaluationError, EvaluationSkipped
+from agenteval_otel.evaluators.built_in import NESTED, NotBlank
+from agenteval_otel.evaluators.tools.arguments import ABSENT, is_same
+from agenteval_otel.evaluators.tools.calls import has_failed, key_of, parsed_arguments, trajectory_of
+from agenteval_otel.evaluators.tools.steps import TrajectoryEvaluator
+from agenteval_otel.models import EvaluationInput, Score
+from agenteval_otel.models.inputs import NO_GROUND_TRUTH
+
+_MOST_CALLS = 300  # each is compared with each
+_LISTS = ("tool_calls", "toolCalls", "trajectory")
+
+
+def _as_text(value: Any) -> Any:
+    return json.dumps(value, ensure_ascii=False, sort_keys=True) if isinstance(value, Mapping) else value
+
+
+# As text: a dump masks deep values and those that are named like a secret, arguments too.
+_Arguments = Annotated[
+    str, BeforeValidator(_as_text), WithJsonSchema({"anyOf": [{"type": "object"}, {"type": "string"}]})
+]
+
+
+class ExpectedCall(BaseModel):
+    """A call of the expected trajectory.
+
+    Attributes:
+        name: The tool's name; case counts.
+        arguments: Its arguments, a mapping or JSON text; left out, any.
+    """
+
+    model_config = NESTED
+
+    name: NotBlank
+    arguments: _Arguments | None = None
+
+
+class Step(NamedTuple):
+    """A call as it is compared; arguments are `ABSENT` where any will do."""
+
+    name: str
+    arguments: Any
+
+
+def expected_steps(evaluation_input: EvaluationInput) -> list[Step] | None:
+    """The trajectory that the ground truth holds: a list of calls, or a mapping with one; None where it holds none."""
+    value = parsed_arguments(evaluation_input.ground_truth)
+    if isinstance(value, Mapping):
+        value = next((value[name] for name in _LISTS if name in value), None)
+    if not isinstance(value, list | tuple):
+        return None
+    steps = [
+        Step(item["name"], next((parsed_arguments(item[key]) for key in ("arguments", "args", "kwargs") if key in item),
+             ABSENT))
+        for item in value if isinstance(item, Mapping) and isinstance(item.get("name"), str)
+    ]  # fmt: skip
+    return steps if len(steps) == len(value) else None
+
+
+class TrajectoryMatch(TrajectoryEvaluator, type="TrajectoryMatch"):
+    """How far the agent's tool calls are the expected ones: 2 x matched / (expected + made), 0 to 1; 1 is best.
+
+    That is the F1 of precision and recall; with `allow_extra` it is the recall, matched / expected. ``strict`` matches
+    in order (the longest common subsequence), ``unordered`` each call with one of the other side, whatever the order
+    (the largest matching). It passes with 1: nothing is missing, superfluous or, ``strict``, out of order. Skipped
+    where no trajectory is expected; that no call was made is a score.
+
+    Attributes:
+        expected: The calls that are to be made; left out, those of the ground truth: a list of ``{name, arguments}``,
+            or a mapping with one under ``tool_calls`` or ``trajectory``.
+        order: ``strict`` or ``unordered``.
+        arguments: ``exact``: equal; ``expected``: those that are expected are equal, there may be others; ``ignore``.
+        allow_extra: Further calls cost nothing.
+        tools: Only calls of these tools count, on both sides; all when left out.
+    """
+
+    criterion_name: str = "trajectory_match"
+    expected: ListOf[ExpectedCall] | None = None
+    order: Literal["strict", "unordered"] = "strict"
+    arguments: Literal["exact", "expected", "ignore"] = "exact"
+    allow_extra: bool = False
+    tools: ListOf[str] = ()
+
+    def score(self, evaluation_input: EvaluationInput) -> Score:
+        wanted = self._wanted(evaluation_input)
+        calls = evaluation_input.tool_calls or ()
+        made = [
+            Step(call.name, parsed_arguments(call.arguments)) for call in calls
+            if not self.tools or call.name in self.tools
+        ]  # fmt: skip
+        if max(len(wanted), len(made)) > _MOST_CALLS:
+            raise EvaluationError(f"more than {_MOST_CALLS} calls", error_type="too_large")
+        fits = [[self._fits(step, other) for other in made] for step in wanted]
+        any_order = _largest_matching(fits)
+        matched = any_order if self.order == "unordered" else _longest_common(fits)
+        total = len(wanted) if self.allow_extra else len(wanted) + len(made)
+        value = 1.0 if not total else (matched if self.allow_extra else 2 * matched) / total
+        passed = value == 1.0
+        reason_code = None
+        if not passed:
+            too_many = len(made) > any_order and not self.allow_extra
+            reason_code = "missing_call" if any_order < len(wanted) else "extra_call" if too_many else "wrong_order"
+        reasoning = f"{matched} of {len(wanted)} expected calls, {len(made)} were made"
+        return Score(value=value, passed=passed, reason_code=reason_code, reasoning=reasoning)
+
+    def _wanted(self, evaluation_input: EvaluationInput) -> list[Step]:
+        if self.expected is not None:
+            steps: list[Step] | None = [
+                Step(call.name, ABSENT if call.arguments is None else parsed_arguments(call.arguments))
+                for call in self.expected
+            ]
+        else:
+            steps = expected_steps(evaluation_input)
+        if steps is None:
+            has_truth = evaluation_input.ground_truth is not None
+            raise EvaluationSkipped("no expected trajectory" if has_truth else NO_GROUND_TRUTH)
+        return [step for step in steps if not self.tools or step.name in self.tools]
+
+    def _fits(self, step: Step, made: Step) -> bool:
+        if step.name != made.name:
+            return False
+        if self.arguments == "ignore" or step.arguments is ABSENT:
+            return True
+        if self.arguments == "exact" or not (
+            isinstance(step.arguments, Mapping) and isinstance(made.arguments, Mapping)
+        ):
+            return is_same(step.arguments or {}, made.arguments or {})
+        return all(
+            name in made.arguments and is_same(value, made.arguments[name]) for name, value in step.arguments.items()
+        )
+
+
+def _longest_common(fits: Sequence[Sequence[bool]]) -> int:
+    """The length of the longest common subsequence."""
+    row = [0] * (len(fits[0]) + 1) if fits else [0]
+    for fitting in fits:
+        before = row
+        row = [0]
+        for at, fit in enumerate(fitting):
+            row.append(before[at] + 1 if fit else max(before[at + 1], row[at]))
+    return row[-1]
+
+
+def _largest_matching(fits: Sequence[Sequence[bool]]) -> int:
+    """The largest number of pairs, by augmenting paths: to take the first that fits can miss it."""
+    partner: dict[int, int] = {}
+
+    def finds(wanted: int, tried: set[int]) -> bool:
+        for at, fit in enumerate(fits[wanted]):
+            if fit and at not in tried:
+                tried.add(at)
+                if at not in partner or finds(partner[at], tried):
+                    partner[at] = wanted
+                    return True
+        return False
+
+    return sum(finds(wanted, set()) for wanted in range(len(fits)))
+
+
+class StepEfficiency(TrajectoryEvaluator, type="StepEfficiency"):
+    """How few tool calls were enough: expected / made, at most 1; 1 is best, and passes.
+
+    Expected are `expected_steps`, else as many calls as the ground truth's trajectory has, else the least number that
+    these calls show: different ones that did not fail. Skipped where no call was made, or none is expected.
+
+    Attributes:
+        expected_steps: How many calls the task takes.
+    """
+
+    criterion_name: str = "step_efficiency"
+    expected_steps: int | None = Field(default=None, ge=1)
+
+    def score(self, evaluation_input: EvaluationInput) -> Score:
+        calls = trajectory_of(evaluation_input)
+        least, source = self.expected_steps, "configured"
+        if least is None and (steps := expected_steps(evaluation_input)) is not None:
+            least, source = len(steps), "of the ground truth"
+        if least is None:
+            least, source = len({key_of(call) for call in calls if not has_failed(call)}), "different and successful"
+            least = max(1, least)
+        if not least:
+            raise EvaluationSkipped("no calls are expected")
+        passed = len(calls) <= least
+        return Score(
+            value=min(1.0, least / len(calls)), passed=passed, reason_code=None if passed else "too_many_calls",
+            reasoning=f"{len(calls)} calls, {least} {source}", metadata={"steps": len(calls), "expected": least},
+        )  # fmt: skip

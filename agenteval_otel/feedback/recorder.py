@@ -1,0 +1,267 @@
+"""Takes feedback to the pipeline: joined with its answer, at once or when the answer comes, else without a trace."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections import deque
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+from opentelemetry.trace import SpanContext
+
+from agenteval_otel.capture.calls import CapturedCall
+from agenteval_otel.config.process import current_pipeline, default_pipeline, follow
+from agenteval_otel.engine.handler import HandlerSettings
+from agenteval_otel.feedback.answers import Answer, RecentAnswers, Seen
+from agenteval_otel.models import EvaluationInput, EvaluationResult
+from agenteval_otel.pipeline import Pipeline
+from agenteval_otel.pipeline.pending import LateTruth
+from agenteval_otel.runtime.fork import reset_in_child
+from agenteval_otel.runtime.worker import Worker
+from agenteval_otel.semconv import OTHER
+from agenteval_otel.storage.erasure import Erasure
+
+_MAX_AGENTS: Final = 200
+_MAX_WAITING: Final = 4_096  # pieces of feedback that nothing has taken yet
+_MAX_UNJOINED: Final = 1_000  # pieces of feedback whose answer has not come
+_JOIN_S: Final = 60.0
+_TICK_S: Final = 1.0
+_GOOD: Final = 0.5  # a score from which on nothing is complained about
+_RESULT_BYTES: Final = 2_048
+
+
+class Feedback(NamedTuple):
+    """A score of a person or of the application, or a ground truth, and what it says of the answer that it is about.
+
+    Attributes:
+        key: What makes two scores the same; a ground truth may come again until its answer has it.
+        call_id: Of its reference.
+    """
+
+    key: Any
+    span_context: SpanContext | None
+    agent: str | None
+    response_id: str | None
+    conversation_id: str | None
+    call_id: str | None
+    user_id: str | None = None
+    result: EvaluationResult | None = None
+    truth: LateTruth | None = None
+
+    @property
+    def part(self) -> str:
+        """What becomes of it is counted below this word."""
+        return "feedback" if self.truth is None else "ground_truth"
+
+    @property
+    def exact_ids(self) -> list[Any]:
+        """What leads to one answer and no other."""
+        span = self.span_context
+        return [("call", self.call_id), None if span is None else (span.trace_id, span.span_id)]
+
+    @property
+    def ids(self) -> list[Any]:
+        """What leads to its answer, the most exact first; a trace and a conversation lead to their newest one."""
+        span, others = self.span_context, [("response", self.response_id), ("conversation", self.conversation_id)]
+        return [*self.exact_ids, span and span.trace_id, *others]
+
+
+class Recorder:
+    """One for the process. What it is given is handed on by a thread of its own; it raises nothing."""
+
+    def __init__(self) -> None:
+        self._worker = Worker(
+            "agenteval-feedback", max_waiting=_MAX_WAITING, idle_s=_TICK_S, on_idle=self._let_go, stays=True
+        )
+        self._reset()
+        reset_in_child(self._reset)
+        if (pipeline := current_pipeline()) is not None:
+            self.bind(pipeline)
+        follow(self)
+
+    def __repr__(self) -> str:
+        return f"<Recorder unjoined={len(self._unjoined)}>"
+
+    def _reset(self) -> None:
+        self._answers, self._seen = RecentAnswers(), Seen()
+        self._unjoined: deque[tuple[float, Feedback]] = deque()
+        self._settings: tuple[Pipeline | None, dict[str, HandlerSettings]] = (None, {})
+
+    def bind(self, pipeline: Pipeline) -> None:
+        """Feed this pipeline from now on, and hear of what it evaluates."""
+        pipeline.engine.on_response = self._note
+        pipeline.sources.add(self)
+
+    def take(self, feedback: Feedback) -> bool:
+        """Take a piece of feedback, on any thread; False where there is no room."""
+        if self not in (pipeline := default_pipeline()).sources:  # one that nothing configured
+            self.bind(pipeline)
+        if not (pipeline.has_room() and self._worker.submit(partial(self._record, feedback))):
+            _count(f"{feedback.part}:dropped")
+            return False
+        return True
+
+    def know(self, answer: Answer) -> None:
+        """Join later feedback with this answer, as if this process had evaluated it; any thread."""
+        self._answers.add(answer, None)
+
+    def drain(self, timeout_s: float, *, last: bool = False) -> bool:
+        """Hand on what was taken, `last` also what waits for its answer; False out of time."""
+        if not self._worker.has_thread:
+            return True
+        done = threading.Event()
+        return self._worker.submit(partial(self._let_go, done, last)) and done.wait(timeout_s)
+
+    def state(self) -> dict[str, int]:
+        """Nothing: what waits for its answer is no call."""
+        return {}
+
+    def erase(self, erasure: Erasure) -> int:
+        """Give up feedback that waits for its answer, and forget the answers of the conversations."""
+        self._answers.remove(erasure.conversations)
+        waiting = list(self._unjoined)
+        concerned = {id(item) for item in waiting if _is_concerned(item[1], erasure)}
+        # In place, and only what is there still: the thread of the recorder may be joining some.
+        for item in waiting:
+            if id(item) in concerned:
+                with contextlib.suppress(ValueError):
+                    self._unjoined.remove(item)
+        return len(concerned)
+
+    def _note(self, call: CapturedCall, response: Any) -> None:
+        """An answer was evaluated; on the background thread."""
+        if not call.settled:
+            self._answers.add(
+                Answer(call.span_context, call.agent, response.response_id, response.conversation_id), call.call_id
+            )  # fmt: skip
+
+    def _record(self, feedback: Feedback) -> None:
+        if feedback.result is not None:
+            if not self._seen.is_new(feedback.key):
+                _count("feedback:repeated")
+                return
+            self._evaluate_after_all(feedback, feedback.result)
+        if not self._joined(feedback):
+            if len(self._unjoined) >= _MAX_UNJOINED:
+                self._give_up(self._unjoined.popleft()[1])
+            self._unjoined.append((time.monotonic() + _JOIN_S, feedback))
+
+    def _joined(self, feedback: Feedback) -> bool:
+        """Submit it where its answer is known, or where no id could lead to one."""
+        span, answer = feedback.span_context, self._answers.find(self._ids_of(feedback))
+        if feedback.truth is not None:
+            return self._has_truth(feedback, feedback.truth, is_known=answer is not None)
+        if answer is not None:
+            context = span if span is not None and span.span_id else answer.span_context
+            feedback = feedback._replace(
+                span_context=context, agent=feedback.agent or answer.agent,
+                response_id=feedback.response_id or answer.response_id,
+                conversation_id=feedback.conversation_id or answer.conversation_id,
+            )  # fmt: skip
+        elif (span is None or not span.span_id) and (feedback.response_id or feedback.conversation_id or span):
+            return False
+        self._submit(feedback)
+        return True
+
+    def _ids_of(self, feedback: Feedback) -> list[Any]:
+        """Its ids without those that would lead from a known answer to another one of its trace or conversation."""
+        is_exact = feedback.call_id is not None or self._answers.find(feedback.exact_ids) is not None
+        return feedback.exact_ids if is_exact else feedback.ids
+
+    def _has_truth(self, feedback: Feedback, truth: LateTruth, *, is_known: bool) -> bool:
+        """Whether a ground truth is over: it went to the answer that waited for it, or cannot go to any."""
+        pipeline = default_pipeline()
+        pending = pipeline.pending_answers
+        answer = None if pending is None else pending.take(self._ids_of(feedback), truth)
+        if isinstance(answer, str):
+            _count(f"ground_truth:{answer}")
+        elif answer is not None:
+            settings = answer.settings or self._settings_of(pipeline, answer.agent)
+            if answer.labels.isdisjoint(settings.runner.labels):  # other evaluators since a reload
+                _count("ground_truth:not_awaited")
+            else:
+                pipeline.submit(*answer.call(settings, truth))
+        elif is_known or pending is None:
+            _count("ground_truth:not_awaited")
+        else:
+            return False
+        return True
+
+    def _give_up(self, feedback: Feedback) -> None:
+        """Its answer has not come: a score is recorded without one, a ground truth is of no use."""
+        _count(f"{feedback.part}:unjoined")
+        if feedback.truth is None:
+            self._submit(feedback)
+
+    def _evaluate_after_all(self, feedback: Feedback, result: EvaluationResult) -> None:
+        """A call that was not sampled is evaluated, where it is still kept and this is a complaint."""
+        pipeline = default_pipeline()
+        is_complaint = result.passed is not True and (result.normalized is None or result.normalized < _GOOD)
+        if pipeline.unsampled_calls is None or not is_complaint:
+            return
+        taken = pipeline.unsampled_calls.take(*self._ids_of(feedback))
+        if taken is not None:
+            pipeline.submit(*taken)
+
+    def _let_go(self, done: Any = None, last: bool = False) -> None:
+        """Look again for the answers of what waits; what waited for long is recorded without one."""
+        try:
+            if (kept := default_pipeline().unsampled_calls) is not None:
+                kept.expire()
+            if (pending := default_pipeline().pending_answers) is not None:
+                pending.expire()
+            waiting, self._unjoined = self._unjoined, deque()
+            for until_s, feedback in waiting:
+                if self._joined(feedback):
+                    continue
+                if last or time.monotonic() >= until_s:
+                    self._give_up(feedback)
+                else:
+                    self._unjoined.append((until_s, feedback))
+        finally:
+            if done is not None:
+                done.set()
+
+    def _submit(self, feedback: Feedback) -> None:
+        pipeline = default_pipeline()
+        if not pipeline.enabled:
+            _count("feedback:disabled")
+            return
+        assert feedback.result is not None
+        agent = feedback.agent or ""
+        call = CapturedCall(self._settings_of(pipeline, agent), agent)
+        call.recorded, call.settled = (feedback.result,), True  # no call of a handler: it has no outcome
+        span = feedback.span_context
+        call.span_context = span if span is not None and span.is_valid else None
+        facts = {
+            "agent": agent or None, "response_id": feedback.response_id, "conversation_id": feedback.conversation_id,
+            "user_id": feedback.user_id,
+        }  # fmt: skip
+        call.input = EvaluationInput(**{name: value for name, value in facts.items() if value})
+        pipeline.submit(call, _RESULT_BYTES + len(feedback.result.reasoning or ""))
+
+    def _settings_of(self, pipeline: Pipeline, agent: str) -> HandlerSettings:
+        if self._settings[0] is not pipeline:
+            self._settings = (pipeline, {})
+        known = self._settings[1]
+        name = agent if agent in known or len(known) < _MAX_AGENTS else OTHER
+        if name not in known:
+            known[name] = pipeline.handler(name)
+        return known[name]
+
+
+def _is_concerned(feedback: Feedback, erasure: Erasure) -> bool:
+    return (
+        feedback.conversation_id in erasure.conversations or feedback.user_id in erasure.users
+        or erasure.is_before(feedback.result.ended_ns if feedback.result else None)
+    )  # fmt: skip
+
+
+def _count(what: str) -> None:
+    default_pipeline().accounting.fail(what)
+
+
+RECORDER: Final = Recorder()
+"""Of the process, made when feedback is imported: it hears of the answers that come before the first feedback."""

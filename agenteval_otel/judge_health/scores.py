@@ -1,0 +1,122 @@
+"""The scores of one criterion by one judge: how they are spread compared with a reference, and whether length sways
+them. Bounded: the last scores of a window, and the counts of the reference.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+BINS: Final = 10
+_Z: Final = 4.0
+"""Quantile of the index by chance that a drift has to exceed, in standard deviations of a normal variable: 1 look in
+30,000. The window is looked at again and again."""
+_SMOOTHING: Final = 0.5
+
+
+class Counts(NamedTuple):
+    """The weight of the scores in each bin from 0 to 1, as if they were `effective` scores of equal weight."""
+
+    weights: tuple[float, ...]
+    effective: float
+
+
+class Drift(NamedTuple):
+    """The population stability index (`psi`) of the window to the reference, and what chance explains of it."""
+
+    psi: float
+    by_chance: float
+
+
+class ScoreWindow:
+    """The last `size` scores, with the weight (1 / probability) and the length of the answer of each."""
+
+    def __init__(self, size: int, reference: Counts | None = None) -> None:
+        self._scores: deque[tuple[float, float, int]] = deque(maxlen=size)
+        self.reference = reference
+        self._since_reference = 0
+
+    def add(self, score: float, weight: float, length: int) -> bool:
+        """Add a score from 0 to 1; True where it completes the reference."""
+        self._scores.append((min(max(score, 0.0), 1.0), weight, length))
+        self._since_reference += 1
+        if self.reference is None and len(self._scores) == self._scores.maxlen:
+            self.reference, self._since_reference = self.counts(), 0
+            return True
+        return False
+
+    def copied(self) -> ScoreWindow:
+        """A copy to compute with, while scores come."""
+        other = ScoreWindow(0, self.reference)
+        other._scores, other._since_reference = self._scores.copy(), self._since_reference
+        return other
+
+    def counts(self) -> Counts:
+        return counts_of((score, weight) for score, weight, _ in self._scores)
+
+    def drift(self) -> Drift | None:
+        """None until the reference and a window after it are complete."""
+        if self.reference is None or self._since_reference < (self._scores.maxlen or 0):
+            return None
+        return drift_of(self.reference, self.counts())
+
+    def length_correlation(self) -> float | None:
+        """Spearman's rank correlation of score and length, -1 to 1; None below 100 scores, or where all are equal."""
+        if len(self._scores) < 100:
+            return None
+        import statistics  # takes decimals and fractions along, and is needed by few hosts
+
+        scores, lengths = (ranks([entry[at] for entry in self._scores]) for at in (0, 2))
+        try:
+            return statistics.correlation(scores, lengths)
+        except statistics.StatisticsError:  # one of them is constant
+            return None
+
+
+def counts_of(scores: Iterable[tuple[float, float]]) -> Counts:
+    """Counts of scores with their weights. Kish: ``effective = (sum w)^2 / sum w^2``."""
+    weights, squares = [0.0] * BINS, 0.0
+    for score, weight in scores:
+        weights[min(BINS - 1, int(score * BINS))] += weight
+        squares += weight * weight
+    total = sum(weights)
+    return Counts(tuple(weights), total * total / squares if squares else 0.0)
+
+
+def drift_of(reference: Counts, current: Counts) -> Drift:
+    """``sum (p - q) ln(p / q)`` over the bins that either has scores in, half a score added to each.
+
+    Without a change the index times ``n m / (n + m)`` is nearly chi-squared with one degree of freedom less than there
+    are bins; Wilson and Hilferty's approximation gives its quantile.
+    """
+    used = [at for at in range(BINS) if reference.weights[at] or current.weights[at]]
+    freedom = len(used) - 1
+    if freedom < 1 or not reference.effective or not current.effective:
+        return Drift(0.0, 0.0)
+    p, q = (_shares(counts, used) for counts in (reference, current))
+    psi = sum((a - b) * math.log(a / b) for a, b in zip(p, q, strict=True))
+    part = 2.0 / (9.0 * freedom)
+    quantile = freedom * (1.0 - part + _Z * math.sqrt(part)) ** 3
+    return Drift(psi, quantile * (1.0 / reference.effective + 1.0 / current.effective))
+
+
+def _shares(counts: Counts, used: Sequence[int]) -> list[float]:
+    scale = counts.effective / sum(counts.weights)
+    smoothed = [counts.weights[at] * scale + _SMOOTHING for at in used]
+    total = sum(smoothed)
+    return [value / total for value in smoothed]
+
+
+def ranks(values: Sequence[float]) -> list[float]:
+    """Ranks from 0; equal values share the mean of theirs."""
+    order = sorted(range(len(values)), key=values.__getitem__)
+    result = [0.0] * len(values)
+    start = 0
+    for end in range(1, len(order) + 1):
+        if end == len(order) or values[order[end]] != values[order[start]]:
+            for at in order[start:end]:
+                result[at] = (start + end - 1) / 2
+            start = end
+    return result

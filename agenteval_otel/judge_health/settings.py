@@ -1,0 +1,77 @@
+"""The settings of judge health."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Final
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from agenteval_otel.components.explained import IS_FILE, FriendlyErrors
+
+Check = str
+CANARY: Final = "canary"
+"""Against the known answers of the file."""
+REPEAT: Final = "repeat"
+"""Against the judge's own answer to the same question."""
+POSITION: Final = "position"
+"""As `REPEAT`, with the fields of the case in the reverse order."""
+PEOPLE: Final = "people"
+"""Against what people say of the same answer."""
+DRIFT: Final = "drift"
+"""The scores against those of the reference."""
+AGREEMENTS: Final = (CANARY, REPEAT, POSITION, PEOPLE)
+
+Share = Annotated[float, Field(gt=0, lt=1)]
+
+
+class JudgeHealthSettings(BaseModel, metaclass=FriendlyErrors):
+    """How judges are watched. What costs calls of the judge is off until it is set: `canaries` and `repeat_share`.
+
+    Attributes:
+        enabled: False watches nothing.
+        canaries: File of questions with known answers, JSONL: the fields of an input, and ``labels``, the known score
+            of each criterion. Each judge is asked those that name its criteria.
+        every_s: Time between two rounds of canaries, in seconds, at least 1, in each process that judges answers.
+        repeat_share: Share of the judged answers, 0 to 1, whose question is asked a second time; where the judge
+            compares the answer with a reference, every other time with the two in the reverse order.
+        canary_agreement: Share of canaries on which a judge has to agree with the known answers, above 0 and below 1.
+            Below it the judge is not trusted with the criterion.
+        repeat_agreement: The same of repeats, in either order.
+        human_agreement: The same of what people say.
+        feedback: The criterion that feedback is about, by the name of the feedback (``user_feedback: Relevance``);
+            feedback that is called like a criterion needs no entry.
+        tolerance: Two scores agree if both pass or both fail; without verdicts, if they are at most so far apart on the
+            scale from 0 to 1.
+        window: The reported agreement, correlation and drift are those of the last so many.
+        drift: Population stability index from which on scores count as drifted, if chance does not explain it.
+        reference: JSON file that keeps the distribution of each criterion's first `window` scores between runs; without
+            one each process begins with its own.
+        false_alarm_every: At most one false alarm in so many comparisons, on average, of a judge that just agrees.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
+
+    enabled: bool = True
+    canaries: Annotated[Path | None, IS_FILE] = None
+    every_s: float = Field(default=3_600.0, ge=1)
+    repeat_share: float = Field(default=0.0, ge=0, le=1)
+    canary_agreement: Share = 0.8
+    repeat_agreement: Share = 0.8
+    human_agreement: Share = 0.6
+    feedback: dict[str, str] = {}
+    tolerance: float = Field(default=0.1, ge=0, le=1)
+    window: int = Field(default=500, ge=100, le=10_000)
+    drift: float = Field(default=0.2, gt=0)
+    reference: Annotated[Path | None, IS_FILE] = None
+    false_alarm_every: int = Field(default=10_000, ge=100)
+
+    @property
+    def asks(self) -> bool:
+        """Whether judges are asked anything on top."""
+        return self.canaries is not None or self.repeat_share > 0.0
+
+    def least(self, check: Check) -> float:
+        """The agreement that a check demands."""
+        shares = {CANARY: self.canary_agreement, PEOPLE: self.human_agreement}
+        return shares.get(check, self.repeat_agreement)

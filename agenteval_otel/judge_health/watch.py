@@ -1,0 +1,398 @@
+"""JudgeHealth: watches the judges of a pipeline. Scores and feedback are noted on the background thread; questions that
+are asked on top (canaries, repeats) are asked by a thread of its own, one at a time, and are no answers to anybody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from agenteval_otel import semconv as names
+from agenteval_otel.errors import ConfigurationError, EvaluationError, EvaluationSkipped
+from agenteval_otel.evaluators import Evaluator
+from agenteval_otel.evaluators.base import find_criterion, result_of
+from agenteval_otel.judge_health.canaries import Canary, read_canaries
+from agenteval_otel.judge_health.pairs import Change, JudgedCriterion, agree
+from agenteval_otel.judge_health.references import Key, read_references, write_references
+from agenteval_otel.judge_health.scores import Counts, ScoreWindow
+from agenteval_otel.judge_health.settings import CANARY, PEOPLE, POSITION, REPEAT, Check, JudgeHealthSettings
+from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult
+from agenteval_otel.models.value import copy_with
+from agenteval_otel.redaction.outgoing import Redaction
+from agenteval_otel.runtime.fork import RANDOM, ForkSafeLock, reset_in_child
+from agenteval_otel.runtime.log import log
+from agenteval_otel.runtime.reentrancy import EvaluationThread
+from agenteval_otel.runtime.worker import Worker, new_loop
+from agenteval_otel.scoring.probability import weight as weight_of
+from agenteval_otel.telemetry.accounting import Labels
+from agenteval_otel.telemetry.emitter import Emitter
+from agenteval_otel.telemetry.spans import attach_marked
+
+MAX_WATCHED: Final = 16
+"""Criteria of judges with series of their own."""
+_MAX_ANSWERS: Final = 2_048
+_MAX_REPEATS: Final = 4
+_MAX_MODELS: Final = 8
+_TICK_S: Final = 10.0
+_ASK_S: Final = 120.0
+
+Span = tuple[int, int]
+
+
+class Known(NamedTuple):
+    """A criterion, the evaluator that has a judge score it, and the model that the judge asks."""
+
+    evaluator: Any
+    criterion: EvaluationCriteria
+    model: str
+    emitter: Emitter | None
+
+
+class JudgeHealth:
+    """Of one pipeline; `broken` counts and logs what breaks. The clock is monotonic, in seconds."""
+
+    def __init__(
+        self, settings: JudgeHealthSettings | None, redaction: Redaction, broken: Callable[[str, BaseException], None],
+        *, clock: Callable[[], float] = time.monotonic, draw: Callable[[], float] = RANDOM.random,
+    ) -> None:  # fmt: skip
+        self.settings = settings = settings or JudgeHealthSettings()
+        self._redaction, self._broken, self._clock, self._draw = redaction, broken, clock, draw
+        self.canaries: Sequence[Canary] = () if settings.canaries is None else read_canaries(settings.canaries)
+        self._references = read_references(settings.reference)
+        self._lock = ForkSafeLock()
+        self._known: dict[tuple[str, str | None], Known] = {}
+        self._worker = Worker(
+            "agenteval-judges", max_waiting=2 * _MAX_REPEATS, idle_s=min(_TICK_S, settings.every_s),
+            on_idle=self._look, stays=True, thread_class=EvaluationThread,
+        )  # fmt: skip
+        self._reset()
+        reset_in_child(self._reset)
+
+    def __repr__(self) -> str:
+        return f"<JudgeHealth watched={len(self._judged)} canaries={len(self.canaries)}>"
+
+    def _reset(self) -> None:
+        self._judged: dict[tuple[str, str], JudgedCriterion] = {}
+        self._by_judge: dict[Span, dict[str, EvaluationResult]] = {}
+        self._by_people: dict[Span, dict[str, EvaluationResult]] = {}
+        self._models: dict[str, dict[str, None]] = {}
+        self.checks: dict[tuple[Check, str], int] = {}
+        self.changes: dict[str, int] = {}
+        self._next_round = -1.0
+        self._repeats = 0
+        self._is_distrusted = self._is_closed = False
+
+    def know(
+        self, evaluators: Iterable[Evaluator], criteria: Sequence[EvaluationCriteria], emitter: Emitter | None
+    ) -> None:
+        """Watch the judges of a handler's evaluators; asks nothing yet.
+
+        Raises:
+            ConfigurationError: A canary's label is not on the scale of its criterion.
+        """
+        for evaluator in evaluators:
+            judge: Any = getattr(evaluator, "judge", None)
+            if judge is None or evaluator.shadow or not self.settings.enabled:
+                continue
+            for own in evaluator.criteria():
+                criterion = find_criterion(criteria, own.name) or own
+                self._check_labels(evaluator, criterion)
+                key = own.name, evaluator.signature["evaluator_version"]
+                self._known[key] = Known(evaluator, criterion, judge.model or judge.type, emitter)
+
+    def _check_labels(self, evaluator: Evaluator, criterion: EvaluationCriteria) -> None:
+        for number, canary in enumerate(self.canaries, 1):
+            if criterion.name in canary.labels:
+                try:
+                    result_of(evaluator, criterion, canary.labels[criterion.name])
+                except EvaluationError as error:
+                    wrong = f"canary {number}: the label of {criterion.name}: {error}"
+                    raise ConfigurationError(wrong, path="judge_health.canaries") from None
+
+    def take_over(self, before: JudgeHealth) -> None:
+        """Continue with what another one has seen, where its settings are equal; otherwise start anew."""
+        if before.settings == self.settings:
+            self._judged, self._next_round, self._models = before._judged, before._next_round, before._models
+            self.checks, self.changes, self._is_distrusted = before.checks, before.changes, before._is_distrusted
+        before.close()
+
+    def close(self) -> None:
+        """Ask nothing any more, and end the thread; a question that is under way ends by itself. Returns at once."""
+        self._is_closed = True
+        self._worker.close(0.0)
+
+    # --- on the background thread ------------------------------------------------------------------------------------
+
+    def marked(self, results: list[EvaluationResult]) -> list[EvaluationResult]:
+        """The results, those of judges that are not trusted marked; nearly always the same list."""
+        return [self._marked(result) for result in results] if self._is_distrusted else results
+
+    def _marked(self, result: EvaluationResult) -> EvaluationResult:
+        with self._lock:
+            judged = None if result.judgement is None else self._judged_of(result)
+        if judged is None or judged.is_trusted or result.judgement is None:
+            return result
+        return copy_with(result, {"judgement": copy_with(result.judgement, {"untrusted": True})})
+
+    def observe(
+        self, span: Span | None, evaluation_input: EvaluationInput, results: Sequence[EvaluationResult]
+    ) -> None:
+        """Note the results of one answer; asks for a second opinion where it is to be asked. Never waits or raises."""
+        if not self.settings.enabled:
+            return
+        try:
+            judged = [result for result in results if result.judgement is not None and not result.shadow]
+            for result in judged:
+                self._note(result, evaluation_input)
+            if span is not None:
+                self._join(span, judged, [result for result in results if result.evaluator_kind == "human"])
+            if judged and self.settings.asks and not self._is_closed:
+                self._worker.start()
+                self._repeat_some(evaluation_input, judged)
+        except Exception as error:
+            self._broken("judge_health", error)
+
+    def _note(self, result: EvaluationResult, evaluation_input: EvaluationInput) -> None:
+        known, judgement = self._known_of(result), result.judgement
+        if known is None or judgement is None:
+            return
+        if not judgement.from_cache and result.status == "scored":
+            self._note_model(known.model, f"{judgement.model} {judgement.system_fingerprint or ''}".strip())
+        length, weight = len(evaluation_input.response_text or ""), weight_of(result.probability)
+        with self._lock:
+            judged = self._judged_of(result)
+            if judged is None or result.normalized is None or not result.probability:
+                return
+            is_reference, change = judged.add_score(result.normalized, weight, length)
+        self._report(judged, change)
+        if is_reference and (path := self.settings.reference) is not None and judged.scores.reference is not None:
+            key = judged.criterion, judged.model, judged.version
+            self._references[key] = judged.scores.reference
+            self._worker.submit(partial(self._write, path, {key: judged.scores.reference}))
+
+    def _note_model(self, model: str, answered: str) -> None:
+        """Count answers of a model or configuration that has not answered lately; providers alternate between a few."""
+        known = self._models.setdefault(model, {})
+        is_new = answered not in known
+        known.pop(answered, None)
+        known[answered] = None
+        changes = self.changes.setdefault(model, 0)
+        if is_new and len(known) > 1:
+            self.changes[model] = changes + 1
+            log.warning("judge_model_changed", part=model, answered=answered[:200])
+        if len(known) > _MAX_MODELS:
+            del known[next(iter(known))]
+
+    def _join(self, span: Span, judged: list[EvaluationResult], people: list[EvaluationResult]) -> None:
+        """Compare what people say with what the judge said of the same answer, whichever came first."""
+        by_name = {
+            self.settings.feedback.get(result.criterion_name, result.criterion_name): _bare(result) for result in people
+        }
+        by_judge = {result.criterion_name: _bare(result) for result in judged if result.status == "scored"}
+        if by_judge:
+            _remember(self._by_judge, span, by_judge)
+        if by_name:
+            _remember(self._by_people, span, by_name)
+        known_judged, known_people = self._by_judge.get(span, {}), self._by_people.get(span, {})
+        for name in known_judged.keys() & known_people.keys() & {*by_name, *by_judge}:
+            self._compare(PEOPLE, known_judged[name], known_people[name])
+
+    def _repeat_some(self, evaluation_input: EvaluationInput, judged: list[EvaluationResult]) -> None:
+        share = self.settings.repeat_share
+        of_evaluator: dict[str | None, list[EvaluationResult]] = {}
+        for result in judged:
+            if result.status == "scored" and result.judgement is not None and not result.judgement.from_cache:
+                of_evaluator.setdefault(result.evaluator_version, []).append(result)
+        for results in of_evaluator.values():
+            if share > 0.0 and self._draw() < share and self._worker.waiting < _MAX_REPEATS:
+                self._worker.submit(partial(self._repeat, evaluation_input, results))
+
+    def _known_of(self, result: EvaluationResult) -> Known | None:
+        return self._known.get((result.criterion_name, result.evaluator_version))
+
+    def _judged_of(self, result: EvaluationResult) -> JudgedCriterion | None:
+        """What is watched of a result's criterion and judge; None where there are too many already."""
+        known = self._known_of(result)
+        if known is None:
+            return None
+        place, version = (result.criterion_name, known.model), result.evaluator_version
+        judged = self._judged.get(place)
+        if judged is None or judged.version != version:  # another rubric has other scores, and begins anew
+            if judged is None and len(self._judged) >= MAX_WATCHED:
+                log.warning("judge_not_watched", part=result.criterion_name, most=MAX_WATCHED)
+                return None
+            reference = self._references.get((*place, version))
+            judged = self._judged[place] = JudgedCriterion(self.settings, *place, version, reference)
+        return judged
+
+    # --- comparisons, on either thread -------------------------------------------------------------------------------
+
+    def _compare(self, check: Check, result: EvaluationResult, other: EvaluationResult) -> None:
+        """Compare a judge's result with another opinion of the same; a failure is not compared."""
+        agrees = agree(result, other, self.settings.tolerance) if result.status == "scored" else None
+        outcome: str = result.status
+        if outcome == "scored":
+            outcome = "not_comparable" if agrees is None else "agreed" if agrees else "disagreed"
+        with self._lock:
+            self._count(check, outcome)
+            judged = self._judged_of(result)
+            change = None if judged is None or agrees is None else judged.compare(check, agrees)
+        if judged is not None:
+            self._report(judged, change)
+
+    def _count(self, check: Check, outcome: str, number: int = 1) -> None:
+        self.checks[check, outcome] = self.checks.get((check, outcome), 0) + number
+
+    def _report(self, judged: JudgedCriterion, change: Change | None) -> None:
+        if change is None:
+            return
+        self._is_distrusted = not all(judged.is_trusted for judged in list(self._judged.values()))
+        event = "judge_untrusted" if change.distrusts else "judge_trusted_again"
+        log.warning(event, part=judged.criterion, judge=judged.model, check=change.check, value=round(change.value, 3))
+
+    # --- on the thread of its own ------------------------------------------------------------------------------------
+
+    def _write(self, path: Path, references: Mapping[Key, Counts]) -> None:
+        try:
+            write_references(path, references)
+        except Exception as error:
+            self._broken("judge_health", error)
+
+    def _look(self) -> None:
+        """Ask the canaries when it is time."""
+        if self.canaries and not self._is_closed and self._clock() >= self._next_round:
+            self._next_round = self._clock() + self.settings.every_s
+            self._run(self._round())
+
+    async def _round(self) -> None:
+        for evaluator, known in self._evaluators():
+            own = {item.criterion.name: item for item in known}
+            again = evaluator.again()
+            try:
+                for canary in self.canaries:
+                    wanted = [own[name] for name in canary.labels if name in own]
+                    if wanted and not self._is_closed:
+                        await self._ask_canary(again, canary, wanted)
+            finally:
+                await again.judge.close()
+
+    async def _ask_canary(self, evaluator: Any, canary: Canary, known: Sequence[Known]) -> None:
+        criteria = [item.criterion for item in known]
+        expected = {part.name: result_of(evaluator, part, canary.labels[part.name]) for part in criteria}
+        for result in await self._ask(CANARY, evaluator, canary.evaluation_input, known):
+            self._compare(CANARY, result, expected[result.criterion_name])
+
+    def _repeat(self, evaluation_input: EvaluationInput, results: Sequence[EvaluationResult]) -> None:
+        known = [item for result in results if (item := self._known_of(result)) is not None]
+        if known and not self._is_closed and hasattr(known[0].evaluator, "again"):
+            self._run(self._ask_again(evaluation_input, results, known))
+
+    async def _ask_again(
+        self, evaluation_input: EvaluationInput, results: Sequence[EvaluationResult], known: Sequence[Known]
+    ) -> None:
+        self._repeats += 1
+        evaluator = known[0].evaluator
+        swaps = self._repeats % 2 == 0 and evaluator.compares(evaluation_input)
+        check = POSITION if swaps else REPEAT
+        again, first = evaluator.again(swaps=swaps), {result.criterion_name: result for result in results}
+        try:
+            for result in await self._ask(check, again, evaluation_input, known):
+                self._compare(check, result, first[result.criterion_name])
+        finally:
+            await again.judge.close()
+
+    async def _ask(
+        self, check: Check, evaluator: Any, evaluation_input: EvaluationInput, known: Sequence[Known]
+    ) -> list[EvaluationResult]:
+        """The results, none of them scored as an answer; calls and cost count as those of any question."""
+        attach_marked()
+        if (emitter := known[0].emitter) is not None:
+            emitter.watch_judges(None)
+        criteria = [item.criterion for item in known]
+        try:
+            async with asyncio.timeout(_ASK_S):
+                results = await evaluator.evaluate(self._redaction.input(evaluation_input), criteria)
+        except Exception as error:
+            with self._lock:
+                self._count(check, "skipped" if isinstance(error, EvaluationSkipped) else "failed", len(criteria))
+            return []
+        return [result for result in results if find_criterion(criteria, result.criterion_name) is not None]
+
+    def _run(self, work: Any) -> None:
+        try:
+            with asyncio.Runner(loop_factory=new_loop) as runner:
+                runner.run(work)
+        except Exception as error:
+            self._broken("judge_health", error)
+
+    def _evaluators(self) -> list[tuple[Any, list[Known]]]:
+        """Each evaluator that can be asked once, with the criteria that it scores."""
+        grouped: dict[int, tuple[Any, list[Known]]] = {}
+        versions: dict[str | None, int] = {}
+        for (_, version), known in list(self._known.items()):
+            if hasattr(known.evaluator, "again"):
+                first = versions.setdefault(version, id(known.evaluator))
+                grouped.setdefault(first, (known.evaluator, []))[1].append(known)
+        return list(grouped.values())
+
+    # --- for the metrics, on any thread ------------------------------------------------------------------------------
+
+    def agreements(self) -> dict[Labels, float]:
+        """The share of the last comparisons that agreed, by criterion, judge and check."""
+        with self._lock:
+            return {
+                (*_labels(judged), (names.JUDGE_CHECK, check)): last.share
+                for judged in self._judged.values() for check, last in judged.agreement.items()
+            }  # fmt: skip
+
+    def untrusted(self) -> dict[Labels, float]:
+        """1 while a check distrusts the judge, 0 once it does no more."""
+        with self._lock:
+            return {
+                (*_labels(judged), (names.JUDGE_CHECK, check)): float(distrusts)
+                for judged in self._judged.values() for check, distrusts in judged.states.items()
+            }  # fmt: skip
+
+    def drifts(self) -> dict[Labels, float]:
+        drifts = [(labels, scores.drift()) for labels, scores in self._scores()]
+        return {labels: drift.psi for labels, drift in drifts if drift is not None}
+
+    def length_correlations(self) -> dict[Labels, float]:
+        values = [(labels, scores.length_correlation()) for labels, scores in self._scores()]
+        return {labels: value for labels, value in values if value is not None}
+
+    def _scores(self) -> list[tuple[Labels, ScoreWindow]]:
+        # Copies: who computes with them must not keep the background thread waiting.
+        with self._lock:
+            return [(_labels(judged), judged.scores.copied()) for judged in self._judged.values()]
+
+    def checks_by_outcome(self) -> dict[Labels, float]:
+        with self._lock:
+            return {
+                ((names.JUDGE_CHECK, check), (names.OUTCOME, outcome)): count
+                for (check, outcome), count in self.checks.items()
+            }
+
+    def changes_by_model(self) -> dict[Labels, float]:
+        return {((names.JUDGE_MODEL, model),): count for model, count in list(self.changes.items())}
+
+
+def _labels(judged: JudgedCriterion) -> Labels:
+    return (names.EVALUATION_NAME, judged.criterion), (names.JUDGE_MODEL, judged.model)
+
+
+def _bare(result: EvaluationResult) -> EvaluationResult:
+    """What is compared of it, without the content."""
+    return copy_with(result, {"reasoning": None, "metadata": None, "judgement": None})
+
+
+def _remember(
+    answers: dict[Span, dict[str, EvaluationResult]], span: Span, results: dict[str, EvaluationResult]
+) -> None:
+    answers[span] = {**answers.pop(span, {}), **results}
+    if len(answers) > _MAX_ANSWERS:
+        del answers[next(iter(answers))]

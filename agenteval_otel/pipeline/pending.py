@@ -1,0 +1,258 @@
+"""Evaluated answers whose evaluators lack a ground truth that is to come: kept for a while, compressed and bounded."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, NamedTuple
+
+from agenteval_otel.assembly.conversations import packed, unpacked
+from agenteval_otel.capture.calls import CapturedCall
+from agenteval_otel.engine.handler import HandlerSettings
+from agenteval_otel.engine.run import RunOutcome
+from agenteval_otel.ground_truth.index import NormalizedQuery
+from agenteval_otel.models import EvaluationCriteria, EvaluationInput
+from agenteval_otel.models.inputs import NO_GROUND_TRUTH, is_blank
+from agenteval_otel.models.value import copy_with
+from agenteval_otel.runtime.fork import reset_in_child
+from agenteval_otel.runtime.memory import MEMORY
+from agenteval_otel.semconv import SHADOW
+from agenteval_otel.storage.erasure import Erasure
+from agenteval_otel.telemetry import Accounting
+
+_ANSWER_BYTES: Final = 1_536  # beside its fields
+_CALL_BYTES: Final = 2_048
+_UNPACKED: Final = 8  # about how many times the compressed bytes an input takes
+_MAX_JOINED: Final = 30_000  # ids of answers that have their truth: about 10,000 answers
+
+
+class LateTruth(NamedTuple):
+    """A ground truth that came after its answer.
+
+    Attributes:
+        answer: What a right response says.
+        prompt: The question that it answers, where that is known.
+        digest: Of the answer, to tell the same from another one.
+    """
+
+    answer: Any
+    prompt: str | None
+    digest: bytes
+
+
+class PendingAnswer:
+    """What is kept of an answer, and how the evaluators that waited are run.
+
+    Attributes:
+        settings: Of its handler; None once they were replaced.
+        labels: Of the evaluators that wait.
+        sampled: How the answer was sampled, as its results say it.
+        least: The least probability of a sampled answer.
+    """
+
+    def __init__(
+        self, call: CapturedCall, evaluation_input: EvaluationInput, outcome: RunOutcome, sampled: dict[str, Any],
+        least: float | None,
+    ) -> None:  # fmt: skip
+        missing = [result for result in outcome.results if _lacks_truth(result.skip_reason)]
+        self.settings: HandlerSettings | None = call.settings
+        self.agent, self.sampled, self.least = call.agent, sampled, least
+        self._origin, self._span_context, self._started_ns = call.origin, call.span_context, call.started_ns
+        self._packed = packed(evaluation_input)
+        self.labels = frozenset(result.evaluator_id for result in missing)
+        # As they were: escalation and rates of evaluators decided when the answer came.
+        self._facts = {result.criterion_name: (result.probability, result.sampling_reason) for result in missing}
+        names = {name.removesuffix(SHADOW) for name in self._facts}
+        self._criteria: tuple[EvaluationCriteria, ...] = tuple(
+            criterion for criterion in outcome.criteria if criterion.name.removesuffix(SHADOW) in names
+        )
+        self.keys = _keys(call, evaluation_input)
+        self.until_s = 0.0
+        self.size_bytes = _ANSWER_BYTES + len(self._packed)
+
+    def is_about(self, prompt: str | None) -> bool:
+        """Whether this is its question: equal but for case, Unicode form and whitespace; None is any."""
+        if prompt is None:
+            return True
+        return NormalizedQuery.of(prompt).text == NormalizedQuery.of(unpacked(self._packed).prompt or "").text
+
+    def is_concerned(self, erasure: Erasure) -> bool:
+        return erasure.concerns_input(unpacked(self._packed), self._started_ns)
+
+    def call(self, settings: HandlerSettings, truth: LateTruth) -> tuple[CapturedCall, int]:
+        """What the pipeline takes, and about how many bytes it keeps alive. It has no outcome: the answer has one."""
+        call = CapturedCall(settings, self.agent)
+        call.late, call.settled, call.origin, call.span_context = self, True, self._origin, self._span_context
+        # Its truth came now: that the answer waited for it is no lag.
+        call.started_ns, call.ended_ns = self._started_ns, time.time_ns()
+        known = unpacked(self._packed)
+        metadata = {**(known.metadata or {}), "ground_truth": {"match": "late"}}
+        fields: dict[str, Any] = {"ground_truth": truth.answer, "metadata": metadata}
+        call.input = copy_with(known, fields | ({"criteria": self._criteria} if self._criteria else {}))
+        return call, _CALL_BYTES + len(self._packed) * _UNPACKED
+
+    def completed(self, outcome: RunOutcome) -> RunOutcome:
+        """The results that were missing, each as likely as it was then; a part of the answer has no overall score."""
+        results = [
+            copy_with(result, dict(zip(("probability", "sampling_reason"), facts, strict=True)))
+            for result in outcome.results if (facts := self._facts.get(result.criterion_name)) is not None
+        ]  # fmt: skip
+        return outcome._replace(results=results, criteria=())
+
+
+class PendingAnswers:
+    """The pending answers of a pipeline, within time and memory. Any thread; holds its lock for microseconds.
+
+    What becomes of an answer that gets no truth is counted as ``ground_truth:<what>``.
+
+    Args:
+        window_s: How long an answer is kept; 0: not at all.
+        by_agent: The same for single agents.
+    """
+
+    def __init__(
+        self, window_s: float, by_agent: Mapping[str, float], accounting: Accounting,
+        broken: Callable[[str, BaseException], None],
+    ) -> None:  # fmt: skip
+        self._window_s, self._by_agent, self._accounting, self._broken = window_s, by_agent, accounting, broken
+        self._reset()
+        reset_in_child(self._reset)
+
+    def __repr__(self) -> str:
+        return f"<PendingAnswers {len(self)}>"
+
+    def __len__(self) -> int:
+        return sum(map(len, self._by_window.values()))
+
+    def _reset(self) -> None:
+        self._lock = threading.RLock()
+        # By the length of their window: within one the oldest end first.
+        self._by_window: dict[float, dict[int, PendingAnswer]] = {}
+        self._places: dict[Any, PendingAnswer] = {}
+        self._joined: OrderedDict[Any, bytes] = OrderedDict()
+        self._next: PendingAnswers | None = None
+        self._is_closed = False
+
+    def keep(
+        self, call: CapturedCall, evaluation_input: EvaluationInput, outcome: RunOutcome, sampled: dict[str, Any],
+        least: float | None,
+    ) -> None:  # fmt: skip
+        """Keep an answer if evaluators lack its ground truth; on the background thread, raises nothing."""
+        window_s = self._by_agent.get(call.agent, self._window_s)
+        if not window_s or call.turns is not None or not is_blank(evaluation_input.ground_truth):
+            return None
+        if not any(_lacks_truth(result.skip_reason) for result in outcome.results):
+            return None
+        try:
+            answer = PendingAnswer(call, evaluation_input, outcome, sampled, least)
+        except Exception as error:  # a value without a JSON form
+            return self._broken("ground_truth", error)
+        if not answer.keys:
+            return self._count("no_id")
+        self.expire()
+        answer.until_s = time.monotonic() + window_s
+        return self._keep(answer, window_s)
+
+    def _keep(self, answer: PendingAnswer, window_s: float) -> None:
+        with self._lock:
+            if self._next is not None:  # of a call that ran while the settings changed
+                answer.settings = None
+                return self._next._keep(answer, window_s)
+            while not MEMORY.pending_answers.reserve(answer.size_bytes):
+                if not (oldest := self._oldest()):
+                    return self._count("no_room")
+                self._remove(oldest)
+                self._count("no_room")
+            self._add(answer, window_s)
+            if self._is_closed:
+                self.expire(all_of_them=True)
+        return None
+
+    def take(self, keys: Iterable[Any], truth: LateTruth) -> PendingAnswer | str | None:
+        """The answer that the first known of these ids leads to; a word where the truth is not used: ``repeated``,
+        ``contradicted`` by the one before, or of an ``other_question``. None where no such answer waits."""
+        self.expire()
+        with self._lock:
+            answer = next((self._places[key] for key in keys if key in self._places), None)
+            if answer is None:
+                before = next((self._joined[key] for key in keys if key in self._joined), None)
+                return None if before is None else "repeated" if before == truth.digest else "contradicted"
+            if not answer.is_about(truth.prompt):
+                return "other_question"
+            self._remove(answer)
+            for key in answer.keys:
+                self._joined[key] = truth.digest
+            while len(self._joined) > _MAX_JOINED:
+                self._joined.popitem(last=False)
+            return answer
+
+    def expire(self, *, all_of_them: bool = False) -> None:
+        """Let the answers go whose time is over."""
+        now_s = time.monotonic()
+        with self._lock:
+            self._is_closed |= all_of_them
+            for answers in self._by_window.values():
+                while answers and (all_of_them or next(iter(answers.values())).until_s <= now_s):
+                    self._remove(next(iter(answers.values())))
+                    self._count("shutdown" if all_of_them else "expired")
+
+    def erase(self, erasure: Erasure) -> int:
+        """Let the answers go that an erasure is about; how many."""
+        with self._lock:
+            every = [answer for answers in self._by_window.values() for answer in answers.values()]
+            concerned = [answer for answer in every if answer.is_concerned(erasure)]
+            for answer in concerned:
+                self._remove(answer)
+                self._count("erased")
+        return len(concerned)
+
+    def move_to(self, other: PendingAnswers | None) -> None:
+        """Another pipeline takes over, with what comes from calls that still run; without `other` all are let go."""
+        if other is None:
+            return self.expire(all_of_them=True)
+        with self._lock, other._lock:
+            self._next = other
+            for window_s, answers in self._by_window.items():
+                for answer in answers.values():
+                    answer.settings = None  # its evaluators have ended with the pipeline
+                    other._add(answer, window_s)
+            other._joined.update(self._joined)
+            self._by_window, self._places, self._joined = {}, {}, OrderedDict()
+        return None
+
+    def _add(self, answer: PendingAnswer, window_s: float) -> None:
+        self._by_window.setdefault(window_s, {})[id(answer)] = answer
+        for key in answer.keys:
+            self._places[key] = answer
+
+    def _oldest(self) -> PendingAnswer | None:
+        firsts = (next(iter(answers.values())) for answers in self._by_window.values() if answers)
+        return min(firsts, key=lambda answer: answer.until_s, default=None)
+
+    def _remove(self, answer: PendingAnswer) -> None:
+        for answers in self._by_window.values():
+            if answers.pop(id(answer), None) is not None:
+                MEMORY.pending_answers.release(answer.size_bytes)
+        for key in answer.keys:
+            if self._places.get(key) is answer:
+                del self._places[key]
+
+    def _count(self, what: str) -> None:
+        self._accounting.fail(f"ground_truth:{what}")
+
+
+def _lacks_truth(skip_reason: str | None) -> bool:
+    return skip_reason is not None and skip_reason.partition(":")[0] == NO_GROUND_TRUTH
+
+
+def _keys(call: CapturedCall, evaluation_input: EvaluationInput) -> list[Any]:
+    """The ids that lead to it; the trace and the conversation to their newest answer."""
+    span = call.span_context
+    keys: list[Any] = [] if span is None or not span.is_valid else [(span.trace_id, span.span_id), span.trace_id]
+    ids = {
+        "call": call.call_id, "response": evaluation_input.response_id,
+        "conversation": evaluation_input.conversation_id or evaluation_input.session_id,
+    }  # fmt: skip
+    return keys + [(kind, value) for kind, value in ids.items() if value is not None]

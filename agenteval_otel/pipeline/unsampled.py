@@ -1,0 +1,130 @@
+"""Calls that were not sampled, kept for a while: what a user complains about is evaluated after all."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from agenteval_otel.capture.build import build_input
+from agenteval_otel.capture.calls import CapturedCall
+from agenteval_otel.engine.handler import HandlerSettings
+from agenteval_otel.runtime.fork import reset_in_child
+from agenteval_otel.runtime.memory import MEMORY
+from agenteval_otel.scoring.probability import SamplingDecision
+from agenteval_otel.storage.erasure import Erasure
+
+FEEDBACK = SamplingDecision(True, None, "feedback")
+"""Chosen because of what a user said: with unknown probability, so in no unbiased rate."""
+
+
+class _Kept(NamedTuple):
+    call: CapturedCall
+    size_bytes: int
+    until_s: float
+
+
+class UnsampledCalls:
+    """The newest calls that were not sampled, within time and memory. Any thread; holds its lock for microseconds.
+
+    A call that is let go counts as the sampler said; one that is taken is counted when it is evaluated.
+
+    Args:
+        window_s: How long a call is kept.
+        settle: Counts a call that is let go, with its outcome.
+    """
+
+    def __init__(self, window_s: float, settle: Callable[[CapturedCall, str], object]) -> None:
+        self._window_s, self._settle = window_s, settle
+        self._reset()
+        reset_in_child(self._reset)
+
+    def __repr__(self) -> str:
+        return f"<UnsampledCalls {len(self._kept)}>"
+
+    def _reset(self) -> None:
+        self._lock = threading.RLock()  # a signal handler may run a monitored call in the middle of another one
+        self._kept: OrderedDict[int, _Kept] = OrderedDict()
+        self._places: dict[Any, int] = {}
+
+    def keep(self, call: CapturedCall, size_bytes: int) -> None:
+        """Keep a call whose decision says that it is not sampled; the oldest go where there is no room."""
+        call.host_span = None
+        with self._lock:
+            self.expire()
+            while not MEMORY.unsampled_calls.reserve(size_bytes):
+                if not self._kept:
+                    self._let_go(_Kept(call, 0, 0.0))
+                    return
+                self._let_go(self._remove(next(iter(self._kept))))
+            self._kept[id(call)] = _Kept(call, size_bytes, time.monotonic() + self._window_s)
+            for key in _keys(call):
+                self._places[key] = id(call)
+
+    def take(self, *keys: Any) -> tuple[CapturedCall, int] | None:
+        """The call with one of these keys (``("call", id)``, the ids of trace and span, or the trace's for its newest
+        one), to be evaluated; None without."""
+        with self._lock:
+            self.expire()
+            place = next((self._places[key] for key in keys if key in self._places), None)
+            if place is None:
+                return None
+            kept = self._remove(place)
+        kept.call.decision = FEEDBACK
+        return kept.call, kept.size_bytes
+
+    def erase(
+        self, erasure: Erasure, user_id: Callable[[str], str], broken: Callable[[str, BaseException], object]
+    ) -> int:
+        """Let the calls go that an erasure is about, and return their number. One whose ids cannot be read goes.
+
+        They are looked at without the lock.
+        """
+        with self._lock:
+            every = [kept.call for kept in self._kept.values()]
+
+        def is_concerned(call: CapturedCall) -> bool:
+            try:
+                settings: HandlerSettings = call.settings
+                value = call.input or build_input(
+                    call, on_bad_fact=lambda *_: None, capture=settings.capture, function=settings.function,
+                    user_id=user_id,
+                )  # fmt: skip
+                return erasure.concerns_input(value, call.ended_ns)
+            except Exception as error:
+                broken("capture", error)
+                return True
+
+        concerned = {id(call) for call in every if is_concerned(call)}
+        with self._lock:
+            places = [place for place in self._kept if place in concerned]
+            for place in places:
+                self._let_go(self._remove(place))
+        return len(places)
+
+    def expire(self, *, all_of_them: bool = False) -> None:
+        """Let the calls go whose time is over."""
+        now_s = time.monotonic()
+        with self._lock:
+            while self._kept and (all_of_them or next(iter(self._kept.values())).until_s <= now_s):
+                self._let_go(self._remove(next(iter(self._kept))))
+
+    def _remove(self, place: int) -> _Kept:
+        kept = self._kept.pop(place)
+        MEMORY.unsampled_calls.release(kept.size_bytes)
+        for key in _keys(kept.call):
+            if self._places.get(key) == place:
+                del self._places[key]
+        return kept
+
+    def _let_go(self, kept: _Kept) -> None:
+        assert kept.call.decision is not None
+        self._settle(kept.call, kept.call.decision.outcome)
+
+
+def _keys(call: CapturedCall) -> list[Any]:
+    span = call.span_context
+    keys: list[Any] = [] if span is None or not span.is_valid else [(span.trace_id, span.span_id), span.trace_id]
+    return keys if call.call_id is None else [*keys, ("call", call.call_id)]

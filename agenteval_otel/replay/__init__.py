@@ -1,0 +1,1 @@
+"""Replay: recorded answers scored again by other evaluators or versions, with their recorded scores beside the new."""

@@ -1,0 +1,205 @@
+"""A recorded answer, read from its spans, and the scores that were recorded with it."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple, Protocol
+
+from agenteval_otel import semconv as names
+from agenteval_otel.instrumentation.spans import below, place_of
+from agenteval_otel.mappers.span import ReadSpan
+from agenteval_otel.mappers.trace import read_trace
+from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, SpanReference
+from agenteval_otel.models.value import construct, copy_with
+from agenteval_otel.scoring.scales import normalize
+
+_PREFIX: Final = "gen_ai.evaluation."
+_VERDICTS: Final = {names.LABEL_PASS: True, names.LABEL_FAIL: False}
+Scores = dict[str, EvaluationResult]
+"""The newest recorded result of each criterion."""
+
+
+class RecordedAnswer(NamedTuple):
+    """An answer of the past.
+
+    Attributes:
+        key: Names the answer among all of a replay.
+        input: What is evaluated.
+        span: The evaluated span; None where the storage has none of it.
+        began_ns, ended_ns: By the clock of the host that answered, nanoseconds since the epoch.
+        scores: Recorded results, the newest of each criterion.
+    """
+
+    key: str
+    input: EvaluationInput
+    span: SpanReference | None
+    began_ns: int
+    ended_ns: int
+    scores: Scores
+
+
+class Selection(NamedTuple):
+    """Which answers are scored again; what is empty selects all.
+
+    Attributes:
+        since_ns, until_ns: The answer began then or later, and before, nanoseconds since the epoch.
+        below, at_least: Limits of recorded scores, normalized to 0 to 1, by their criterion.
+    """
+
+    since_ns: int | None = None
+    until_ns: int | None = None
+    services: Collection[str] = ()
+    agents: Collection[str] = ()
+    below: Mapping[str, float] = {}
+    at_least: Mapping[str, float] = {}
+
+    def takes(self, answer: RecordedAnswer) -> bool:
+        if not (self.since_ns or 0) <= answer.began_ns < (self.until_ns or 1 << 64):
+            return False
+        if (self.services and answer.input.service not in self.services) or (
+            self.agents and answer.input.agent not in self.agents
+        ):
+            return False
+        scores = {name: _number(result) for name, result in answer.scores.items()}
+        return all(_lies(scores.get(name), limit, below=True) for name, limit in self.below.items()) and all(
+            _lies(scores.get(name), limit, below=False) for name, limit in self.at_least.items()
+        )
+
+
+class Source(Protocol):
+    """Where answers are recorded. Used by one thread, which may block.
+
+    Attributes:
+        counts: What was not read, by its reason.
+    """
+
+    counts: Counter[str]
+
+    def answers(self) -> Iterator[RecordedAnswer]:
+        """The answers, in the same order each time as far as the place can promise that."""
+
+    def progress(self) -> str:
+        """How far it is, in a few words; empty where that is unknown."""
+
+    def close(self) -> None: ...
+
+
+def completed(answer: RecordedAnswer, criteria: Mapping[str, EvaluationCriteria]) -> RecordedAnswer:
+    """The answer with the normalized forms of its recorded scores, by the scales of the criteria as they are now."""
+    scores = {
+        name: copy_with(result, {"normalized": normalize(result.score, criteria[name])})
+        if result.normalized is None and name in criteria and result.status == "scored" else result
+        for name, result in answer.scores.items()
+    }  # fmt: skip
+    return answer._replace(scores=scores)
+
+
+def _number(result: EvaluationResult) -> float | None:
+    if result.normalized is not None:
+        return result.normalized
+    number = float(result.passed) if result.passed is not None else _real(result.score)
+    return number if number is not None and 0.0 <= number <= 1.0 else None
+
+
+def _real(value: Any) -> float | None:
+    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
+
+
+def _lies(number: float | None, limit: float, *, below: bool) -> bool:
+    return number is not None and (number < limit) == below
+
+
+def answers_of(
+    spans: Sequence[ReadSpan], counts: Counter[str], *, nested_agents: bool = False
+) -> Iterator[RecordedAnswer]:
+    """The answers of a trace, those that were evaluated live among them. Raises nothing; counts what is left out."""
+    parents = {span.span_id: span for span in spans}
+    ours = below(parents, [span.span_id for span in spans if span.is_evaluation])
+    reading = read_trace((span for span in spans if span.span_id not in ours), nested_agents=nested_agents)
+    counts.update({f"not readable: {name}": count for name, count in reading.failed.items()})
+    if reading.left_out:
+        counts["spans beyond the limit of a trace"] += reading.left_out
+    if not reading.answers:
+        return
+    recorded = recorded_scores(spans, parents)
+    for mapped in reading.answers:
+        if mapped.content_switch is not None:
+            counts["answers without content"] += 1
+            continue
+        span, place = mapped.span, place_of(mapped.span.resource)
+        agent = mapped.input.agent or place.get("service") or "unknown"
+        reference = construct(SpanReference, {
+            "trace_id": f"{span.trace_id:032x}", "span_id": f"{span.span_id:016x}", "trace_flags": span.flags,
+            "trace_state": span.trace_state, "is_remote": True,
+        })  # fmt: skip
+        yield RecordedAnswer(
+            f"{reference.trace_id}-{reference.span_id}", copy_with(mapped.input, {**place, "agent": agent}), reference,
+            span.start_ns, max(span.start_ns, span.end_ns), recorded.get(span.span_id, {}),
+        )  # fmt: skip
+
+
+def recorded_scores(spans: Sequence[ReadSpan], parents: Mapping[int, ReadSpan]) -> dict[int, Scores]:
+    """By the id of the evaluated span: of several results of a criterion the one that says most, then the newest."""
+    recorded: dict[int, Scores] = {}
+    for _, _, span_id, result in sorted(_recorded(spans, parents), key=lambda item: item[:2]):
+        recorded.setdefault(span_id or 0, {})[result.criterion_name] = result
+    return recorded
+
+
+def _recorded(
+    spans: Sequence[ReadSpan], parents: Mapping[int, ReadSpan]
+) -> Iterator[tuple[int, int, int | None, EvaluationResult]]:
+    """Results with how much they say: scores on the agent's span, on run spans, spans of results, events."""
+    for span in spans:
+        if span.scope != names.SCOPE_NAME or not span.is_evaluation:
+            yield from ((0, span.end_ns, span.span_id, result) for result in _of_attributes(span.attributes))
+        elif not span.attributes.get(names.EVALUATION_REPLAYED):
+            run = parents.get(span.parent_id or 0)
+            if names.EVALUATION_NAME not in span.attributes:
+                yield from ((1, span.end_ns, span.parent_id, result) for result in _of_attributes(span.attributes))
+            elif run is not None:
+                yield 2, span.end_ns, run.parent_id, result_of(span.attributes)
+        for event in span.events:
+            attributes = event.attributes
+            is_result = event.name == names.EVENT_RESULT and names.EVALUATION_NAME in attributes
+            if is_result and not attributes.get(names.EVALUATION_REPLAYED):
+                yield 3, event.time_ns, span.span_id, result_of(attributes)
+
+
+def result_of(attributes: Mapping[str, Any]) -> EvaluationResult:
+    """The result that an event or a span of a result shows."""
+    get = attributes.get
+    error_type, label, score = (
+        _text(get(names.ERROR_TYPE)),
+        _text(get(names.SCORE_LABEL)),
+        _real(get(names.SCORE_VALUE)),
+    )
+    return construct(EvaluationResult, {
+        "criterion_name": str(attributes[names.EVALUATION_NAME]), "score": label if score is None else score,
+        "error": error_type, "error_type": error_type, "label": label, "passed": _VERDICTS.get(label or ""),
+        "normalized": _real(get(names.SCORE_NORMALIZED)), "threshold": _real(get(names.THRESHOLD)),
+        "evaluator_id": _text(get(names.EVALUATOR_ID)),
+        "evaluator_type": _text(get(names.EVALUATOR_ID)) or "recorded",
+        "evaluator_version": _text(get(names.EVALUATOR_VERSION)),
+        "evaluator_kind": _text(get(names.EVALUATOR_TYPE)) or "deterministic",
+    })  # fmt: skip
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+def _of_attributes(attributes: Mapping[str, Any]) -> Iterator[EvaluationResult]:
+    """The scores that a run span or an agent's span shows, without their evaluators."""
+    criteria = dict.fromkeys(
+        name[len(_PREFIX) :].rpartition(".")[0] for name in attributes
+        if name.startswith(_PREFIX) and name.endswith((".score", ".label"))
+    )  # fmt: skip
+    for criterion in filter(names.CRITERION_NAME.fullmatch, criteria):
+        if criterion.partition(".")[0] not in names.RESERVED_CRITERIA:
+            yield result_of({
+                names.EVALUATION_NAME: criterion, names.SCORE_VALUE: attributes.get(names.criterion_score(criterion)),
+                names.SCORE_LABEL: attributes.get(names.criterion_label(criterion)),
+            })  # fmt: skip

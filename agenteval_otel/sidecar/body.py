@@ -1,0 +1,245 @@
+"""Bodies of OTLP requests, decoded within limits: what a few bytes say may take gigabytes once it is decoded."""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from collections.abc import Callable, Iterator
+from functools import cache
+from importlib import import_module
+from typing import Any, Final, NamedTuple, TypeVar
+
+from agenteval_otel.runtime.log import log
+
+T = TypeVar("T")
+PATIENCE_S: Final = 7.0
+"""How long a client may take for the head of a request, again for its body, and again to read the reply."""
+_PIECE_BYTES: Final = 256 * 1024
+_GZIP: Final = 31  # the window's size for zlib, and that a gzip header is expected
+_MAX_DEPTH: Final = 100
+SPAN_BYTES: Final = 1_536
+"""About what a span or an event takes beside its texts, and an attribute."""
+ATTRIBUTE_BYTES: Final = 100
+_MESSAGE_BYTES: Final = 48  # about what an empty message takes in memory, and for each of its fields
+_FIELD_BYTES: Final = 8
+_READ_BYTES: Final = 32  # for a field that is there: it also takes time
+_JSON_OBJECT_BYTES: Final = 250
+_JSON_ITEM_BYTES: Final = 150
+_SMALL: Final = 512 * 1024  # bodies that cannot take much memory, whatever they hold
+_HEX_IDS: Final = ("traceId", "spanId", "parentSpanId", "trace_id", "span_id", "parent_span_id")
+
+
+class BodyError(Exception):
+    """A body that is refused; `status` is the HTTP status."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class Full(Exception):
+    """There is no room: the sender may try again after `retry_after_s`."""
+
+    retry_after_s = 2
+
+
+class Refusal(NamedTuple):
+    """Why a request is not taken: an HTTP status with a message; with `retry_after_s` it may be sent again."""
+
+    status: int
+    message: str
+    retry_after_s: int | None = None
+
+
+def attempt(work: Callable[[], T]) -> T | Refusal:
+    """What the work gives, or why it was refused, as plain values: an exception keeps frames, with the body in them."""
+    try:
+        return work()
+    except BodyError as error:
+        return Refusal(error.status, str(error))
+    except Full as full:
+        return Refusal(429, "no room: try again later", full.retry_after_s)
+    except Exception as error:
+        log.warning("request_failed", part="receiver", error_type=type(error).__name__)
+        return Refusal(500, "not taken: an error of the receiver")
+
+
+class OtlpMessages:
+    """The request and response messages of one signal, ``trace`` or ``logs``. Creating one imports them."""
+
+    def __init__(self, package: str) -> None:
+        module = import_module(f"opentelemetry.proto.collector.{package}.v1.{package}_service_pb2")
+        name = package.capitalize()
+        self.request = getattr(module, f"Export{name}ServiceRequest")
+        self.response = getattr(module, f"Export{name}ServiceResponse")
+        self.rejected = "rejected_spans" if package == "trace" else "rejected_log_records"
+        self.json = import_module("google.protobuf.json_format")
+
+    def answer(self, rejected: int, message: str) -> Any:
+        """The response; with a partial success where some were rejected."""
+        response = self.response()
+        if rejected:
+            setattr(response.partial_success, self.rejected, rejected)
+            response.partial_success.error_message = message
+        return response
+
+
+def unpacked(body: bytes | bytearray, encoding: str, max_bytes: int) -> bytes | bytearray:
+    """The body without its compression; raises `BodyError` for more than `max_bytes`, whatever it claims to be."""
+    if encoding != "gzip":
+        return body
+    decoder = zlib.decompressobj(_GZIP)
+    data, view = bytearray(), memoryview(body)
+    for at in range(0, len(view), _PIECE_BYTES):  # in pieces: grown at once it takes twice its size
+        piece: Any = view[at : at + _PIECE_BYTES]
+        while piece and not decoder.eof:
+            try:
+                data += decoder.decompress(piece, _PIECE_BYTES)
+            except zlib.error:
+                raise BodyError(400, "not gzip") from None
+            if len(data) > max_bytes:
+                raise BodyError(413, f"larger than {max_bytes:,} bytes after decompression")
+            piece = decoder.unconsumed_tail
+    if not decoder.eof or decoder.unused_data or at + _PIECE_BYTES < len(view):
+        raise BodyError(400, "gzip: incomplete, or something behind its end")
+    return data
+
+
+def decoded(data: bytes | bytearray, messages: OtlpMessages, max_bytes: int) -> Any:
+    """The request in a protobuf body; raises `BodyError` where that is not one, or takes too much memory."""
+    descriptor = messages.request.DESCRIPTOR
+    if len(data) > _SMALL and not (_surely_fits(data, descriptor, max_bytes) or _fits(data, descriptor, max_bytes)):
+        raise BodyError(413, f"takes more than {max_bytes:,} bytes of memory")
+    try:
+        return messages.request.FromString(data)
+    except Exception:
+        raise BodyError(400, "not a request of OTLP") from None
+
+
+def decoded_json(data: bytes | bytearray, messages: OtlpMessages, max_bytes: int) -> Any:
+    """The request in a JSON body, in which ids are hexadecimal; raises `BodyError`."""
+    size_bytes = _JSON_OBJECT_BYTES * (data.count(b"{") + data.count(b"[")) + _JSON_ITEM_BYTES * data.count(b",")
+    if len(data) > _SMALL and len(data) + size_bytes > max_bytes:
+        raise BodyError(413, f"takes more than {max_bytes:,} bytes of memory")
+    try:
+        return request_of_json(json.loads(data), messages)
+    except BodyError:
+        raise
+    except Exception:  # RecursionError among them
+        raise BodyError(400, "not a request of OTLP in JSON") from None
+
+
+def request_of_json(value: Any, messages: OtlpMessages) -> Any:
+    """The request of a parsed JSON value; raises what the parser raises."""
+    for item in _with_ids(value):
+        for name in _HEX_IDS:
+            if item.get(name):
+                item[name] = base64.b64encode(bytes.fromhex(item[name])).decode()
+    return messages.json.ParseDict(
+        value, messages.request(), ignore_unknown_fields=True, max_recursion_depth=_MAX_DEPTH
+    )
+
+
+def _with_ids(value: Any) -> Iterator[dict[str, Any]]:
+    """The spans, their links and the log records of a request."""
+    for resources, scopes, records in (
+        ("resourceSpans", "scopeSpans", "spans"), ("resourceLogs", "scopeLogs", "logRecords"),
+    ):  # fmt: skip
+        for resource in value.get(resources) or ():
+            for scope in resource.get(scopes) or ():
+                for record in scope.get(records) or ():
+                    yield record
+                    yield from record.get("links") or ()
+
+
+def _surely_fits(data: bytes | bytearray, descriptor: Any, max_bytes: int) -> bool:
+    """`_fits`, for ordinary bodies in a fraction of its time: each byte that may begin a message counts as one."""
+    left = max_bytes - _fields_of(descriptor)[0] - len(data) * (1 + _READ_BYTES // 2)  # a field has two bytes
+    for at in range(0, len(data), _PIECE_BYTES):  # piece by piece: a copy of all of it would double the memory
+        piece = data[at : at + _PIECE_BYTES]
+        for tags, size_bytes in _tags_of(descriptor):
+            left -= size_bytes * (len(piece) - len(piece.translate(None, tags)))
+        if left < 0:
+            return False
+    return True
+
+
+@cache
+def _tags_of(descriptor: Any) -> list[tuple[bytes, int]]:
+    """The first bytes of the tags of all messages below, those of spans and of others, with the largest size."""
+    sizes: dict[int, int] = {}
+    waiting, known = [descriptor], {descriptor}
+    for message in waiting:  # grows
+        for number, child in _fields_of(message)[1].items():
+            first = (number << 3 | 2) & 0x7F
+            sizes[first] = max(sizes.get(first, 0), _fields_of(child)[0])
+            waiting += {child} - known
+            known.add(child)
+    groups: dict[bool, dict[int, int]] = {True: {}, False: {}}
+    for first, size_bytes in sizes.items():
+        groups[size_bytes >= SPAN_BYTES] |= {first: size_bytes, first | 0x80: size_bytes}  # more bytes may follow
+    return [(bytes(group), max(group.values())) for group in groups.values() if group]
+
+
+def _fits(data: bytes | bytearray, descriptor: Any, max_bytes: int) -> bool:
+    """Whether the messages in a body take at most so much memory, by their number and fields; without making them.
+
+    A body that is no protobuf fits: the parser says what is wrong with it.
+    """
+    size_bytes, fields = _fields_of(descriptor)
+    left = max_bytes - len(data) - size_bytes
+    at, end = 0, len(data)
+    above: list[tuple[int, Any]] = []  # the ends and fields of the messages around this one
+    try:
+        while left >= 0:
+            while at >= end:
+                if not above:
+                    return True
+                end, fields = above.pop()
+            tag, at = _varint(data, at)
+            kind = tag & 7
+            left -= _READ_BYTES
+            if kind == 2:
+                length, at = _varint(data, at)
+                child = fields.get(tag >> 3)
+                if child is None:
+                    at += length
+                    continue
+                if len(above) > _MAX_DEPTH or at + length > end:
+                    return True
+                above.append((end, fields))
+                size_bytes, fields = _fields_of(child)
+                left -= size_bytes
+                end = at + length
+            else:
+                at = _varint(data, at)[1] if kind == 0 else at + (8 if kind == 1 else 4)
+    except IndexError:
+        return True
+    return False
+
+
+_READ_AS: Final = {"Span": SPAN_BYTES, "Event": SPAN_BYTES, "LogRecord": SPAN_BYTES, "KeyValue": ATTRIBUTE_BYTES}
+"""What the messages take once they are read, beside themselves."""
+
+
+@cache
+def _fields_of(descriptor: Any) -> tuple[int, dict[int, Any]]:
+    """About what a message takes in memory, and the messages that its fields hold, by their number."""
+    children = {field.number: field.message_type for field in descriptor.fields if field.message_type is not None}
+    size_bytes = _MESSAGE_BYTES + _FIELD_BYTES * len(descriptor.fields)
+    return size_bytes + _READ_AS.get(descriptor.name, 0), children
+
+
+def _varint(view: bytes | bytearray, at: int) -> tuple[int, int]:
+    byte = view[at]
+    if byte < 0x80:
+        return byte, at + 1
+    value, shift = byte & 0x7F, 7
+    while True:
+        at += 1
+        byte = view[at]
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80 or shift > 63:
+            return value, at + 1
+        shift += 7

@@ -1,0 +1,107 @@
+"""Erasing from what the sidecar was sent: requests in its journal, and the body of ``POST /v1/erase``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
+from typing import Any, Final
+
+from agenteval_otel.config.erasure import erase_waiting
+from agenteval_otel.errors import AgentEvalError, StorageError
+from agenteval_otel.instrumentation.spans import trace_is_concerned
+from agenteval_otel.mappers.span import event_of_log, span_of_otlp
+from agenteval_otel.sidecar.body import BodyError, OtlpMessages
+from agenteval_otel.sidecar.journal import TRACES, Entry, Journal
+from agenteval_otel.storage.erasure import Erasure
+
+MAX_BYTES: Final = 1024 * 1024
+Messages = Mapping[int, OtlpMessages]
+
+
+def take_erasure(body: bytes) -> bytes:
+    """Erase from this process what a request asks for, and give the answer in JSON; blocks, up to minutes.
+
+    Raises `BodyError`: 400 where the request is wrong, 503 where the journal could not be rewritten.
+    """
+    try:
+        value = json.loads(body)
+    except (ValueError, RecursionError):
+        raise BodyError(400, "not JSON") from None
+    try:
+        counts, delivered = erase_waiting(value)
+    except StorageError as error:
+        raise BodyError(503, str(error)) from None
+    except AgentEvalError as error:
+        raise BodyError(400, str(error)) from None
+    return json.dumps({"erased": counts, "delivered": delivered}).encode()
+
+
+def erase_from_journal(
+    journal: Journal, messages: Messages, erasure: Erasure, turn: AbstractContextManager[Any]
+) -> set[int]:  # fmt: skip
+    """Take the concerned traces out of all requests, those that are done too, and give their ids; blocks.
+
+    A trace is concerned where one of its spans or log records is. `turn` is held while a segment is written, no longer.
+    Raises `StorageError` where the disk refuses.
+    """
+    traces: set[int] = set()
+    with turn:
+        segments = journal.segments()
+    for segment in segments:
+        for entry in journal.requests(segment):
+            request = messages[entry.kind].request.FromString(entry.data)
+            traces.update(trace for trace, is_concerned in _traces_of(entry.kind, request, erasure) if is_concerned)
+    try:
+        for segment in segments:
+            changed = {
+                entry.number: data
+                for entry in journal.requests(segment)
+                if (data := _without(entry, messages, erasure, traces)) is not None
+            }
+            if changed:
+                with turn:
+                    journal.rewrite(segment, changed)
+    except OSError as error:
+        raise StorageError(f"the journal could not be rewritten: {error.strerror}") from None
+    return traces
+
+
+def _traces_of(kind: int, request: Any, erasure: Erasure) -> Iterator[tuple[int, bool]]:
+    for items in _items(kind, request):
+        for item in items:
+            yield _trace_of(item), _is_concerned(kind, item, erasure)
+
+
+def _without(entry: Entry, messages: Messages, erasure: Erasure, traces: set[int]) -> bytes | None:
+    """The request without what is concerned; None where nothing is."""
+    request, is_changed = messages[entry.kind].request.FromString(entry.data), False
+    for items in _items(entry.kind, request):
+        # Without a trace a log record stands for itself.
+        kept = [
+            item
+            for item in items
+            if not (trace in traces if (trace := _trace_of(item)) else _is_concerned(entry.kind, item, erasure))
+        ]
+        if len(kept) < len(items):
+            is_changed = True
+            del items[:]
+            items.extend(kept)
+    return request.SerializeToString() if is_changed else None
+
+
+def _items(kind: int, request: Any) -> Iterator[Any]:
+    """The lists of spans, or of log records."""
+    for group in request.resource_spans if kind == TRACES else request.resource_logs:
+        for scope in group.scope_spans if kind == TRACES else group.scope_logs:
+            yield scope.spans if kind == TRACES else scope.log_records
+
+
+def _trace_of(item: Any) -> int:
+    return int.from_bytes(item.trace_id)
+
+
+def _is_concerned(kind: int, item: Any, erasure: Erasure) -> bool:
+    if kind == TRACES:
+        return trace_is_concerned(erasure, 0, [span_of_otlp(item, {}, "", "")], ())
+    return trace_is_concerned(erasure, 0, (), [event_of_log(item)])

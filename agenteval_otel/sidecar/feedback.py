@@ -1,0 +1,47 @@
+"""Feedback over HTTP: ``POST /v1/feedback``."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+from agenteval_otel.errors import AgentEvalError
+from agenteval_otel.feedback.payload import OfAnswer, OfApplication, OfPerson, OfTruth
+from agenteval_otel.feedback.recorder import RECORDER
+from agenteval_otel.sidecar.body import BodyError, Full
+
+MAX_BYTES: Final = 1024 * 1024
+_MAX_ITEMS: Final = 1_000
+
+
+def take_feedback(body: bytes) -> int:
+    """Take what a body says, an object or a list of objects: the arguments of `record_feedback`, with ``value`` those
+    of `record_score`, with ``ground_truth`` those of `record_ground_truth`. Returns their number.
+
+    Raises `BodyError` where one of them is wrong, and `Full` where there is no room; of a list that is wrong nothing is
+    taken.
+    """
+    try:
+        value = json.loads(body)
+    except (ValueError, RecursionError):
+        raise BodyError(400, "not JSON") from None
+    items = value if isinstance(value, list) else [value]
+    if len(items) > _MAX_ITEMS:
+        raise BodyError(413, f"more than {_MAX_ITEMS:,} in one request")
+    payloads = []
+    for place, item in enumerate(items):
+        try:
+            payloads.append(_payload(item).feedback())
+        except AgentEvalError as error:
+            raise BodyError(400, f"[{place}] {error}" if len(items) > 1 else str(error)) from None
+    for feedback in payloads:
+        if not RECORDER.take(feedback):
+            raise Full
+    return len(payloads)
+
+
+def _payload(item: Any) -> OfAnswer:
+    if not isinstance(item, dict):
+        raise BodyError(400, 'expected an object such as {"reference": "...", "thumbs": "down"}')
+    kind = OfTruth if "ground_truth" in item else OfApplication if "value" in item else OfPerson
+    return kind(**item)

@@ -1,0 +1,142 @@
+"""OTLP over gRPC: one method for traces, one for logs."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+from collections.abc import AsyncIterator
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+from agenteval_otel.config.sidecar import SidecarSettings
+from agenteval_otel.errors import ConfigurationError
+from agenteval_otel.sidecar.body import PATIENCE_S, Refusal, attempt, decoded, unpacked
+from agenteval_otel.sidecar.intake import Intake
+from agenteval_otel.sidecar.journal import LOGS, TRACES
+
+_SERVICES: Final = {"trace": TRACES, "logs": LOGS}
+_CODES: Final = {429: "RESOURCE_EXHAUSTED", 413: "RESOURCE_EXHAUSTED", 500: "INTERNAL"}
+_HANDSHAKE_MS: Final = 8_000
+_GZIP: Final = b"\x1f\x8b"
+"""What gzip begins with, and no message of protobuf does."""
+_IDLE_MS: Final = 8_000
+"""A connection without a call is closed, and a client opens another without a word: half-open ones are told by it."""
+
+
+class GrpcReceiver:
+    """Answers calls on the event loop in which it is started. Nothing of a request is logged.
+
+    Args:
+        intake: Takes what was decoded.
+        decoding: Held while a request is decoded: each may take its full size.
+    """
+
+    def __init__(self, intake: Intake, settings: SidecarSettings, decoding: asyncio.Lock) -> None:
+        self._intake, self._settings, self._decoding = intake, settings, decoding
+        self._token = None if settings.token is None else f"Bearer {settings.token}".encode()
+        self._server: Any = None
+
+    async def start(self) -> int:
+        """Listen, and return the port; raises `ConfigurationError` where it is taken or a certificate is wrong."""
+        import grpc
+
+        # Without so_reuseport a second sidecar would share the port instead of failing.
+        options = [
+            ("grpc.max_receive_message_length", self._settings.max_request_bytes), ("grpc.so_reuseport", 0),
+            ("grpc.server_handshake_timeout_ms", _HANDSHAKE_MS), ("grpc.max_metadata_size", 16 * 1024),
+            ("grpc.max_connection_idle_ms", _IDLE_MS),
+            # Messages come as they were sent: unpacked here, a bomb takes a third of the memory. None and gzip alone.
+            ("grpc.per_message_decompression", 0), ("grpc.compression_enabled_algorithms_bitset", 0b101),
+        ]  # fmt: skip
+        self._server = grpc.aio.server(options=options)
+        for package, kind in _SERVICES.items():
+            name = f"opentelemetry.proto.collector.{package}.v1.{package.capitalize()}Service"
+            # By the stream of requests, of which there is one: who it is is asked before it is read.
+            method = grpc.stream_unary_rpc_method_handler(partial(self._export, kind))
+            self._server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(name, {"Export": method})])
+        port = self._bound(grpc)
+        await self._server.start()
+        return port
+
+    async def stop(self, timeout_s: float) -> None:
+        """Take no further request, and answer those that have come."""
+        await self._server.stop(timeout_s)
+
+    def _bound(self, grpc: Any) -> int:
+        settings = self._settings
+        address = f"[{settings.host}]" if ":" in settings.host else settings.host
+        address = f"{address}:{settings.grpc_port}"
+        try:
+            if settings.certificate is None:
+                return int(self._server.add_insecure_port(address))
+            key, chain = Path(settings.key or "").read_bytes(), Path(settings.certificate).read_bytes()
+            client_ca = None if settings.client_ca is None else Path(settings.client_ca).read_bytes()
+            credentials = grpc.ssl_server_credentials([(key, chain)], client_ca, client_ca is not None)
+            return int(self._server.add_secure_port(address, credentials))
+        except RuntimeError:
+            raise cannot_bind("grpc_port", address) from None
+
+    async def _export(self, kind: int, _: AsyncIterator[bytes], context: Any) -> bytes:
+        import grpc
+
+        codes = grpc.StatusCode
+        if self._token is not None:
+            sent = dict(context.invocation_metadata() or ()).get("authorization", "")
+            if not hmac.compare_digest(str(sent).encode(), self._token):
+                await context.abort(codes.UNAUTHENTICATED, "send authorization: Bearer TOKEN")
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                # Not by the iterator, which keeps what it gave last until it is collected as garbage.
+                data = await context.read()
+        except TimeoutError:
+            await context.abort(codes.DEADLINE_EXCEEDED, f"the request took longer than {PATIENCE_S:g} s")
+        if data is grpc.aio.EOF:
+            data = b""
+        rejected: int | Refusal
+        async with self._decoding:
+            work = partial(attempt, partial(self._taken, kind, data))
+            del data  # an abort below keeps this frame for a while
+            rejected = await asyncio.get_running_loop().run_in_executor(None, work)
+            del work
+        if isinstance(rejected, Refusal):
+            await _refuse(rejected, context)
+        answer = self._intake.messages[kind].answer(rejected, "without a trace id or a span id")
+        reply: bytes = answer.SerializeToString()
+        return reply
+
+    def _taken(self, kind: int, packed: bytes) -> int:
+        most = self._settings.max_request_bytes
+        data: Any = unpacked(packed, "gzip" if packed.startswith(_GZIP) else "", most)
+        request = decoded(data, self._intake.messages[kind], most)
+        return self._intake.take(kind, request, data)
+
+
+async def _refuse(refusal: Refusal, context: Any) -> NoReturn:
+    import grpc
+
+    if refusal.retry_after_s is not None:
+        context.set_trailing_metadata((("grpc-status-details-bin", _try_again(refusal.retry_after_s)),))
+    await context.abort(getattr(grpc.StatusCode, _CODES.get(refusal.status, "INVALID_ARGUMENT")), refusal.message)
+    raise AssertionError("an abort raises")
+
+
+def _try_again(retry_after_s: int) -> bytes:
+    """The status with `RetryInfo`, without which a client would not send the request again."""
+    from google.rpc import code_pb2, error_details_pb2, status_pb2
+
+    status = status_pb2.Status(code=code_pb2.RESOURCE_EXHAUSTED, message="no room: try again later")
+    retry = error_details_pb2.RetryInfo()
+    retry.retry_delay.seconds = retry_after_s
+    status.details.add().Pack(retry)
+    details: bytes = status.SerializeToString()
+    return details
+
+
+def cannot_bind(field: str, address: str) -> ConfigurationError:
+    """The error of an address that cannot be bound."""
+    return ConfigurationError(
+        f"{address} cannot be bound: it is taken, perhaps by another sidecar, or no address of this machine. Choose "
+        f"another port with --{field.replace('_', '-')}, 0 for a free one; 4317 and 4318 belong to the local Collector",
+        path=f"sidecar.{field}",
+    )

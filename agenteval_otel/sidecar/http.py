@@ -1,0 +1,312 @@
+"""OTLP over HTTP, health and readiness: an ASGI application, served by uvicorn."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+import socket
+from collections.abc import Awaitable, Callable, MutableMapping
+from functools import partial
+from importlib import import_module
+from typing import Any, Final, NamedTuple
+
+from agenteval_otel.config.sidecar import SidecarSettings
+from agenteval_otel.errors import ConfigurationError
+from agenteval_otel.runtime.log import log
+from agenteval_otel.runtime.version import scope_version
+from agenteval_otel.sidecar.body import PATIENCE_S, Full, Refusal, attempt, decoded, decoded_json, unpacked
+from agenteval_otel.sidecar.erasure import MAX_BYTES as ERASURE_BYTES
+from agenteval_otel.sidecar.erasure import take_erasure
+from agenteval_otel.sidecar.feedback import MAX_BYTES as FEEDBACK_BYTES
+from agenteval_otel.sidecar.feedback import take_feedback
+from agenteval_otel.sidecar.intake import Intake
+from agenteval_otel.sidecar.journal import LOGS, TRACES
+
+_PROTOBUF: Final = "application/x-protobuf"
+_JSON: Final = "application/json"
+_PATHS: Final = {"/v1/traces": TRACES, "/v1/logs": LOGS}
+_LINGER_S: Final = 2.0
+_FEEDBACK: Final = "/v1/feedback"
+_ERASE: Final = "/v1/erase"
+
+Message = MutableMapping[str, Any]
+
+
+class Reply(NamedTuple):
+    status: int
+    body: bytes = b""
+    content_type: str = "text/plain; charset=utf-8"
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+
+
+class HttpReceiver:
+    """The ASGI application. Nothing of a request is logged.
+
+    Args:
+        intake: Takes what was decoded.
+        decoding: Held while a request is decoded: each may take its full size.
+        is_ready: Whether `/readyz` says yes.
+    """
+
+    def __init__(
+        self, intake: Intake, settings: SidecarSettings, decoding: asyncio.Lock, is_ready: Callable[[], bool]
+    ) -> None:  # fmt: skip
+        self._intake, self._is_ready, self._max_bytes = intake, is_ready, settings.max_request_bytes
+        self._token = None if settings.token is None else f"Bearer {settings.token}".encode()
+        self._reading_bytes = 0  # bodies that have not been decoded, of all clients
+        self._decoding = decoding
+
+    async def __call__(
+        self, scope: Message, receive: Callable[[], Awaitable[Message]], send: Callable[[Message], Awaitable[None]]
+    ) -> None:  # fmt: skip
+        try:
+            reply = await self._reply(scope, receive)
+        except Exception as error:  # the server would log it with its message, in which there may be content
+            log.warning("request_failed", part="receiver", error_type=type(error).__name__)
+            reply = _refused(500, "not taken: an error of the receiver")
+        headers = [(b"content-type", reply.content_type.encode()), (b"content-length", b"%d" % len(reply.body))]
+        await send({"type": "http.response.start", "status": reply.status, "headers": [*headers, *reply.headers]})
+        await send({"type": "http.response.body", "body": reply.body})
+
+    async def _reply(self, scope: Message, receive: Callable[[], Awaitable[Message]]) -> Reply:
+        path, method = scope["path"], scope["method"]
+        if path in ("/healthz", "/readyz") and method in ("GET", "HEAD"):
+            ready = path == "/healthz" or self._is_ready()
+            state = {"status": "ok" if ready else "not ready", "version": scope_version()}
+            return Reply(200 if ready else 503, json.dumps(state).encode(), _JSON)
+        kind = _PATHS.get(path)
+        if kind is None and path not in (_FEEDBACK, _ERASE):
+            return _refused(404, f"POST OTLP to {' or '.join(_PATHS)}")
+        if method != "POST":
+            return _refused(405, "POST alone", allow=b"POST")
+        headers = dict(scope["headers"])
+        if self._token is not None and not hmac.compare_digest(headers.get(b"authorization", b""), self._token):
+            return _refused(401, "send Authorization: Bearer TOKEN", www_authenticate=b"Bearer")
+        if path == _ERASE:
+            return await self._erase(headers, receive)
+        if kind is None:
+            return await self._feedback(await self._body(headers, receive, FEEDBACK_BYTES))
+        return await self._otlp(kind, headers, receive)
+
+    async def _otlp(
+        self, kind: int, headers: dict[bytes, bytes], receive: Callable[[], Awaitable[Message]]
+    ) -> Reply:  # fmt: skip
+        content_type = headers.get(b"content-type", b"").decode("latin-1").partition(";")[0].strip().lower()
+        if content_type not in (_PROTOBUF, _JSON):
+            return _refused(415, f"content-type: {_PROTOBUF} or {_JSON}")
+        encoding = headers.get(b"content-encoding", b"").decode("latin-1").strip().lower()
+        if encoding not in ("", "identity", "gzip"):
+            return _refused(415, "content-encoding: gzip or none")
+        body = await self._body(headers, receive, self._max_bytes)
+        if isinstance(body, Reply):
+            return body
+        loop, messages = asyncio.get_running_loop(), self._intake.messages[kind]
+        async with self._decoding:
+            work = partial(attempt, partial(self._taken, kind, body, encoding, content_type))
+            rejected = await loop.run_in_executor(None, work)
+        if isinstance(rejected, Refusal):
+            return _refused(*rejected)
+        answer = messages.answer(rejected, "without a trace id or a span id")
+        if content_type == _JSON:
+            return Reply(200, messages.json.MessageToJson(answer).encode(), _JSON)
+        return Reply(200, answer.SerializeToString(), _PROTOBUF)
+
+    async def _feedback(self, body: bytearray | Reply) -> Reply:
+        if isinstance(body, Reply):
+            return body
+        work = partial(attempt, partial(take_feedback, bytes(body)))
+        count = await asyncio.get_running_loop().run_in_executor(None, work)
+        return _refused(*count) if isinstance(count, Refusal) else Reply(202, b'{"taken": %d}' % count, _JSON)
+
+    async def _erase(self, headers: dict[bytes, bytes], receive: Callable[[], Awaitable[Message]]) -> Reply:
+        # A page in a browser on this machine cannot send it without being asked whether it may.
+        if headers.get(b"content-type", b"").partition(b";")[0].strip().lower() != _JSON.encode():
+            return _refused(415, f"content-type: {_JSON}")
+        body = await self._body(headers, receive, ERASURE_BYTES)
+        if isinstance(body, Reply):
+            return body
+        work = partial(attempt, partial(take_erasure, bytes(body)))
+        answer = await asyncio.get_running_loop().run_in_executor(None, work)
+        return _refused(*answer) if isinstance(answer, Refusal) else Reply(200, answer, _JSON)
+
+    async def _body(
+        self, headers: dict[bytes, bytes], receive: Callable[[], Awaitable[Message]], max_bytes: int
+    ) -> bytearray | Reply:  # fmt: skip
+        too_large = _refused(413, f"larger than {max_bytes:,} bytes")
+        length = headers.get(b"content-length", b"0")
+        if not length.isdigit() or int(length) > max_bytes:
+            return too_large
+        body = bytearray()
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                while True:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        return _refused(400, "the client has left")
+                    chunk = message.get("body", b"")
+                    body += chunk
+                    self._reading_bytes += len(chunk)
+                    if len(body) > max_bytes:
+                        return too_large
+                    if self._reading_bytes > 2 * self._max_bytes:
+                        return _refused(429, "no room: try again later", Full.retry_after_s)
+                    if not message.get("more_body"):
+                        return body
+        except TimeoutError:
+            return _refused(408, f"the body took longer than {PATIENCE_S:g} s")
+        finally:
+            self._reading_bytes -= len(body)
+
+    def _taken(self, kind: int, body: bytearray, encoding: str, content_type: str) -> int:
+        data: Any = unpacked(body, encoding, self._max_bytes)
+        messages = self._intake.messages[kind]
+        if content_type == _JSON:
+            return self._intake.take(kind, decoded_json(data, messages, self._max_bytes))
+        return self._intake.take(kind, decoded(data, messages, self._max_bytes), data)
+
+
+def _refused(status: int, message: str, retry_after_s: int | None = None, **headers: bytes) -> Reply:
+    # What is left of a body is not read, so the connection is of no further use.
+    named = {"connection": b"close", **headers, **({"retry-after": b"%d" % retry_after_s} if retry_after_s else {})}
+    pairs = tuple((name.replace("_", "-").encode(), value) for name, value in named.items())
+    return Reply(status, f"{message}\n".encode(), headers=pairs)
+
+
+class HttpServer:
+    """Serves the receiver on the event loop in which `serve` runs.
+
+    Raises `ConfigurationError` where uvicorn is missing, or a certificate is wrong.
+    """
+
+    def __init__(self, receiver: HttpReceiver, settings: SidecarSettings) -> None:
+        try:
+            import uvicorn
+
+            h11_impl: Any = import_module("uvicorn.protocols.http.h11_impl")
+        except ModuleNotFoundError as error:
+            raise ConfigurationError('uvicorn is missing: pip install "agenteval-otel[sidecar]"') from error
+        certificates: dict[str, Any] = {}
+        if settings.certificate is not None:
+            certificates = {"ssl_certfile": settings.certificate, "ssl_keyfile": settings.key}
+        if settings.client_ca is not None:
+            import ssl
+
+            certificates |= {"ssl_ca_certs": settings.client_ca, "ssl_cert_reqs": ssl.CERT_REQUIRED}
+        protocol = type("Impatient", (_Impatience, h11_impl.H11Protocol), {"sends_body": h11_impl.h11.SEND_BODY})
+        config = uvicorn.Config(
+            receiver, http=protocol, lifespan="off", ws="none", log_config=None, access_log=False,
+            timeout_keep_alive=75, timeout_graceful_shutdown=3, server_header=False, proxy_headers=False,
+            h11_max_incomplete_event_size=16 * 1024, **certificates,
+        )  # fmt: skip
+        try:
+            config.load()
+        except OSError as error:  # of `ssl` too
+            wrong = f"certificate, key or client_ca cannot be used: {error}"
+            raise ConfigurationError(wrong, path="sidecar.certificate") from None
+        self._server = uvicorn.Server(config)
+
+    async def serve(self, listener: socket.socket) -> None:
+        """Answer until `stop`; on another thread than the main one, whose signals it would take."""
+        await self._server.serve(sockets=[listener])
+
+    def stop(self) -> None:
+        """Take no further connection, and answer what has come."""
+        self._server.should_exit = True
+
+
+class EventLoop(asyncio.SelectorEventLoop):
+    """The system's event loop, in which a client has `PATIENCE_S` for the handshake of TLS instead of a minute."""
+
+    async def create_server(self, *arguments: Any, **options: Any) -> Any:
+        if options.get("ssl") is not None:
+            options |= {"ssl_handshake_timeout": PATIENCE_S, "ssl_shutdown_timeout": _LINGER_S}
+        return await super().create_server(*arguments, **options)
+
+
+class _Transport:
+    """A client's transport, whose end neither waits for the client nor takes the reply away from it.
+
+    To close a connection with unread data makes the system reset it, and the client may never see why its request was
+    refused. So what still comes is read for a moment, and left out.
+    """
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport, self._loop, self._is_closing = transport, loop, False
+        self.lingers = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def is_closing(self) -> bool:
+        return self._is_closing or self._transport.is_closing()
+
+    def close(self) -> None:
+        if self._is_closing:
+            return
+        self._is_closing = True
+        if not (self.lingers and self._says_end()):
+            self._transport.close()
+        self._loop.call_later(_LINGER_S, self._transport.abort)
+
+    def _says_end(self) -> bool:
+        """Say that nothing more comes, and go on reading; False where that is not possible."""
+        try:
+            if not self._transport.can_write_eof():  # over TLS
+                return False
+            self._transport.write_eof()
+        except OSError:  # the client has left
+            return False
+        self._transport.resume_reading()
+        return True
+
+
+class _Impatience:
+    """Beside a protocol of uvicorn: closes connections of clients that take longer than `PATIENCE_S`, to read too."""
+
+    sends_body: Any
+    loop: asyncio.AbstractEventLoop
+    transport: Any
+    conn: Any
+    cycle: Any
+    _head: asyncio.TimerHandle | None = None
+    _reply: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        # The loop does that for sockets that name their protocol alone: a reply's body, written behind its head, would
+        # wait for the client's acknowledgement of the head, 40 ms.
+        transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        super().connection_made(_Transport(transport, self.loop))  # type: ignore[misc]
+        self._await_head()
+
+    def data_received(self, data: bytes) -> None:
+        if self.transport.is_closing():
+            return
+        if self.cycle is None or self.cycle.response_complete:
+            self._await_head()
+        super().data_received(data)  # type: ignore[misc]
+        self.transport.lingers = self.conn.their_state is self.sends_body
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._forget_head()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()  # type: ignore[misc]
+        self._reply = self.loop.call_later(PATIENCE_S, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()  # type: ignore[misc]
+        if self._reply is not None:
+            self._reply.cancel()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._forget_head()
+        super().connection_lost(exc)  # type: ignore[misc]
+
+    def _await_head(self) -> None:
+        if self._head is None:
+            self._head = self.loop.call_later(PATIENCE_S, self.transport.close)
+
+    def _forget_head(self) -> None:
+        if self._head is not None:
+            self._head.cancel()
+            self._head = None

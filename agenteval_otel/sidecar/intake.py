@@ -1,0 +1,435 @@
+"""What the receivers take: spans put together by trace, and evaluated when their answer is complete."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final, NamedTuple, NoReturn
+
+from agenteval_otel.assembly.traces import AssembledTrace, TraceAssembler
+from agenteval_otel.capture.calls import CURRENT, EVALUATING
+from agenteval_otel.config.process import default_pipeline, deliver, follow
+from agenteval_otel.config.sidecar import SidecarSettings
+from agenteval_otel.errors import StorageError
+from agenteval_otel.instrumentation.spans import SpanEvaluation, trace_is_concerned
+from agenteval_otel.mappers.base import role_of
+from agenteval_otel.mappers.forwarded import ForwardedAnswer
+from agenteval_otel.mappers.span import ReadEvent, ReadSpan, event_of_log, plain_attributes, spans_of_otlp
+from agenteval_otel.pipeline import Pipeline
+from agenteval_otel.runtime.log import log
+from agenteval_otel.runtime.memory import MemoryBudget, MemoryPart
+from agenteval_otel.runtime.worker import Worker
+from agenteval_otel.semconv import EVENT_DETAILS, EVENT_RESULT, SCOPE_NAME
+from agenteval_otel.sidecar.body import ATTRIBUTE_BYTES, SPAN_BYTES, BodyError, Full, OtlpMessages
+from agenteval_otel.sidecar.erasure import erase_from_journal
+from agenteval_otel.sidecar.journal import LOGS, TRACES, Journal, JournalFull, Key
+from agenteval_otel.storage.erasure import Erasure
+
+Requests = tuple[int, int]
+"""Numbers of the first and the newest request of a trace."""
+
+_TICK_S: Final = 0.1
+_LOOK_AGAIN_S: Final = 0.01
+_AT_ONCE: Final = 64
+_CHECKPOINT_S: Final = 1.0
+_EXPORT_S: Final = 30.0
+_CROWDED: Final = 0.5
+"""The share of memory or disk from which on traces that began long ago are evaluated as they are."""
+_MAX_UNEXPORTED: Final = 200_000  # traces that are evaluated, and whose requests are still in the journal
+
+
+class Intake:
+    """Takes requests on any thread, assembles and evaluates on one of its own.
+
+    A request is taken as a whole or refused as a whole with `Full`; single spans without ids are rejected. What was
+    taken is in memory, and with `journal` on the disk.
+
+    Args:
+        settings: How long and how much waits.
+        journal: Where requests are written before they count as taken.
+    """
+
+    def __init__(self, settings: SidecarSettings) -> None:
+        self._assembler = TraceAssembler(
+            quiet_s=settings.quiet_s, parent_wait_s=max(settings.parent_wait_s, settings.quiet_s),
+            max_spans=settings.max_waiting_bytes // SPAN_BYTES, max_bytes=settings.max_waiting_bytes,
+        )  # fmt: skip
+        self._parent_wait_s = max(settings.parent_wait_s, settings.quiet_s)
+        self._evaluation = SpanEvaluation(nested_agents=settings.nested_agents)
+        self._memory = MemoryPart(MemoryBudget(settings.max_waiting_bytes), settings.max_waiting_bytes)
+        self._lock = threading.Lock()  # of the assembler and the journal
+        self._journal: Journal | None = None
+        # Answers that `@monitor` sent, complete as they are: with the number of their request, and their size.
+        self._answers: deque[tuple[ForwardedAnswer, int, int]] = deque()
+        self._answers_bytes = 0
+        # By trace its first and its newest request in the journal: what waits, is being submitted, may not be exported.
+        # Answers that were sent are by the number of their request, below zero.
+        self._waiting: dict[int, Requests] = {}
+        self._submitting: dict[int, Requests] = {}
+        self._submitted: dict[int, Requests] = {}
+        self._reading: int | None = None  # the request of an earlier process that is read next, or was last
+        tick_s = min(max(settings.quiet_s / 4, 0.05), _TICK_S)
+        self._worker = Worker("agenteval-sidecar", max_waiting=64, idle_s=tick_s, on_idle=self._look, stays=True)
+        self._checkpoints = Worker(
+            "agenteval-journal", max_waiting=1, idle_s=_CHECKPOINT_S, on_idle=self._checkpoint, stays=True
+        )
+        self.messages = {TRACES: OtlpMessages("trace"), LOGS: OtlpMessages("logs")}
+        if settings.durable is not None:
+            self._journal = Journal(Path(settings.durable), settings.durable_max_bytes)
+            self._reading = 0
+        self.bind(default_pipeline())
+        follow(self)
+
+    def __repr__(self) -> str:
+        return f"<Intake {self._assembler!r}>"
+
+    def bind(self, pipeline: Pipeline) -> None:
+        """Feed this pipeline from now on; called when the settings have changed."""
+        pipeline.sources.add(self)
+
+    def start(self) -> None:
+        """Start the threads. With a journal, requests are refused until `read_left` has come back."""
+        self._worker.start()
+        if self._journal is not None:
+            self._checkpoints.start()
+
+    def read_left(self, ending: threading.Event) -> int:
+        """Take what an earlier process has left, and return how many requests; blocks until then, or `ending`."""
+        journal, count = self._journal, 0
+        if journal is None:
+            return count
+        for number, kind, data in journal.left():
+            self._reading = number
+            if not self._take_again(number, kind, data, ending):
+                return count
+            count += 1
+        with self._lock:
+            journal.done.clear()
+            self._reading = None
+        return count
+
+    def _take_again(self, number: int, kind: int, data: bytes, ending: threading.Event) -> bool:
+        """Take a request of an earlier process as soon as there is room; False where it ended before."""
+        request = self.messages[kind].request.FromString(data)
+        while True:
+            try:
+                self._add(kind, request, len(data), lambda: number)
+                return True
+            except Full:
+                if ending.wait(_TICK_S):
+                    return False
+            except BodyError:  # the limits are lower now
+                return True
+
+    def take(self, kind: int, request: Any, data: bytes | None = None) -> int:
+        """Take a request; returns how many of its records have no ids and are not taken. Raises `Full`; may block.
+
+        Args:
+            kind: `TRACES` or `LOGS`.
+            request: The message.
+            data: Its bytes, where they are known.
+        """
+        journal = self._journal
+        if journal is None:
+            return self._add(kind, request, len(data) if data is not None else request.ByteSize(), None)
+        if self._reading is not None or len(self._submitted) > _MAX_UNEXPORTED:
+            raise Full
+        written = request.SerializeToString() if data is None else data
+        if not journal.fits(len(written)):
+            self._count("refused", _count_of(kind, request))
+            raise BodyError(413, f"larger than the {journal.max_bytes:,} bytes of durable_max_bytes")
+        return self._add(kind, request, len(written), partial(journal.write, kind, written))
+
+    def has_room(self) -> bool:
+        """Whether a request of an ordinary size would be taken: for readiness."""
+        return self._reading is None and self._usage() < 0.9
+
+    def state(self) -> dict[str, int]:
+        """What waits: traces, and bytes."""
+        return {
+            "size": self._assembler.traces + len(self._answers), "bytes": self._memory.used_bytes,
+            "max_bytes": self._memory.max_bytes,
+        }  # fmt: skip
+
+    def _usage(self) -> float:
+        """The share of memory or disk that is taken."""
+        journal = self._journal
+        on_disk = 0.0 if journal is None else journal.size_bytes / journal.max_bytes
+        return max(on_disk, self._memory.used_bytes / self._memory.max_bytes)
+
+    def drain(self, timeout_s: float, *, last: bool = False) -> bool:
+        """Submit the answers that have come so far, `last` also those that wait for a parent; False out of time."""
+        if not self._worker.has_thread:
+            return True
+        done = threading.Event()
+        return self._worker.submit(partial(self._look, done, last)) and done.wait(timeout_s)
+
+    def erase(self, erasure: Erasure) -> int:
+        """Give up the traces and answers that wait and are concerned, on the disk too; their number. Blocks.
+
+        Raises `StorageError` where the journal is being read, or the disk refuses.
+        """
+        traces: set[int] = set()
+        if self._journal is not None:
+            if self._reading is not None:
+                raise StorageError("what an earlier process left is being read: try again once /readyz says yes")
+            traces = erase_from_journal(self._journal, self.messages, erasure, self._lock)
+        assembler = self._assembler
+        with self._lock:
+            before = assembler.size_bytes + self._answers_bytes
+            traces |= {*assembler.remove(
+                lambda trace, spans, events: trace in traces or trace_is_concerned(erasure, trace, spans, events)
+            )}  # fmt: skip
+            answers = [
+                item for item in self._answers
+                if not (item[0].trace_id in traces or trace_is_concerned(erasure, 0, (), [item[0].event]))
+            ]  # fmt: skip
+            removed = len(self._answers) - len(answers)
+            self._answers = deque(answers)
+            self._answers_bytes = sum(size_bytes for _, _, size_bytes in answers)
+            self._memory.release(before - assembler.size_bytes - self._answers_bytes)
+        self._count("dropped", removed)
+        return len(traces - {0}) + removed
+
+    def close(self, timeout_s: float) -> bool:
+        """Evaluate and export what has come, and end the threads; False out of time."""
+        deadline = time.monotonic() + timeout_s
+        drained = self.drain(timeout_s / 2, last=True)
+        self._worker.close(max(0.0, deadline - time.monotonic()))
+        if self._journal is not None:
+            self._checkpoints.close(max(0.0, deadline - time.monotonic()))
+            self._checkpoint(max(0.0, deadline - time.monotonic()))
+            self._journal.close()
+        return drained
+
+    def _add(self, kind: int, request: Any, size_bytes: int, number: Callable[[], int] | None) -> int:
+        """Reserve memory, write the request down, and add it to the assembler, in this order."""
+        memory, count = self._memory, _count_of(kind, request)
+        least = size_bytes + SPAN_BYTES * count
+        if least > memory.max_bytes or memory.used_bytes + least > memory.max_bytes:
+            self._refuse(count, least)
+        records, invalid = (_spans_of if kind == TRACES else _events_of)(request)
+        share = size_bytes // max(1, len(records))
+        sizes = [share + _size_of(record) for record in records]
+        reserved = sum(sizes)
+        if records and not memory.reserve(reserved):
+            self._refuse(count, reserved)
+        kept = 0
+        try:
+            with self._lock:
+                before = self._assembler.size_bytes + self._answers_bytes
+                # Nothing is written where nothing is kept: log records without a span.
+                self._assemble(records, sizes, number() if records and number is not None else 0)
+                kept = self._assembler.size_bytes + self._answers_bytes - before
+        except JournalFull:
+            self._refuse(count, 0)
+        finally:
+            # What the assembler did not keep, late spans among them, takes no memory any more.
+            memory.release((reserved if records else 0) - kept)
+        if self._answers and not self._worker.waiting:
+            self._worker.submit(self._look)
+        if invalid:
+            self._count("invalid", invalid)
+        return invalid
+
+    def _refuse(self, count: int, size_bytes: int) -> NoReturn:
+        self._count("refused", count)
+        if size_bytes > self._memory.max_bytes:
+            raise BodyError(413, f"takes more than the {self._memory.max_bytes:,} bytes of max_waiting_bytes")
+        log.warning("spans_refused", part="receiver", taken=f"{self._usage():.0%}")
+        raise Full
+
+    def _assemble(self, records: list[_Record], sizes: list[int], number: int) -> None:
+        assembler, now_s = self._assembler, time.monotonic()
+        done = {} if self._journal is None else self._journal.done
+        for record, size_bytes in zip(records, sizes, strict=True):
+            if isinstance(record, ForwardedAnswer):
+                if not number or number > done.get((0, number), 0):
+                    self._keep_answer(record, number, size_bytes)
+                continue
+            if number:
+                if done and number <= done.get((record.trace_id, 0), 0):  # read again, and evaluated before the crash
+                    if isinstance(record, ReadSpan) and role_of(record) is not None:
+                        assembler.know(record.trace_id, record.span_id)
+                    continue
+                first, _ = self._waiting.get(record.trace_id, (number, number))
+                self._waiting[record.trace_id] = first, number
+            if isinstance(record, _Event):
+                kept = assembler.add_event(record.event, record.trace_id, record.span_id, size_bytes, now_s)
+            else:
+                kept = assembler.add(record, size_bytes, now_s)
+            if not kept:
+                self._count("dropped")
+
+    def _keep_answer(self, answer: ForwardedAnswer, number: int, size_bytes: int) -> None:
+        self._answers.append((answer, number, size_bytes))
+        self._answers_bytes += size_bytes
+        if number:
+            self._waiting[-number] = number, number
+
+    def _look(self, done: threading.Event | None = None, last: bool = False) -> None:
+        """Evaluate what is complete, while the queue has room. With `done` there is no wait for a quiet trace."""
+        try:
+            CURRENT.set(EVALUATING)
+            while self._submit_answers() or self._submit_traces(quiet_s=0.0 if done else None, last=last):
+                self._note_submitted()
+                while not default_pipeline().has_room():
+                    time.sleep(_LOOK_AGAIN_S)
+            with self._lock:
+                self._evaluation.count_assembled(self._assembler)
+        except Exception as error:
+            default_pipeline().broken("spans", error)
+        finally:
+            if done is not None:
+                done.set()
+
+    def _submit_answers(self) -> bool:
+        """Submit some of the answers that were sent, those of a request together: as such they are noted."""
+        taken: list[tuple[ForwardedAnswer, int]] = []
+        with self._lock:
+            answers, number = self._answers, 0
+            while answers and (len(taken) < _AT_ONCE or (number and answers[0][1] == number)):
+                answer, number, size_bytes = answers.popleft()
+                taken.append((answer, size_bytes))
+                self._answers_bytes -= size_bytes
+                self._memory.release(size_bytes)
+                if requests := self._waiting.pop(-number, None):
+                    self._submitting[-number] = requests
+        for answer, size_bytes in taken:
+            self._evaluation.evaluate_forwarded(answer, size_bytes)
+        return bool(taken)
+
+    def _submit_traces(self, *, quiet_s: float | None, last: bool) -> bool:
+        traces = self._complete(quiet_s=quiet_s, last=last)
+        for trace in traces:
+            self._evaluation.evaluate(trace)
+        return bool(traces)
+
+    def _complete(self, *, quiet_s: float | None, last: bool) -> list[AssembledTrace]:
+        assembler = self._assembler
+        with self._lock:
+            before = assembler.size_bytes
+            max_age_s = self._parent_wait_s if self._usage() > _CROWDED else None
+            complete: Iterable[AssembledTrace] = (
+                assembler.take_all() if last
+                else assembler.take(time.monotonic(), quiet_s=quiet_s, max_age_s=max_age_s)
+            )  # fmt: skip
+            traces = list(islice(complete, _AT_ONCE))
+            self._memory.release(before - assembler.size_bytes)
+            for trace in traces:
+                trace_id = trace.spans[0].trace_id
+                if requests := self._waiting.pop(trace_id, None):
+                    self._submitting[trace_id] = requests
+        return traces
+
+    def _note_submitted(self) -> None:
+        with self._lock:
+            for trace_id, (first, newest) in self._submitting.items():
+                self._submitted[trace_id] = self._submitted.get(trace_id, (first, newest))[0], newest
+            self._submitting.clear()
+
+    def _checkpoint(self, timeout_s: float = _EXPORT_S) -> None:
+        """Once what was evaluated is exported, the journal needs it no more."""
+        journal = self._journal
+        if journal is None:
+            return
+        with self._lock:
+            submitted, self._submitted = self._submitted, {}
+        is_exported = deliver(timeout_s)
+        with self._lock:
+            waiting = self._assembler.trace_ids()
+            self._waiting = {
+                trace: numbers for trace, numbers in self._waiting.items() if trace in waiting or trace < 0
+            }
+            if is_exported:
+                unread = self._reading
+                needed = [first for part in self._needed() for first, _ in part.values()]
+                needed_from = min([journal.number + 1 if unread is None else unread, *needed])
+                noted = {_key(trace): newest for trace, (_, newest) in submitted.items()}
+                is_noted = journal.finish(noted, needed_from)
+                if is_noted:
+                    return
+            for trace, (first, newest) in submitted.items():  # tried again with the next ones
+                self._submitted[trace] = first, self._submitted.get(trace, (first, newest))[1]
+
+    def _needed(self) -> tuple[dict[int, Requests], ...]:
+        return self._waiting, self._submitting, self._submitted
+
+    def _count(self, what: str, count: int = 1) -> None:
+        default_pipeline().accounting.count_spans(what, count)
+
+
+def _key(trace: int) -> Key:
+    return (trace, 0) if trace >= 0 else (0, -trace)
+
+
+def _count_of(kind: int, request: Any) -> int:
+    if kind == LOGS:
+        return sum(len(scope.log_records) for group in request.resource_logs for scope in group.scope_logs)
+    return sum(len(scope.spans) for group in request.resource_spans for scope in group.scope_spans)
+
+
+def _spans_of(request: Any) -> tuple[list[_Record], int]:
+    """The spans of a request, and how many of them have no ids."""
+    spans = list(spans_of_otlp(request.resource_spans))
+    valid: list[_Record] = [span for span in spans if span.trace_id and span.span_id]
+    return valid, len(spans) - len(valid)
+
+
+class _Event(NamedTuple):
+    """A log record of a span."""
+
+    trace_id: int
+    span_id: int
+    event: ReadEvent
+
+
+_Record = ReadSpan | _Event | ForwardedAnswer
+
+
+def _events_of(request: Any) -> tuple[list[_Record], int]:
+    """The log records of spans, answers that were sent, and 0: another record without a span is an ordinary line of a
+    log, and nothing to us."""
+    events: list[_Record] = []
+    for group in request.resource_logs:
+        resource: dict[str, Any] | None = None
+        for scope_logs in group.scope_logs:
+            is_ours = scope_logs.scope.name == SCOPE_NAME
+            for record in scope_logs.log_records:
+                ids = int.from_bytes(record.trace_id), int.from_bytes(record.span_id)
+                if is_ours and record.event_name == EVENT_DETAILS:
+                    resource = plain_attributes(group.resource.attributes) if resource is None else resource
+                    events.append(ForwardedAnswer(*ids, record.flags & 0xFF, event_of_log(record), resource))
+                elif all(ids) and record.event_name != EVENT_RESULT:  # a result of ours comes back
+                    events.append(_Event(*ids, event_of_log(record)))
+    return events, 0
+
+
+def _size_of(record: _Record) -> int:
+    """About how much memory a record takes beside its texts: many small attributes take far more than their bytes."""
+    if isinstance(record, _Event | ForwardedAnswer):
+        return SPAN_BYTES + _attributes_size(record.event.attributes) + ATTRIBUTE_BYTES * _items(record.event.body)
+    size_bytes = SPAN_BYTES + _attributes_size(record.attributes)
+    for event in record.events:
+        size_bytes += SPAN_BYTES + _attributes_size(event.attributes)
+    return size_bytes
+
+
+def _attributes_size(attributes: Mapping[str, Any]) -> int:
+    size_bytes = ATTRIBUTE_BYTES * len(attributes)
+    for value in attributes.values():
+        if type(value) in (list, dict):
+            size_bytes += ATTRIBUTE_BYTES * _items(value)
+    return size_bytes
+
+
+def _items(value: Any) -> int:
+    """How many values are in it, at any depth, of which the mappers keep 32."""
+    if type(value) is list:
+        return len(value) + sum(map(_items, value))
+    return len(value) + sum(map(_items, value.values())) if type(value) is dict else 0

@@ -1,0 +1,222 @@
+"""The sidecar as a whole: its receivers on one event loop, the intake, the settings file that is watched."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gzip
+import hashlib
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from agenteval_otel.config.process import default_pipeline, reload, shutdown
+from agenteval_otel.config.sidecar import SidecarSettings
+from agenteval_otel.errors import ConfigurationError
+from agenteval_otel.sidecar.body import BodyError, Full, request_of_json
+from agenteval_otel.sidecar.grpc import GrpcReceiver, cannot_bind
+from agenteval_otel.sidecar.http import EventLoop, HttpReceiver, HttpServer
+from agenteval_otel.sidecar.intake import Intake
+from agenteval_otel.sidecar.journal import LOGS, TRACES
+
+_START_S: Final = 30.0
+_FILES_S: Final = 86_400.0
+"""How long the answers of files may take: judges are slow, and a file does not go away."""
+_STOP_S: Final = 4.0
+_SIGNALS: Final = {"resourceSpans": TRACES, "resourceLogs": LOGS, "resourceMetrics": None}
+"""What a request holds; metrics, which the Collector may write into the same file, are passed over."""
+_BACKLOG: Final = 1_024
+
+
+class Addresses(NamedTuple):
+    """Where it listens, as text."""
+
+    grpc: str
+    http: str
+
+
+class Sidecar:
+    """Receives, evaluates and emits, with the process's pipeline. `start` and `stop` block."""
+
+    def __init__(self, settings: SidecarSettings) -> None:
+        _check_certificates(settings)
+        self._settings = settings
+        self.intake = Intake(settings)
+        self._is_ready = False
+        self._addresses: Future[Addresses] = Future()
+        self._end: Callable[[], object] = bool
+        self._thread = threading.Thread(target=self._run, name="agenteval-receivers", daemon=True)
+
+    def __repr__(self) -> str:
+        return f"<Sidecar {'ready' if self._is_ready else 'not ready'} {self.intake!r}>"
+
+    def start(self) -> Addresses:
+        """Listen; raises `ConfigurationError`. It is ready with `read_left`."""
+        self.intake.start()
+        self._thread.start()
+        return self._addresses.result(_START_S)
+
+    def read_left(self, ending: threading.Event) -> int:
+        """Take what an earlier process has left, and be ready; blocks, up to `ending`. Returns how many requests."""
+        count = self.intake.read_left(ending)
+        self._is_ready = not ending.is_set()
+        return count
+
+    def stop(self, timeout_s: float) -> bool:
+        """Take no further request, evaluate and export what was taken; False where something was left."""
+        deadline = time.monotonic() + timeout_s
+        self._is_ready = False
+        with contextlib.suppress(RuntimeError):  # the event loop is closed: the receivers have ended by themselves
+            self._end()
+        self._thread.join(min(_STOP_S + 1, timeout_s))
+        drained = self.intake.close(max(0.0, deadline - time.monotonic()))
+        return shutdown(max(0.5, deadline - time.monotonic())) and drained
+
+    @property
+    def is_running(self) -> bool:
+        return self._thread.is_alive()
+
+    def _run(self) -> None:
+        try:
+            with asyncio.Runner(loop_factory=EventLoop) as runner:
+                runner.run(self._serve())
+        except Exception as error:
+            if not self._addresses.done():
+                self._addresses.set_exception(error)
+
+    async def _serve(self) -> None:
+        settings, decoding, ending = self._settings, asyncio.Lock(), asyncio.Event()
+        self._end = partial(asyncio.get_running_loop().call_soon_threadsafe, ending.set)
+        grpc = GrpcReceiver(self.intake, settings, decoding)
+        http = HttpServer(HttpReceiver(self.intake, settings, decoding, self._takes_requests), settings)
+        listener = _listener(settings)
+        grpc_port = await grpc.start()
+        serving = asyncio.create_task(http.serve(listener))
+        scheme = "http" if settings.certificate is None else "https"
+        host = f"[{settings.host}]" if ":" in settings.host else settings.host
+        self._addresses.set_result(Addresses(f"{host}:{grpc_port}", f"{scheme}://{host}:{listener.getsockname()[1]}"))
+        await asyncio.wait({serving, asyncio.create_task(ending.wait())}, return_when=asyncio.FIRST_COMPLETED)
+        http.stop()
+        await asyncio.gather(serving, grpc.stop(_STOP_S))
+
+    def _takes_requests(self) -> bool:
+        return self._is_ready and self.intake.has_room()
+
+
+def _check_certificates(settings: SidecarSettings) -> None:
+    """Raise `ConfigurationError` for a file that cannot be used, before the servers say so in words of their own."""
+    import ssl
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    uses: list[tuple[str, str | None, Callable[[str], object]]] = [
+        ("key", settings.key, lambda key: Path(key).read_bytes()),
+        # Without the password it would ask for one on a terminal.
+        ("certificate", settings.certificate, lambda file: context.load_cert_chain(file, settings.key, lambda: b"")),
+        ("client_ca", settings.client_ca, lambda file: context.load_verify_locations(file)),
+    ]
+    for field, file, use in uses:
+        try:
+            if file is not None:
+                use(file)
+        except ssl.SSLError:
+            wrong = "with its key no chain in PEM" if field == "certificate" else "not in PEM"
+            raise ConfigurationError(f"{file} is {wrong}", path=f"sidecar.{field}") from None
+        except OSError as error:
+            raise ConfigurationError(f"{file} cannot be read: {error.strerror}", path=f"sidecar.{field}") from None
+
+
+def _listener(settings: SidecarSettings) -> socket.socket:
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    try:
+        return socket.create_server((settings.host, settings.http_port), family=family, backlog=_BACKLOG)
+    except OSError:
+        raise cannot_bind("http_port", f"{settings.host}:{settings.http_port}") from None
+
+
+class SettingsWatch:
+    """Reads the settings file again when its content changes, also where it is swapped by a link, as a ConfigMap is."""
+
+    def __init__(self, path: Path, settings: SidecarSettings) -> None:
+        self._path, self._settings, self._digest = path, settings, _digest(path)
+
+    def look(self) -> str | None:
+        """What became of a change; None without one."""
+        digest = _digest(self._path)
+        if digest is None or digest == self._digest:
+            return None
+        self._digest = digest
+        return "in force" if reload() else "wrong, the ones from before are kept; `agenteval-otel check` says why"
+
+
+def _digest(path: Path) -> bytes | None:
+    try:
+        return hashlib.sha256(path.read_bytes()).digest()
+    except OSError:  # between the old file and the new one
+        return None
+
+
+def evaluate_files(settings: SidecarSettings, files: list[str]) -> bool:
+    """Take files with OTLP instead of requests, then end the pipeline; blocks until their answers are evaluated.
+
+    False where something was not delivered within `drain_s`.
+
+    A file holds one request in protobuf, or requests in JSON, one a line as the Collector writes them; ``.gz`` too.
+    """
+    intake = Intake(settings)
+    intake.start()
+    try:
+        for name in files:
+            for kind, request in _requests_of(Path(name), intake):
+                _take(intake, kind, request, name, settings.drain_s)
+        intake.drain(_FILES_S, last=True)
+        default_pipeline().dispatcher.flush(_FILES_S)
+    finally:
+        drained = intake.close(settings.drain_s)
+    return shutdown(settings.drain_s) and drained
+
+
+def _take(intake: Intake, kind: int, request: Any, name: str, drain_s: float) -> None:
+    """Take a request, once there is room for it."""
+    while True:
+        try:
+            intake.take(kind, request)
+            return
+        except Full:
+            intake.drain(drain_s)
+        except BodyError as error:
+            raise ConfigurationError(str(error), path=name) from None
+
+
+def _requests_of(path: Path, intake: Intake) -> Iterator[tuple[int, Any]]:
+    try:
+        data = path.read_bytes()
+        data = gzip.decompress(data) if path.suffix == ".gz" else data
+    except (OSError, EOFError) as error:
+        raise ConfigurationError(f"cannot be read: {error}", path=str(path)) from None
+    try:
+        if data.lstrip()[:1] != b"{":
+            yield TRACES, intake.messages[TRACES].request.FromString(data)
+            return
+        for value in _json_values(data):
+            if value.keys().isdisjoint(_SIGNALS):
+                raise ValueError(f"none of {', '.join(_SIGNALS)}")
+            kind = _SIGNALS[next(key for key in _SIGNALS if key in value)]
+            if kind is not None:
+                yield kind, request_of_json(value, intake.messages[kind])
+    except Exception as error:
+        wrong = f"is no OTLP, neither protobuf nor JSON with resourceSpans or resourceLogs: {type(error).__name__}"
+        raise ConfigurationError(wrong, path=str(path)) from None
+
+
+def _json_values(data: bytes) -> Iterator[Any]:
+    try:
+        yield json.loads(data)
+    except ValueError:
+        for line in filter(bytes.strip, data.splitlines()):
+            yield json.loads(line)

@@ -1,0 +1,132 @@
+"""Erasing from a database: rows are replaced by those of a result without content; loads SQLAlchemy."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from agenteval_otel.database.engines import error_of, open_sqlite
+from agenteval_otel.database.target import Target
+from agenteval_otel.errors import StorageError
+from agenteval_otel.storage.erasure import ErasedPlace, Erasure, without_person
+from agenteval_otel.storage.files import lock_of, open_locked
+from agenteval_otel.storage.sql_database import (
+    EVALUATIONS,
+    RESULTS,
+    connect_reader,
+    connect_writer,
+    insert_rows,
+)
+from agenteval_otel.storage.sql_rows import Rows, evaluation_of, name_of, rows_of
+
+_BATCH = 200
+_BUSY_S = 30.0
+_CHECKPOINT_S = 5.0
+
+
+def erase_rows(target: Target, erasure: Erasure, *, dry_run: bool) -> ErasedPlace:
+    """Erase from the tables; `StorageError` where the database cannot be read or written."""
+    if target.path is not None and not target.path.is_file():
+        return ErasedPlace(target.place)
+    try:
+        if dry_run:
+            with connect_reader(target) as connection:
+                return _erased(target, connection, erasure, dry_run=True)
+        connection = connect_writer(target, durable=True)
+        with contextlib.closing(connection):
+            place = _erased(target, connection, erasure, dry_run=False)
+    except sa.exc.SQLAlchemyError as error:
+        raise error_of(error, target) from None
+    return place if target.path is None else place._replace(problem=_compacted(target))
+
+
+def _erased(target: Target, connection: sa.Connection, erasure: Erasure, *, dry_run: bool) -> ErasedPlace:
+    removed, unreadable, last = 0, 0, ""
+    while True:
+        with _turn(target, connection, dry_run=dry_run):
+            candidates = connection.execute(_candidates(erasure, last)).mappings().all()
+            gone, rows = _changed(connection, candidates, erasure)
+            if gone and not dry_run:
+                # Results go with their evaluation; deleted text is overwritten (`secure_delete`), an updated one not.
+                connection.execute(sa.delete(EVALUATIONS).where(EVALUATIONS.c.id.in_(gone)))
+                insert_rows(connection, rows)
+        removed, unreadable = removed + len(rows), unreadable + len(gone) - len(rows)
+        if len(candidates) < _BATCH:
+            return ErasedPlace(target.place, removed, unreadable)
+        last = candidates[-1]["id"]
+
+
+@contextlib.contextmanager
+def _turn(target: Target, connection: sa.Connection, *, dry_run: bool) -> Iterator[None]:
+    """A transaction, on an SQLite file in turn with the processes that save."""
+    with contextlib.ExitStack() as stack:
+        if target.path is not None and not dry_run:
+            stack.enter_context(open_locked(lock_of(target.path)))
+        if not dry_run:
+            stack.enter_context(connection.begin())
+        if target.path is None:
+            connection.exec_driver_sql("SET LOCAL statement_timeout = 0")  # ids have no index
+        yield
+
+
+def _candidates(erasure: Erasure, last: str) -> sa.Select[Any]:
+    """The evaluations that may be concerned, in the order of their ids, behind the last one."""
+    columns = EVALUATIONS.c
+    if erasure.before is not None:
+        condition: sa.ColumnElement[bool] = columns.evaluated_at < erasure.before
+    else:
+        conversations = [name_of(id) for id in erasure.conversations]
+        condition = sa.or_(
+            columns.conversation_id.in_(conversations), columns.session_id.in_(conversations),
+            columns.user_id.in_(map(name_of, erasure.users)),
+            # Of a whole conversation the users stand in its turns.
+            *(columns.details.contains(needle.decode(), autoescape=True) for needle in erasure.user_needles()),
+        )  # fmt: skip
+    return sa.select(EVALUATIONS).where(columns.id > last, condition).order_by(columns.id).limit(_BATCH)
+
+
+def _changed(
+    connection: sa.Connection, candidates: Sequence[Any], erasure: Erasure
+) -> tuple[list[str], list[Rows]]:  # fmt: skip
+    """The ids of the evaluations that are concerned or cannot be read, and the rows that take the place of the
+    former."""
+    ids = [row["id"] for row in candidates]
+    results: dict[str, list[Any]] = {id: [] for id in ids}
+    statement = sa.select(RESULTS).where(RESULTS.c.evaluation_id.in_(ids)).order_by(RESULTS.c.position)
+    for row in connection.execute(statement).mappings():
+        results[row["evaluation_id"]].append(row)
+    gone, rows = [], []
+    for row in candidates:
+        try:
+            aggregated = evaluation_of(row, results[row["id"]])
+        except ValueError:  # changed by hand
+            gone.append(row["id"])
+            continue
+        if erasure.concerns(aggregated):
+            gone.append(row["id"])
+            rows.append(rows_of(without_person(aggregated), row["id"]))
+    return gone, rows
+
+
+def _compacted(target: Target) -> str:
+    """Write an SQLite file anew and empty its log, where old content may stand; what is left of that to do."""
+    assert target.path is not None
+    try:
+        with (
+            open_locked(lock_of(target.path)),
+            contextlib.closing(open_sqlite(target.path, timeout_s=_BUSY_S, read_only=False)) as connection,
+        ):
+            connection.execute("VACUUM")
+            deadline = time.monotonic() + _CHECKPOINT_S
+            while connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]:
+                if time.monotonic() > deadline:
+                    return "another program reads it, so old content is still in its -wal file: run this again"
+                time.sleep(0.05)
+    except Exception as error:
+        again = "free pages may still hold old content: make room or end what uses it, then run VACUUM"
+        raise StorageError(f"{target.place}: {type(error).__name__}: {again}") from None
+    return ""

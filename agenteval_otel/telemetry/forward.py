@@ -1,0 +1,169 @@
+"""Events for the sidecar: where they go, how they become requests, and what became of each of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
+from typing import Any, Final, NamedTuple
+
+from opentelemetry.trace import INVALID_SPAN_CONTEXT, SpanContext
+
+from agenteval_otel.runtime.fork import reset_in_child
+from agenteval_otel.runtime.log import log
+from agenteval_otel.runtime.masking import mask_text
+from agenteval_otel.runtime.memory import MEMORY
+from agenteval_otel.runtime.version import scope_version
+from agenteval_otel.runtime.worker import Flusher
+from agenteval_otel.semconv import DROPPED_SHUTDOWN, DROPPED_UNSENT, EVENT_DETAILS, SCHEMA_URL, SCOPE_NAME, SENT
+from agenteval_otel.telemetry.target import Sender, Signal, direct_sender
+
+_DEBUG: Final = 5  # the severity that the conventions ask for
+_MAX_AGE_S: Final = 60.0
+
+
+class SidecarAddress(NamedTuple):
+    """Where the sidecar listens.
+
+    Attributes:
+        is_local: It can be reached on this machine alone.
+        token: Sent to it.
+        ca: File with the authorities that sign its certificate; None: those that are known.
+    """
+
+    endpoint: str
+    is_http: bool
+    is_local: bool
+    token: str | None = None
+    ca: str | None = None
+
+    def sender(self, signal: Signal) -> Sender:
+        return direct_sender(signal, self.endpoint, is_http=self.is_http, token=self.token, ca=self.ca)
+
+
+class EventStream:
+    """Sends events in batches, to the sidecar alone: no variable, proxy or netrc of the process has a say in it.
+
+    Where the sidecar is away a batch is tried for a minute; where there is no room for more, the oldest goes. Each
+    event ends in one outcome: ``sent`` once the sidecar has said so, else ``dropped_unsent``, or ``dropped_shutdown``
+    at the end.
+
+    Args:
+        resource: Gives the application's resource, or None.
+    """
+
+    def __init__(self, address: SidecarAddress, *, resource: Callable[[], Any] = lambda: None) -> None:
+        self._address, self._resource, self.is_local = address, resource, address.is_local
+        self._on_outcome: Callable[[str, str], object] = lambda agent, outcome: None
+        self._flusher = Flusher(self._flush_here)
+        self._forget()
+        reset_in_child(self._forget)
+
+    def __repr__(self) -> str:
+        return f"<EventStream {mask_text(self._address.endpoint)} waiting={self.waiting}>"
+
+    def _forget(self) -> None:  # in a forked child
+        self._exporter: Any = None
+        self._signal: _EventSignal | None = None
+        self.waiting = 0
+        self._lost = self._reported = 0
+
+    def prepare(self, on_outcome: Callable[[str, str], object]) -> None:
+        """Import at start what sending needs; opens no connection. `on_outcome` gets an agent's name and the outcome
+        of one of its events, on any thread."""
+        self._on_outcome = on_outcome
+        import agenteval_otel.telemetry.private  # noqa: F401
+
+        scope_version()
+        self._address.sender(_EventSignal(self._resource)).close()
+
+    def put(self, agent: str, attributes: Mapping[str, Any], span_context: SpanContext | None, ended_ns: int) -> None:
+        """Take an event; never blocks for the network. On the background thread."""
+        signal = self._signal = self._signal or _EventSignal(self._resource)
+        event = signal.event(attributes, span_context, ended_ns)
+        exporter = self._exporter or self._build(signal)
+        self.waiting += 1
+        exporter.put(signal.name, (agent, event), signal.size_of(attributes))
+
+    def flush(self, timeout_s: float) -> bool:
+        """Whether the sidecar has acknowledged everything since the last flush; blocks at most so long."""
+        return self._flusher.flush(timeout_s)
+
+    def shutdown(self, timeout_s: float) -> bool:
+        """Send what waits, then count the rest as dropped, also what is under way; False where something was."""
+        acknowledged = self.flush(timeout_s)
+        if (exporter := self._exporter) is not None:
+            exporter.abandon()
+        return acknowledged
+
+    async def close(self) -> None:
+        """Send what waits as far as the sidecar takes it, and end the thread; blocks its own. A later event starts
+        another one."""
+        exporter, self._exporter = self._exporter, None
+        if exporter is not None:
+            exporter.close()
+
+    def _flush_here(self) -> bool:
+        complete = self._exporter is None or self._exporter.flush()
+        lost, reported = self._lost, self._reported
+        self._reported = lost
+        return complete and lost == reported
+
+    def _build(self, signal: _EventSignal) -> Any:
+        from agenteval_otel.telemetry import private
+
+        exporter = private.Exporter(_no_telemetry, memory=MEMORY.events, max_age_s=_MAX_AGE_S, on_over=self._over)
+        exporter.add(signal, self._address.sender(signal))
+        self._exporter = exporter
+        return exporter
+
+    def _over(self, items: Sequence[Any], reason: str | None) -> None:
+        outcome = SENT if reason is None else DROPPED_SHUTDOWN if reason == "shutdown" else DROPPED_UNSENT
+        self.waiting -= len(items)
+        if reason is not None:
+            self._lost += len(items)
+            log.warning("answers_not_sent", part="sidecar", reason=reason, lost=len(items))
+        for agent in items:
+            self._on_outcome(agent, outcome)
+
+
+def _no_telemetry(signal: str, reason: str, count: int) -> None:
+    """What is lost here is no telemetry: each answer has its outcome instead."""
+
+
+class _EventSignal(Signal):
+    """Events as requests of OTLP, with the application's resource."""
+
+    def __init__(self, resource: Callable[[], Any]) -> None:
+        super().__init__("LOGS")
+        from agenteval_otel.telemetry import messages
+
+        self._resource, self._messages = resource, messages
+        self._known: Any = None
+        self._own: Any = None
+        self._encode: Callable[[Sequence[Any]], Any] = list
+        self.size_of = messages.size_of
+        self.name, self.encode, self.owner_of = "SIDECAR", self._request_of, itemgetter(0)
+
+    def event(self, attributes: Mapping[str, Any], span_context: SpanContext | None, ended_ns: int) -> Any:
+        """An event that waits for its message."""
+        place = span_context or INVALID_SPAN_CONTEXT
+        return self._messages.Event(EVENT_DETAILS, place, ended_ns, time.time_ns(), _DEBUG, "", None, attributes)
+
+    def _request_of(self, items: Sequence[Any]) -> Any:
+        from agenteval_otel.telemetry.private import own_resource
+
+        resource = self._resource()
+        if resource is None:
+            resource = self._own = self._own or own_resource()
+        if resource is not self._known:
+            self._known, self._encode = resource, self._encoder(resource)
+        return self._encode([event for _, event in items])
+
+    def _encoder(self, resource: Any) -> Callable[[Sequence[Any]], Any]:
+        envelope = self.request()
+        group = envelope.resource_logs.add()
+        self._messages.fill_attributes(group.resource.attributes, resource.attributes)
+        scope = group.scope_logs.add(schema_url=SCHEMA_URL)
+        scope.scope.name, scope.scope.version = SCOPE_NAME, scope_version()
+        return self._messages.Encoder(envelope, self.records, None)

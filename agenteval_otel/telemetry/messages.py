@@ -1,0 +1,295 @@
+"""OTLP's messages, filled directly: the emitter's second form, for a process that is ours alone and its own exporter.
+
+`SpanMessages` and `EventMessages` stand where the SDK's providers stand in every other process, for as much of their
+interface as the emitter uses, and are given the SDK's sampler and limits. What goes out is equal, message by message
+(tests/telemetry/test_messages.py). Spans and events stay plain values until a whole batch is filled at once.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from sys import getsizeof
+from typing import Any, Final, NamedTuple, Protocol
+
+from opentelemetry import trace
+from opentelemetry.context import Context, get_current
+from opentelemetry.proto.trace.v1.trace_pb2 import SpanFlags
+from opentelemetry.trace import Link, NonRecordingSpan, SpanContext, SpanKind, Status, StatusCode, TraceFlags
+
+from agenteval_otel.runtime.log import log
+
+Put = Callable[[Any, int], object]
+"""Takes what is ready to be encoded, and about how much memory it takes."""
+
+_INTERNAL: Final = 1  # as a kind of spans
+_HAS_REMOTE: Final = int(SpanFlags.SPAN_FLAGS_CONTEXT_HAS_IS_REMOTE_MASK)
+_IS_REMOTE: Final = _HAS_REMOTE | int(SpanFlags.SPAN_FLAGS_CONTEXT_IS_REMOTE_MASK)
+_RANDOM: Final = 0x02  # of the flags of W3C's trace context, level 2: handed on
+_UNSET: Final = Status()
+_ITEM_BYTES: Final = 1_024
+
+
+class Limits(NamedTuple):
+    """How many attributes there may be, and how long their texts; None for no limit."""
+
+    most: int | None
+    longest: int | None
+
+
+class Fillable(Protocol):
+    """A span or an event that waits for its message."""
+
+    def fill(self, message: Any, longest: int | None) -> None: ...
+
+
+class Encoder:
+    """Encodes a batch below one resource and one scope, which stand in `envelope`; in place of the SDK's function.
+
+    Args:
+        envelope: A request without records.
+        records_of: Gives its one list of records.
+        longest: Texts of attributes are cut there.
+    """
+
+    def __init__(self, envelope: Any, records_of: Callable[[Any], Any], longest: int | None) -> None:
+        self._envelope, self._records_of, self._longest = envelope, records_of, longest
+
+    def __call__(self, items: Sequence[Fillable]) -> Any:
+        request = type(self._envelope)()
+        request.CopyFrom(self._envelope)
+        add, longest = self._records_of(request).add, self._longest
+        for item in items:
+            item.fill(add(), longest)
+        return request
+
+
+class SpanMessages:
+    """A provider of spans, and its tracer.
+
+    Args:
+        sampler: The SDK's, by the environment's variables.
+        ids: Generates ids.
+        limits: Of the attributes.
+        max_links: How many links a span may have.
+        put: Takes spans that have ended.
+    """
+
+    def __init__(self, sampler: Any, ids: Any, limits: Limits, max_links: int | None, put: Put) -> None:
+        self._sampler, self._ids, self._put = sampler, ids, put
+        self._max_attributes, self._max_links = limits.most, max_links
+
+    def __repr__(self) -> str:
+        return f"<SpanMessages {self._sampler!r}>"
+
+    def get_tracer(self, *_: Any, **__: Any) -> SpanMessages:
+        return self  # the envelope has the scope
+
+    def shutdown(self) -> None: ...
+
+    def start_span(
+        self, name: str, context: Context | None = None, *, attributes: Mapping[str, Any] | None = None,
+        links: Sequence[Link] = (), start_time: int | None = None,
+    ) -> NonRecordingSpan:  # fmt: skip
+        """Start a span, which nothing but its end exports; one that does not record where it is not sampled."""
+        parent = trace.get_current_span(context).get_span_context()
+        trace_id = parent.trace_id if parent.is_valid else self._ids.generate_trace_id()
+        sampled = self._sampler.should_sample(context, trace_id, name, SpanKind.INTERNAL, attributes, links)
+        is_sampled = sampled.decision.is_sampled()
+        span_context = SpanContext(
+            trace_id, self._ids.generate_span_id(), is_remote=False, trace_state=sampled.trace_state,
+            trace_flags=TraceFlags((parent.trace_flags & _RANDOM) | is_sampled),
+        )  # fmt: skip
+        if not is_sampled:
+            return NonRecordingSpan(span_context)
+        span = MessageSpan(span_context, self._max_attributes, self._put)
+        span.name, span.start_ns = name, time.time_ns() if start_time is None else start_time
+        span.parent = parent if parent.is_valid else None
+        if links:
+            valid = [link for link in links if link.context.is_valid or link.context.trace_state]
+            span.dropped_links = 0 if self._max_links is None else max(0, len(valid) - self._max_links)
+            span.links = valid[span.dropped_links :]
+        if sampled.attributes:
+            span.set_attributes(sampled.attributes)
+        return span
+
+
+class MessageSpan(NonRecordingSpan):
+    """A span of the emitter's. Of what evaluators may do to it, attributes and status are kept, and events are not."""
+
+    def __init__(self, context: SpanContext, max_attributes: int | None, put: Put) -> None:
+        super().__init__(context)
+        self._max_attributes, self._put = max_attributes, put
+        self.name, self.start_ns = "", 0
+        self.end_ns: int | None = None
+        self.parent: SpanContext | None = None
+        self.links: Sequence[Link] = ()
+        self.attributes: dict[str, Any] = {}
+        self.dropped = self.dropped_links = 0
+        self.status = _UNSET
+
+    def is_recording(self) -> bool:
+        return self.end_ns is None
+
+    def set_attribute(self, key: str, value: Any) -> None:
+        self.set_attributes({key: value})
+
+    def set_attributes(self, attributes: Mapping[str, Any]) -> None:
+        if self.end_ns is None:
+            self.dropped += _add(self.attributes, attributes, self._max_attributes)
+
+    def set_status(self, status: Status | StatusCode, description: str | None = None) -> None:
+        new = status if isinstance(status, Status) else Status(status, description)
+        if self.end_ns is None and self.status.status_code is not StatusCode.OK and not new.is_unset:
+            self.status = new
+
+    def end(self, end_time: int | None = None) -> None:
+        if self.end_ns is None:
+            self.end_ns = time.time_ns() if end_time is None else end_time
+            self._put(self, size_of(self.attributes))
+
+    def fill(self, message: Any, longest: int | None) -> None:
+        own, parent = self.get_span_context(), self.parent
+        message.trace_id, message.span_id = own.trace_id.to_bytes(16), own.span_id.to_bytes(8)
+        message.flags = _flags_of(parent)
+        if parent is not None:
+            message.parent_span_id = parent.span_id.to_bytes(8)
+        if own.trace_state:
+            message.trace_state = ",".join(f"{key}={value}" for key, value in own.trace_state.items())
+        message.name, message.kind = self.name, _INTERNAL
+        message.start_time_unix_nano, message.end_time_unix_nano = self.start_ns, self.end_ns
+        fill_attributes(message.attributes, self.attributes, longest)
+        message.dropped_attributes_count, message.dropped_links_count = self.dropped, self.dropped_links
+        for link in self.links:
+            message.links.add(
+                trace_id=link.context.trace_id.to_bytes(16), span_id=link.context.span_id.to_bytes(8),
+                flags=_flags_of(link.context),
+            )  # fmt: skip
+        message.status.SetInParent()  # the SDK's encoder always writes it
+        message.status.code = self.status.status_code.value
+        if self.status.description:
+            message.status.message = self.status.description
+
+
+class EventMessages:
+    """A provider of events, and its logger."""
+
+    def __init__(self, limits: Limits, put: Put) -> None:
+        self._max_attributes, self._put = limits.most, put
+
+    def __repr__(self) -> str:
+        return "<EventMessages>"
+
+    def get_logger(self, *_: Any, **__: Any) -> EventMessages:
+        return self
+
+    def shutdown(self) -> None: ...
+
+    def emit(
+        self, *, event_name: str, context: Context, timestamp: int, severity_number: Any, severity_text: str, body: str,
+        attributes: Mapping[str, Any],
+    ) -> None:  # fmt: skip
+        # An empty context is the current one: as for the API.
+        span_context = trace.get_current_span(context or get_current()).get_span_context()
+        dropped, most = 0, self._max_attributes
+        if most is not None and len(attributes) > most:
+            kept: dict[str, Any] = {}
+            dropped = _add(kept, attributes, most)
+            attributes = kept
+        event = Event(
+            event_name, span_context, timestamp, time.time_ns(), severity_number.value, severity_text, body, attributes,
+            dropped,
+        )  # fmt: skip
+        self._put(event, size_of(attributes))
+
+
+class Event(NamedTuple):
+    """An event that waits for its message; `attributes` no longer change."""
+
+    name: str
+    span_context: SpanContext
+    time_ns: int
+    observed_ns: int
+    severity: int
+    severity_text: str
+    body: str | None
+    attributes: Mapping[str, Any]
+    dropped: int = 0
+
+    def fill(self, message: Any, longest: int | None) -> None:
+        span_context = self.span_context
+        if span_context.trace_id:
+            message.trace_id = span_context.trace_id.to_bytes(16)
+        if span_context.span_id:
+            message.span_id = span_context.span_id.to_bytes(8)
+        message.flags, message.event_name = span_context.trace_flags, self.name
+        if self.body is not None:
+            message.body.string_value = self.body
+        message.time_unix_nano, message.observed_time_unix_nano = self.time_ns, self.observed_ns
+        message.severity_number, message.severity_text = self.severity, self.severity_text
+        fill_attributes(message.attributes, self.attributes, longest)
+        message.dropped_attributes_count = self.dropped
+
+
+def _flags_of(span_context: SpanContext | None) -> int:
+    return _IS_REMOTE if span_context is not None and span_context.is_remote else _HAS_REMOTE
+
+
+def size_of(attributes: Mapping[str, Any]) -> int:
+    """About how much memory a span or an event with these attributes takes."""
+    return _ITEM_BYTES + sum(map(getsizeof, attributes.values()))
+
+
+def _add(attributes: dict[str, Any], more: Mapping[str, Any], most: int | None) -> int:
+    """Add as the SDK does: what is set again comes last, beyond the limit the oldest goes; gives how many went."""
+    if most is None or len(attributes) + len(more) <= most:
+        for name in attributes.keys() & more.keys():
+            del attributes[name]
+        attributes.update(more)
+        return 0
+    dropped = 0
+    for name, value in more.items():
+        attributes.pop(name, None)
+        if len(attributes) >= most:
+            dropped += 1
+            if not most:
+                continue
+            del attributes[next(iter(attributes))]
+        attributes[name] = value
+    return dropped
+
+
+def fill_attributes(pairs: Any, attributes: Mapping[str, Any], longest: int | None = None) -> None:
+    """Add each attribute that has a message; the SDK's encoder leaves out the others as well."""
+    add = pairs.add
+    for name, value in attributes.items():
+        pair = add()
+        try:
+            pair.key = name
+            kind = type(value)
+            if kind is str:
+                pair.value.string_value = value if longest is None else value[:longest]
+            elif kind is float:
+                pair.value.double_value = value
+            else:
+                _fill_value(pair.value, value, longest)
+        except (TypeError, ValueError) as error:  # half a character, a number of more than 64 bits
+            del pairs[-1]
+            log.warning("attribute_left_out", part=name, error_type=type(error).__name__)
+
+
+def _fill_value(message: Any, value: Any, longest: int | None) -> None:
+    if isinstance(value, bool):
+        message.bool_value = value
+    elif isinstance(value, str):
+        message.string_value = value if longest is None else value[:longest]
+    elif isinstance(value, int):
+        message.int_value = value
+    elif isinstance(value, float):
+        message.double_value = value
+    elif isinstance(value, tuple | list):
+        message.array_value.SetInParent()
+        for item in value:
+            _fill_value(message.array_value.values.add(), item, longest)
+    elif value is not None:
+        raise TypeError

@@ -1,0 +1,1 @@
+"""`agenteval-otel ui`: pages over stored results, on this machine alone."""

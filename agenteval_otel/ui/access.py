@@ -1,0 +1,102 @@
+"""Closed by default: a token in the address becomes a cookie, other sites get nothing, no foreign script runs."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from http.cookies import CookieError, SimpleCookie
+from typing import Any, Final
+from urllib.parse import parse_qsl, urlencode
+
+_HEADERS: Final = {
+    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    "x-content-type-options": "nosniff", "referrer-policy": "same-origin", "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin", "cache-control": "no-store", "x-frame-options": "DENY",
+}  # fmt: skip
+_CLOSED: Final = (
+    "<!doctype html><html lang=en><meta charset=utf-8><title>agenteval-otel</title><h1>Closed</h1>"
+    "<p>Open the address that <code>agenteval-otel ui</code> printed: the token in it opens these pages."
+)
+
+
+class Access:
+    """The token of a run, and the names under which it is reached.
+
+    Attributes:
+        token: Stands in the address that is opened.
+        csrf: Stands in every form, and is not to be guessed by another site.
+    """
+
+    def __init__(self, port: int, host: str = "127.0.0.1", token: str | None = None) -> None:
+        self.token = token or secrets.token_urlsafe(24)
+        self._session = secrets.token_urlsafe(24)
+        self.csrf = hmac.new(self._session.encode(), b"form", hashlib.sha256).hexdigest()
+        self.cookie = f"agenteval_{port}"  # cookies do not tell ports apart
+        names = {host, "localhost", "127.0.0.1"}
+        self._hosts = {f"{name}:{port}" for name in names}
+        self.address = f"http://{host}:{port}/?token={self.token}"
+
+    def __repr__(self) -> str:
+        return f"<Access {self.cookie}>"
+
+    def wrap(self, app: Any) -> Any:
+        """The ASGI application behind this access."""
+
+        async def closed(scope: Any, receive: Any, send: Any) -> None:
+            if scope["type"] != "http":
+                return
+            headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+
+            async def send_with_headers(message: Any) -> None:
+                if message["type"] == "http.response.start":
+                    pairs = [(name.encode(), value.encode()) for name, value in _HEADERS.items()]
+                    message = {**message, "headers": [*message.get("headers", ()), *pairs]}
+                await send(message)
+
+            refusal = self._refusal(scope, headers)
+            if refusal is None:
+                await app(scope, receive, send_with_headers)
+                return
+            status, body, more = refusal
+            pairs = [
+                (b"content-type", b"text/html; charset=utf-8"),
+                (b"content-length", str(len(body)).encode()),
+                *more,
+            ]
+            await send_with_headers({"type": "http.response.start", "status": status, "headers": pairs})
+            await send_with_headers({"type": "http.response.body", "body": body})
+
+        return closed
+
+    def _refusal(self, scope: Any, headers: dict[str, str]) -> tuple[int, bytes, list[tuple[bytes, bytes]]] | None:
+        if headers.get("host") not in self._hosts:  # another name that leads here: DNS rebinding
+            return 421, b"another host", []
+        query = dict(parse_qsl(scope["query_string"].decode("latin-1")))
+        if scope["method"] in ("GET", "HEAD") and _same(query.pop("token", ""), self.token):
+            rest = f"?{urlencode(query)}" if query else ""
+            cookie = f"{self.cookie}={self._session}; Path=/; HttpOnly; SameSite=Strict"
+            return 303, b"", [(b"location", f"{scope['path']}{rest}".encode()), (b"set-cookie", cookie.encode())]
+        if not _same(self._cookie_of(headers), self._session):
+            return 403, _CLOSED.encode(), []
+        if scope["method"] not in ("GET", "HEAD") and not self._is_own(headers):
+            return 403, b"sent by another site", []
+        return None
+
+    def _cookie_of(self, headers: dict[str, str]) -> str:
+        try:
+            cookie = SimpleCookie(headers.get("cookie", "")).get(self.cookie)
+        except CookieError:
+            return ""
+        return cookie.value if cookie is not None else ""
+
+    def _is_own(self, headers: dict[str, str]) -> bool:
+        origin = headers.get("origin")
+        return headers.get("sec-fetch-site", "same-origin") == "same-origin" and (
+            origin is None or origin.removeprefix("http://") in self._hosts
+        )
+
+
+def _same(text: str, secret: str) -> bool:
+    return hmac.compare_digest(text.encode(), secret.encode())

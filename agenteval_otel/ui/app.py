@@ -1,0 +1,356 @@
+"""The pages as an ASGI application over Starlette and Jinja. Handlers block, so they run on Starlette's threads."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from itertools import chain, islice
+from typing import Any, Final, NamedTuple
+from urllib.parse import parse_qs, urlencode
+
+import jinja2
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from agenteval_otel.database.target import Target
+from agenteval_otel.errors import AgentEvalError, StorageError
+from agenteval_otel.reports.figures import count_of, percent
+from agenteval_otel.storage.sql_views import find_answer, find_conversation
+from agenteval_otel.ui import views
+from agenteval_otel.ui.access import Access
+from agenteval_otel.ui.assets import HERE, VENDOR
+from agenteval_otel.ui.columns import ResultColumns
+from agenteval_otel.ui.labels import ORDERS, Labels, record
+from agenteval_otel.ui.report import single_file
+from agenteval_otel.ui.text import brief, shown, visible
+
+_MAX_FORM: Final = 64 * 1024
+_WORST: Final = 20
+_MOST_SIDES: Final = 200
+_MOST_ROWS: Final = 100_000
+_ROWS_AT_ONCE: Final = 2_000
+_MAX_COMMENT: Final = 4_096
+
+
+class UiSettings(NamedTuple):
+    """What the pages are of.
+
+    Attributes:
+        objectives: Of the criteria, by their names, 0 to 1.
+        trace_url: Where a trace is shown, with ``{trace_id}`` and perhaps ``{span_id}``; None without such a place.
+        keeps_comments: The content of labels is stored.
+        can_label: Labels can be stored: the results are in a database and not read from a file.
+    """
+
+    target: Target
+    place: str
+    objectives: Mapping[str, float] = {}
+    trace_url: str | None = None
+    keeps_comments: bool = True
+    can_label: bool = True
+
+
+class Pages:
+    """The handlers of the pages.
+
+    Attributes:
+        lock: Held while a page is made: what is new is read into the same columns.
+    """
+
+    def __init__(self, settings: UiSettings, columns: ResultColumns, access: Access | None = None) -> None:
+        self.settings, self.columns, self.access = settings, columns, access
+        self.lock = threading.Lock()
+        self.labels = Labels(settings.target, columns)
+        self._overviews: dict[str, tuple[int, list[views.CriterionView]]] = {}
+        self._templates = jinja2.Environment(
+            loader=jinja2.FileSystemLoader(HERE / "templates"), autoescape=True, undefined=jinja2.StrictUndefined,
+            trim_blocks=True, lstrip_blocks=True,
+        )  # fmt: skip
+        self._templates.filters |= {
+            "shown": shown, "visible": visible, "brief": brief, "percent": partial(percent, digits=1),
+            "moment": views.moment_text, "count": lambda count, word: count_of(count, word), "json": _compact,
+        }  # fmt: skip
+        self._templates.globals |= {
+            "explained": views.explained, "figure_text": views.figure_text, "windows": list(views.WINDOWS),
+            "orders": ORDERS, "url": _url, "dimensions": views.DIMENSIONS,
+        }  # fmt: skip
+
+    def __repr__(self) -> str:
+        return f"<Pages {self.settings.place}>"
+
+    def render(self, template: str, *, is_static: bool = False, **values: Any) -> str:
+        csrf = self.access.csrf if self.access is not None and not is_static else ""
+        return self._templates.get_template(template).render(
+            page=template.removesuffix(".html"), place=self.settings.place, columns=self.columns, csrf=csrf,
+            is_static=is_static, ui=self.settings, **values,
+        )  # fmt: skip
+
+    def overview(self, query: Mapping[str, str], *, is_static: bool = False) -> str:
+        window = _window(query)
+        criteria = self._overview(window)
+        results = sum(view.scored + view.skipped + view.failed for view in criteria)
+        newest = int(self.columns["moment"].max()) if results else None
+        return self.render(
+            "overview.html", is_static=is_static, window=window, criteria=criteria, results=results, newest=newest
+        )
+
+    def criterion(self, query: Mapping[str, str], *, is_static: bool = False) -> str:
+        window, name = _window(query), query.get("name", "")
+        filters = {column: query[column] for column in views.DIMENSIONS if query.get(column)}
+        stored = views.criterion(self.columns, name, window, self.settings.objectives, filters)
+        if stored is None:
+            raise _NotFound(f"no result of a criterion {name!r} is stored")
+        view, rows = stored
+        rate = view.passes is not None
+        low = [] if is_static else self._answers(views.worst(self.columns, rows, _WORST))
+        return self.render(
+            "criterion.html", is_static=is_static, window=window, view=view, rate=rate, filters=filters, worst=low,
+            groups={name: views.groups_of(self.columns, rows, name, rate=rate) for name in views.DIMENSIONS},
+            histogram=views.histogram(self.columns, rows), agreement=self.labels.agreement(name),
+        )  # fmt: skip
+
+    def answer(self, evaluation_id: str) -> str:
+        stored = find_answer(self.settings.target, evaluation_id)
+        if stored is None:
+            raise _NotFound("no such answer is stored")
+        evaluation, others = stored
+        url = self.settings.trace_url
+        span = evaluation.span
+        trace = None if url is None or span is None else url.format(trace_id=span.trace_id, span_id=span.span_id)
+        return self.render("answer.html", key=evaluation_id, evaluation=evaluation, others=others, trace=trace)
+
+    def conversation(self, query: Mapping[str, str]) -> str:
+        answers = find_conversation(self.settings.target, query.get("id", ""))
+        if not answers:
+            raise _NotFound("no answer of this conversation is stored")
+        return self.render("conversation.html", key=query["id"], answers=answers)
+
+    def label(self, query: Mapping[str, str]) -> str:
+        window, order, names = _window(query), query.get("order", ORDERS[0]), self._criteria()
+        order = order if order in ORDERS else ORDERS[0]
+        name = query.get("criterion") or (names[0] if names else "")
+        skip = int(query.get("skip") or 0) if (query.get("skip") or "0").isdecimal() else 0
+        stored = views.criterion(self.columns, name, window, {})
+        item = None if stored is None else self.labels.queue(name, order, stored[1], skip=skip)
+        agreement = self.labels.agreement(name)
+        return self.render(
+            "label.html", window=window, order=order, name=name, names=names, skip=skip, item=item, agreement=agreement
+        )
+
+    def compare(self, query: Mapping[str, str], *, is_static: bool = False) -> str:
+        window = _window(query)
+        names = {
+            dimension: sorted(filter(None, self.columns.names(dimension)))[:_MOST_SIDES] for dimension in views.SIDES
+        }
+        possible = [dimension for dimension in views.SIDES if len(names[dimension]) > 1]
+        dimension = query.get("by", "")
+        if dimension not in possible:
+            dimension = possible[0] if possible else ""
+        sides = names.get(dimension, [])
+        left, right = (query.get(side) for side in ("left", "right"))
+        left, right = (
+            (left if left in sides else next(iter(sides), "")),
+            right if right in sides else (sides or [""])[-1],
+        )
+        changes = views.compare(self.columns, window, dimension, left, right) if dimension and left != right else []
+        return self.render(
+            "compare.html", is_static=is_static, window=window, possible=possible, by=dimension, sides=sides, left=left,
+            right=right, changes=changes,
+        )  # fmt: skip
+
+    def health(self, query: Mapping[str, str]) -> str:
+        del query
+        return self.render("health.html", window="all", criteria=self._overview("all"))
+
+    def csv_rows(self, query: Mapping[str, str]) -> Iterator[Iterable[Any]]:
+        """The rows of the overview, or of a criterion's results, as they are with the first row that is asked for."""
+        window, name = _window(query), query.get("name")
+        if not name:
+            criteria = self._overview(window)
+            yield ("criterion", "kind", "scored", "skipped", "failed", "pass_rate", "low", "high", "mean", "represents")
+            for view in criteria:
+                ends = view.passes.estimate[:3] if view.passes else (None, None, None)
+                mean = view.mean.estimate.mean if view.mean else None
+                represents = view.main.represents if view.main else None
+                kind = "human" if view.is_human else "evaluator"
+                yield (view.name, kind, view.scored, view.skipped, view.failed, *ends, mean, represents)
+            return
+        stored = views.criterion(self.columns, name, window, {})
+        if stored is None:
+            raise _NotFound(f"no result of a criterion {name!r} is stored")
+        values = ("evaluation_id", "moment", "status", "passed", "normalized", "weight", *views.DIMENSIONS)
+        columns = {column: self.columns[column] for column in values}
+        names = {dimension: self.columns.names(dimension) for dimension in views.DIMENSIONS}
+        yield ("evaluation_id", "evaluated_at", *views.DIMENSIONS, "status", "passed", "normalized", "weight")
+        status = ("scored", "skipped", "failed")
+        for row in stored[1][-_MOST_ROWS:]:
+            passed, value = int(columns["passed"][row]), float(columns["normalized"][row])
+            yield (
+                columns["evaluation_id"][row].tobytes().hex(), views.moment_text(int(columns["moment"][row])),
+                *(names[dimension][columns[dimension][row]] for dimension in views.DIMENSIONS),
+                status[columns["status"][row]], "" if passed < 0 else bool(passed), "" if value != value else value,
+                float(columns["weight"][row]),
+            )  # fmt: skip
+
+    def _overview(self, window: str) -> list[views.CriterionView]:
+        version, criteria = self._overviews.get(window, (-1, []))
+        if version != (current := self.columns.version):
+            criteria = views.overview(self.columns, window, self.settings.objectives)
+            self._overviews[window] = (current, criteria)
+        return criteria
+
+    def _criteria(self) -> list[str]:
+        return [view.name for view in self._overview("all") if not view.is_human and view.main is not None]
+
+    def _answers(self, rows: Iterable[Any]) -> list[dict[str, Any]]:
+        columns, names = self.columns, {name: self.columns.names(name) for name in ("agent", "reason")}
+        return [
+            {
+                "key": columns.id_of(row), "moment": int(columns["moment"][row]), "passed": int(columns["passed"][row]),
+                "normalized": float(columns["normalized"][row]),
+                **{name: names[name][columns[name][row]] for name in names},
+            } for row in rows
+        ]  # fmt: skip
+
+
+class _NotFound(Exception):
+    """What was asked for is not stored."""
+
+
+def application(pages: Pages) -> Any:
+    """The ASGI application; closed where the pages have an access."""
+    views_of = {
+        "/": pages.overview, "/criterion": pages.criterion, "/conversation": pages.conversation,
+        "/label": pages.label, "/compare": pages.compare, "/health": pages.health,
+    }  # fmt: skip
+    routes = [
+        *(Route(path, partial(_page, pages, view)) for path, view in views_of.items()),
+        Route("/answer/{key:str}.json", partial(_answer_json, pages)),
+        Route("/answer/{key:str}", lambda request: _html(pages.answer(request.path_params["key"]))),
+        Route("/export.csv", partial(_csv, pages)), Route("/export/{page:str}.html", partial(_export, pages)),
+        Route("/label", partial(_post_label, pages), methods=["POST"]),
+        Mount("/static", StaticFiles(directory=HERE / "static")), Mount("/vendor", StaticFiles(directory=VENDOR)),
+    ]  # fmt: skip
+    handlers: dict[Any, Any] = {
+        _NotFound: lambda _, error: _message(pages, f"Not here: {error}.", 404),
+        404: lambda *_: _message(pages, "There is no such page.", 404),
+        StorageError: lambda _, error: _message(pages, str(error), 503),
+        AgentEvalError: lambda _, error: _message(pages, str(error), 400),
+    }
+    app = Starlette(routes=routes, exception_handlers=handlers)
+    return app if pages.access is None else pages.access.wrap(app)
+
+
+def _page(pages: Pages, view: Callable[[Mapping[str, str]], str], request: Request) -> Response:
+    query = request.query_params
+    with pages.lock:
+        pages.columns.refresh()
+        if request.headers.get("hx-request") and query.get("seen") == str(pages.columns.version):
+            return Response(status_code=204)  # nothing is new: the page stays as it is
+        return _html(view(query))
+
+
+def _answer_json(pages: Pages, request: Request) -> Response:
+    stored = find_answer(pages.settings.target, request.path_params["key"])
+    if stored is None:
+        raise _NotFound("no such answer is stored")
+    return _file(stored[0].model_dump_json(by_alias=True, indent=1), "application/json", "answer.json")
+
+
+def _csv(pages: Pages, request: Request) -> Response:
+    with pages.lock:
+        pages.columns.refresh()
+        rows = pages.csv_rows(request.query_params)
+        head = next(rows)  # what is not stored is named before anything is sent
+    return _file(_csv_text(chain([head], rows)), "text/csv; charset=utf-8", "agenteval.csv")
+
+
+def _csv_text(rows: Iterator[Iterable[Any]]) -> Iterator[bytes]:
+    while part := list(islice(rows, _ROWS_AT_ONCE)):
+        text = io.StringIO()
+        csv.writer(text).writerows([[_cell(value) for value in row] for row in part])
+        yield text.getvalue().encode("utf-8", "replace")
+
+
+def _export(pages: Pages, request: Request) -> Response:
+    exported = {"overview": pages.overview, "criterion": pages.criterion, "compare": pages.compare}
+    view = exported.get(request.path_params["page"])
+    if view is None:
+        raise _NotFound(f"exported are {', '.join(exported)}")
+    with pages.lock:
+        pages.columns.refresh()
+        page = view(request.query_params, is_static=True)
+    return _file(single_file(page), "text/html", "agenteval.html")
+
+
+async def _post_label(pages: Pages, request: Request) -> Response:
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > _MAX_FORM:
+            return _message(pages, "The form is too long.", 413)
+    form = {name: values[-1] for name, values in parse_qs(body.decode("utf-8", "replace")).items()}
+    return await run_in_threadpool(_label, pages, form)
+
+
+def _label(pages: Pages, form: Mapping[str, str]) -> Response:
+    if pages.access is None or form.get("csrf") != pages.access.csrf:
+        return _message(pages, "The form was not of this page.", 403)
+    if not pages.settings.can_label:
+        return _message(pages, "Labels need a database: this is a file.", 400)
+    key, criterion, verdict = (form.get(name, "") for name in ("key", "criterion", "verdict"))
+    stored = find_answer(pages.settings.target, key)
+    if stored is None or verdict not in ("pass", "fail"):
+        raise _NotFound("no such answer is stored")
+    comment = form.get("comment", "")[:_MAX_COMMENT]
+    if not record(key, stored[0], criterion, passed=verdict == "pass", comment=comment):
+        return _message(pages, "The label was not stored: see the terminal.", 503)
+    with pages.lock:
+        pages.columns.refresh(at_once=True)
+    follow = form.get("next", "")
+    return RedirectResponse(follow if follow.startswith("/label?") else f"/answer/{key}", 303)
+
+
+def _window(query: Mapping[str, str]) -> str:
+    window = query.get("window", "all")
+    return window if window in views.WINDOWS else "all"
+
+
+def _url(path: str, **query: Any) -> str:
+    kept = {name: value for name, value in query.items() if value not in (None, "")}
+    return f"{path}?{urlencode(kept)}" if kept else path
+
+
+def _compact(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"))
+
+
+def _cell(value: Any) -> Any:
+    """A spreadsheet must not take a stored text for a formula."""
+    if isinstance(value, str):
+        text = visible(value)
+        return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t")) else text
+    return value
+
+
+def _message(pages: Pages, message: str, status: int) -> Response:
+    return _html(pages.render("message.html", message=message), status)
+
+
+def _html(text: str, status: int = 200) -> Response:
+    return HTMLResponse(text.encode("utf-8", "replace"), status)
+
+
+def _file(content: str | Iterator[bytes], kind: str, name: str) -> Response:
+    headers = {"content-disposition": f'attachment; filename="{name}"'}
+    if isinstance(content, str):
+        return Response(content.encode("utf-8", "replace"), media_type=kind, headers=headers)
+    return StreamingResponse(content, media_type=kind, headers=headers)

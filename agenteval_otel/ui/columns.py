@@ -1,0 +1,222 @@
+"""All stored results as columns in memory, so that every figure of every page is a sum over arrays.
+
+One result takes about 80 bytes. Results that come later are read after those that are there, by their evaluations' ids,
+which sort by time; the newest minute is read again each time, because processes commit in any order.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agenteval_otel.database.target import Target
+from agenteval_otel.errors import StorageError
+from agenteval_otel.scoring.intervals import Estimate, WeightedSums, wilson_interval
+from agenteval_otel.storage.sql_views import count_results, read_columns
+
+Rows = NDArray[np.int32]
+_MAX_NAMES: Final = 10_000
+OTHERS: Final = "(others)"
+NONE: Final = ""
+NAMED: Final = ("criterion", "agent", "model", "prompt_version", "evaluator_version", "environment", "reason")
+"""Columns of names; a name beyond 10,000 of a column counts as ``(others)``, a missing one as the empty text."""
+_STATUS: Final = {"scored": 0, "skipped": 1, "failed": 2}
+SCORED, SKIPPED, FAILED = _STATUS.values()
+_UNSETTLED_MS: Final = 60_000
+_READ_ALL_S: Final = 900.0
+_REFRESH_S: Final = 0.5
+_HASH: Final = 0xFFFF_FFFF  # of 200,000 conversations five have the hash of another one
+_TYPES: Final[dict[str, Any]] = {
+    "evaluation_id": "V16", "moment": np.int64, **dict.fromkeys(NAMED, np.int16), "is_human": np.bool_,
+    "status": np.int8, "passed": np.int8, "weight": np.float32, "is_known": np.bool_, "normalized": np.float32,
+    "cluster": np.uint32, "is_shadow": np.bool_,
+}  # fmt: skip
+
+
+class Figure(NamedTuple):
+    """An estimate, and what it is made of.
+
+    Attributes:
+        represents: For how many answers the scores stand: the sum of the weights.
+        unknown: How many of them have an unknown probability, and so count once.
+        clusters: How many conversations or traces they come from.
+    """
+
+    estimate: Estimate
+    represents: float
+    unknown: int
+    clusters: int
+
+
+class ResultColumns:
+    """The results of a database, the newest `max_results` of them; reading blocks.
+
+    Any thread, one at a time: what is new is read into the same columns.
+    """
+
+    def __init__(self, target: Target, *, max_results: int = 2_000_000) -> None:
+        self.target, self._max_results = target, max_results
+        self._names: dict[str, dict[str | None, int]] = {name: {} for name in NAMED}
+        self._columns: dict[str, NDArray[Any]] = {}
+        self._settled, self._settled_id = 0, ""
+        self._looked_s = self._all_read_s = -math.inf
+        self.count, self.left_out, self.version = 0, 0, 0
+        self._numbered: tuple[int, NDArray[Any]] = (-1, np.empty(0, np.int32))
+
+    def __repr__(self) -> str:
+        return f"<ResultColumns {self.count:,}>"
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        return self._columns[name][: self.count]
+
+    def names(self, column: str) -> list[str]:
+        """The names of a column by their codes."""
+        return [name or NONE for name in self._names[column]]
+
+    def code(self, column: str, name: str) -> int:
+        """-1 for a name that no result has."""
+        return self._names[column].get(name or None, -1)
+
+    def refresh(self, *, at_once: bool = False, progress: Callable[[int, int], None] | None = None) -> None:
+        """Read what is new, at most twice a second unless `at_once`; all again every quarter of an hour.
+
+        Raises `StorageError`; the next call tries again.
+        """
+        now = time.monotonic()
+        if now - self._looked_s < _REFRESH_S and not at_once:
+            return
+        if now - self._all_read_s > _READ_ALL_S:
+            self._reset(count_results(self.target))
+            self._all_read_s = now
+        before = (self.count, bytes(self["evaluation_id"][-1]) if self.count else b"")
+        self._read(progress)
+        self._looked_s = time.monotonic()
+        if before != (self.count, bytes(self["evaluation_id"][-1]) if self.count else b""):
+            self.version += 1
+
+    def _reset(self, total: int) -> None:
+        self.left_out = max(0, total - self._max_results)
+        self._columns = {name: np.empty(total + 1_000, kind) for name, kind in _TYPES.items()}
+        self.count, self._settled, self._settled_id = 0, 0, ""
+
+    def _read(self, progress: Callable[[int, int], None] | None) -> None:
+        total = len(self._columns["moment"]) - 1_000 - self.left_out
+        skip = self.left_out if not self._settled_id else 0
+        position = self._settled
+        for rows in read_columns(self.target, after=self._settled_id, skip=skip):
+            position = self._add(position, rows)
+            if progress is not None:
+                progress(position, total)
+        self.count = position
+        self._settle()
+
+    def _add(self, position: int, rows: Sequence[Any]) -> int:
+        end = position + len(rows)
+        if end > len(self._columns["moment"]):
+            for name, column in self._columns.items():
+                self._columns[name] = np.concatenate([column, np.empty(len(column) // 4 + len(rows), column.dtype)])
+        (ids, moment, criterion, agent, model, prompt_version, evaluator_version, environment, reason, kind, status,
+         passed, weight, probability, normalized, cluster, is_shadow) = zip(*rows, strict=True)  # fmt: skip
+        texts = (criterion, agent, model, prompt_version, evaluator_version, environment, reason)
+        try:
+            encoded = np.frombuffer(bytes.fromhex("".join(ids)), "V16")
+        except ValueError:
+            raise StorageError(f"{self.target.place}: an id of an evaluation was changed by hand") from None
+        values = {
+            "evaluation_id": encoded, "moment": [value or 0 for value in moment],
+            **{name: self._encode(name, column) for name, column in zip(NAMED, texts, strict=True)},
+            "is_human": [value == "human" for value in kind],
+            "status": [_STATUS.get(value, FAILED) for value in status],
+            "passed": [-1 if value is None else value for value in passed], "weight": weight,
+            "is_known": [value is not None for value in probability],
+            "normalized": np.array(normalized, np.float32), "cluster": [hash(value) & _HASH for value in cluster],
+            "is_shadow": [bool(value) for value in is_shadow],
+        }  # fmt: skip
+        for name, value in values.items():
+            self._columns[name][position:end] = value
+        return end
+
+    def _encode(self, column: str, values: Sequence[str | None]) -> list[int]:
+        codes = self._names[column]
+        for value in set(values) - codes.keys():
+            codes[value if len(codes) < _MAX_NAMES else OTHERS] = len(codes)
+            if len(codes) > _MAX_NAMES:
+                break
+        others = codes.get(OTHERS, 0)
+        return [codes.get(value, others) for value in values]
+
+    def _settle(self) -> None:
+        """What was saved more than a minute ago is not read again."""
+        before = f"{time.time_ns() // 1_000_000 - _UNSETTLED_MS:012x}"
+        ids = self["evaluation_id"]
+        low, high = self._settled, self.count
+        while low < high:  # the ids are sorted
+            middle = (low + high) // 2
+            low, high = (middle + 1, high) if ids[middle].tobytes().hex() < before else (low, middle)
+        if low > self._settled:
+            # An evaluation is committed whole, so that its id is the boundary.
+            self._settled, self._settled_id = low, ids[low - 1].tobytes().hex()
+
+    def id_of(self, row: Any) -> str:
+        return str(self["evaluation_id"][row].tobytes().hex())
+
+    def figure(self, rows: Rows, *, rate: bool) -> Figure | None:
+        """The weighted pass rate, or the mean of the normalized scores; None where no row has it."""
+        values = (self["passed"] if rate else self["normalized"])[rows].astype(np.float64)
+        has_value = values >= 0 if rate else ~np.isnan(values)
+        rows, values = rows[has_value & (self["status"][rows] == SCORED)], values[has_value]
+        if len(values) != len(rows):  # a row that is not scored has a verdict: changed by hand
+            values = (self["passed"] if rate else self["normalized"])[rows].astype(np.float64)
+        if not len(rows):
+            return None
+        weights = self["weight"][rows].astype(np.float64)
+        codes = self._clusters()[rows]
+        estimate, clusters = _estimate(values, weights, codes)
+        unknown = int(np.count_nonzero(~self["is_known"][rows]))
+        return Figure(estimate, float(weights.sum()), unknown, clusters)
+
+    def _clusters(self) -> NDArray[Any]:
+        """Of each row the number of its conversation or trace; counted again once there are new rows."""
+        version, codes = self._numbered
+        if version != self.version:
+            codes = np.unique(self["cluster"], return_inverse=True)[1].astype(np.int32)
+            self._numbered = (self.version, codes)
+        return codes
+
+
+def _estimate(values: NDArray[Any], weights: NDArray[Any], codes: NDArray[Any]) -> tuple[Estimate, int]:
+    """`WeightedSums.estimate`, with the answers of a conversation or trace taken together where that is less certain.
+
+    The variance of the mean is then V = sum over clusters of (sum of w (y - m))^2 / sum(w)^2.
+    """
+    # Sums of products, and no dot products: those begin threads, which wait for each other on a busy machine.
+    sums, weighted = WeightedSums(), weights * values
+    sums.count, sums.w, sums.wy = len(values), float(weights.sum()), float(weighted.sum())
+    sums.w2, sums.w2y = float((weights * weights).sum()), float((weights * weighted).sum())
+    sums.w2y2 = float((weighted * weighted).sum())
+    estimate = sums.estimate()
+    assert estimate is not None
+    clusters = int(np.count_nonzero(np.bincount(codes)))
+    if clusters == len(values):
+        return estimate, clusters
+    mean = estimate.mean
+    totals = np.bincount(codes, weights * (values - mean))
+    variance = float((totals * totals).sum()) / (sums.w * sums.w)
+    effective = min(estimate.effective, clusters if variance <= 1e-12 else mean * (1 - mean) / variance)
+    low, high = wilson_interval(mean, effective)
+    return Estimate(mean, low, high, estimate.scores, effective), clusters
+
+
+def difference(before: Estimate, after: Estimate) -> tuple[float, float, float]:
+    """after - before with its 95 % interval, of independent estimates.
+
+    Newcombe's hybrid score interval, Statistics in Medicine 17 (1998), method 10.
+    """
+    delta = after.mean - before.mean
+    low = delta - math.hypot(after.mean - after.low, before.high - before.mean)
+    return delta, max(-1.0, low), min(1.0, delta + math.hypot(after.high - after.mean, before.mean - before.low))

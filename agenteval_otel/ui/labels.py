@@ -1,0 +1,139 @@
+"""Labels: what people say of answers, recorded as feedback, and how far evaluators agree with it."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+
+from agenteval_otel.config.process import flush
+from agenteval_otel.database.target import Target
+from agenteval_otel.feedback.answers import Answer
+from agenteval_otel.feedback.payload import OfPerson
+from agenteval_otel.feedback.recorder import RECORDER
+from agenteval_otel.models import AggregatedEvaluationResult
+from agenteval_otel.scoring.intervals import Estimate, estimate_of
+from agenteval_otel.storage.sql_views import Label, find_evaluations, find_labels
+from agenteval_otel.ui.columns import SCORED, ResultColumns, Rows
+from agenteval_otel.ui.views import worst
+
+ORDERS = ("random", "lowest", "newest", "borderline")
+_FLUSH_S = 5.0
+_AT_ONCE = 40
+_MOST_SEEN = 4_000
+
+
+class Agreement(NamedTuple):
+    """How an evaluator's verdicts agree with people's on the same answers.
+
+    Attributes:
+        rate: Share of equal verdicts with its interval; None without any. The labelled answers count equally: which
+            ones were labelled was not chance, unless the queue was random.
+        kappa: Cohen's (1960): what of the agreement is beyond chance; None where a side has one verdict only.
+        missed: People failed what the evaluator passed.
+        strict: People passed what the evaluator failed.
+    """
+
+    labels: int
+    rate: Estimate | None
+    kappa: float | None
+    missed: int
+    strict: int
+
+
+class Labels:
+    """The labels of a database, read again when it has new results. Blocks; any thread."""
+
+    def __init__(self, target: Target, columns: ResultColumns) -> None:
+        self._target, self._columns = target, columns
+        self._read: tuple[int, list[Label]] = (-1, [])
+
+    def all(self) -> list[Label]:
+        version = self._columns.version
+        if self._read[0] != version:
+            rows = np.flatnonzero(self._columns["is_human"])
+            ids = sorted({self._columns.id_of(row) for row in rows})
+            self._read = (version, find_labels(self._target, ids))
+        return self._read[1]
+
+    def agreement(self, criterion: str) -> Agreement:
+        """Of the last label of each answer that is about this criterion."""
+        labels = {label.evaluation_id: label for label in self.all() if label.criterion == criterion}
+        pairs = [
+            (label.passed, label.others[criterion])
+            for label in labels.values()
+            if label.passed is not None and criterion in label.others
+        ]
+        return _agreement(len(labels), pairs)
+
+    def queue(
+        self, criterion: str, order: str, rows: Rows, *, skip: int
+    ) -> tuple[str, AggregatedEvaluationResult, int] | None:
+        """The next answer without a label, after `skip` others, and how many are left; stored content only."""
+        labelled = {label.evaluation_id for label in self.all() if label.criterion == criterion}
+        columns = self._columns
+        rows = rows[columns["status"][rows] == SCORED]
+        chosen = _ordered(columns, rows, order)
+        left = len(rows) - len(labelled)
+        waiting: list[str] = []
+        for row in chosen:
+            if (key := columns.id_of(row)) not in labelled:
+                waiting.append(key)
+            if len(waiting) >= skip + _AT_ONCE:
+                break
+        waiting = waiting[skip:]
+        stored = find_evaluations(self._target, waiting)
+        for key in waiting:
+            if key in stored and stored[key].input_snapshot is not None:
+                return key, stored[key], max(1, left)
+        return None
+
+
+def _ordered(columns: ResultColumns, rows: Rows, order: str) -> Rows:
+    if order == "lowest":
+        return worst(columns, rows, _MOST_SEEN)
+    if order == "borderline":
+        values = np.abs(columns["normalized"][rows] - 0.5)
+        return rows[np.argsort(np.nan_to_num(values, nan=2.0), kind="stable")][:_MOST_SEEN]
+    if order == "newest":
+        return rows[np.argsort(-columns["moment"][rows], kind="stable")][:_MOST_SEEN]
+    # The same order each time: by random digits at the end of the evaluations' ids.
+    ids = np.frombuffer(columns["evaluation_id"][rows].tobytes(), np.uint8).reshape(len(rows), 16)
+    digits = ids[:, -8:].copy().view(np.uint64).ravel()
+    return rows[np.argsort(digits, kind="stable")][:_MOST_SEEN]
+
+
+def _agreement(labels: int, pairs: Iterable[tuple[bool, bool]]) -> Agreement:
+    counts = Counter(pairs)
+    total = sum(counts.values())
+    rate = estimate_of([(float(person == evaluator), 1.0) for person, evaluator in counts.elements()])
+    kappa = None
+    if rate is not None:
+        people = (counts[True, True] + counts[True, False]) / total
+        evaluators = (counts[True, True] + counts[False, True]) / total
+        chance = people * evaluators + (1 - people) * (1 - evaluators)
+        kappa = None if chance >= 1.0 - 1e-12 else (rate.mean - chance) / (1 - chance)
+    return Agreement(labels, rate, kappa, counts[False, True], counts[True, False])
+
+
+def record(
+    evaluation_id: str, evaluation: AggregatedEvaluationResult, criterion: str, *, passed: bool, comment: str = ""
+) -> bool:
+    """Record a label as `record_feedback` does, and wait until it is stored; False where it was not.
+
+    Raises `ConfigurationError` for a criterion whose name cannot be one of feedback.
+    """
+    span, agent = evaluation.span, evaluation.agent
+    # An answer without a span or an id of its own is meant by the id of its evaluation.
+    response_id = evaluation.response_id or evaluation_id
+    RECORDER.know(Answer(None, agent or "", response_id, evaluation.conversation_id))
+    label = OfPerson(
+        thumbs="up" if passed else "down", name=criterion, comment=comment or None, agent=agent,
+        response_id=response_id, conversation_id=evaluation.conversation_id,
+        trace_id=span.trace_id if span else None, span_id=span.span_id if span else None,
+    ).feedback()  # fmt: skip
+    # A person may change a verdict and change it back: unlike a click that is sent twice, that counts each time.
+    return RECORDER.take(label._replace(key=(label.key, time.time_ns()))) and flush(_FLUSH_S)

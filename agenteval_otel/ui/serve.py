@@ -1,0 +1,122 @@
+"""Serves the pages on this machine with uvicorn, until the process is interrupted."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import socket
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from agenteval_otel.database.target import Target, target_of
+from agenteval_otel.errors import ConfigurationError, StorageError
+from agenteval_otel.models import AggregatedEvaluationResult
+from agenteval_otel.storage.sql_database import Database, add_missing_indices
+from agenteval_otel.storage.sql_rows import rows_of
+from agenteval_otel.storage.sql_views import count_results
+
+LOOPBACK: Final = "127.0.0.1"
+_AT_ONCE: Final = 500
+_SQLITE: Final = b"SQLite format 3\0"
+
+
+@contextmanager
+def opened(place: str) -> Iterator[tuple[Target, bool]]:
+    """The database of a file or a URL, and whether labels can be stored in it.
+
+    A file of JSON lines is read into a database of its own, which is gone with the block. Raises `ConfigurationError`.
+    """
+    try:
+        target = target_of(None, place) if "://" in place else target_of(Path(place), None)
+    except ValueError as error:
+        raise ConfigurationError(str(error), path="PLACE") from None
+    path = target.path
+    if path is None or not path.is_file():
+        yield target, True
+        return
+    with path.open("rb") as file:
+        is_database = file.read(len(_SQLITE)) in (_SQLITE, b"")
+    if is_database:
+        yield target, True
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Target(Path(folder, "results.db"), "")
+        _read_file(path, copy)
+        yield copy, False
+
+
+def _read_file(path: Path, target: Target) -> None:
+    database, items, wrong = Database(target), [], 0
+    try:
+        with path.open(encoding="utf-8", errors="replace") as lines:
+            for line in filter(str.strip, lines):
+                try:
+                    items.append(rows_of(AggregatedEvaluationResult.model_validate(json.loads(line))))
+                except (ValueError, TypeError):
+                    wrong += 1  # cut off by a full disk or a killed process, as the documentation says
+                if len(items) >= _AT_ONCE:
+                    _write(database, items)
+                    items = []
+        if items:
+            _write(database, items)
+        elif wrong:
+            raise ConfigurationError(f"is neither an SQLite database nor a file of JSON lines: {path}", path="PLACE")
+    finally:
+        database.close()
+
+
+def _write(database: Database, items: list[Any]) -> None:
+    for error in database.write(items, may_wait=True):
+        if error is not None:
+            raise error
+
+
+def prepare(target: Target) -> list[str]:
+    """Create a missing database's tables, and columns and indices that an older one lacks; the names of the indices.
+
+    Raises `ConfigurationError` for a database that has other tables only: nothing is created in it.
+    """
+    path = target.path
+    if path is None or (path.is_file() and path.stat().st_size):
+        try:
+            count_results(target)
+        except StorageError as error:
+            wrong = "cannot be read, or nothing of agenteval-otel was ever stored there"
+            raise ConfigurationError(f"{wrong}: {error}", path="PLACE") from None
+    try:
+        return add_missing_indices(target)
+    except (StorageError, OSError):  # a right to read is enough for the pages
+        return []
+
+
+def listener(port: int) -> socket.socket:
+    """A socket of 127.0.0.1 for the port, 0 for a free one. Raises `ConfigurationError` where it is taken."""
+    try:
+        return socket.create_server((LOOPBACK, port))
+    except OSError as error:
+        raise ConfigurationError(f"{LOOPBACK}:{port} cannot be used: {error.strerror}", path="--port") from None
+
+
+def serve(app: Any, listening: socket.socket, on_start: Callable[[], object]) -> None:
+    """Answer until SIGINT or SIGTERM; `on_start` is called once connections are taken."""
+    import uvicorn
+
+    # Without an access log: the first address has the token.
+    config = uvicorn.Config(
+        app, lifespan="off", ws="none", log_level="warning", access_log=False, server_header=False, proxy_headers=False,
+        timeout_graceful_shutdown=2, timeout_keep_alive=75,
+    )  # fmt: skip
+    server = uvicorn.Server(config)
+    # Its own handlers raise the signal again at the end, which would hide what is left to do.
+    server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign, assignment]
+    before = {number: signal.signal(number, server.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
+    on_start()  # the socket listens already
+    try:
+        server.run(sockets=[listening])
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,48 @@
+"""Stored text as a page shows it: text and nothing else, with what is invisible in it made visible, and not endless."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, Final, NamedTuple
+
+MAX_SHOWN: Final = 20_000
+_INVISIBLE: Final = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\uffff\ud800-\udfff]"
+)
+
+
+class Shown(NamedTuple):
+    """A text for a page; `note` says what was cut."""
+
+    text: str
+    note: str = ""
+
+
+def visible(text: str) -> str:
+    """Control characters as pictures of them; marks that change the direction of text by their numbers."""
+    return _INVISIBLE.sub(lambda match: _picture(ord(match[0])), text.replace("\r\n", "\n"))
+
+
+def shown(value: Any, limit: int = MAX_SHOWN) -> Shown:
+    """A value in words: text as it stands, everything else as JSON; cut after `limit` characters, with a note."""
+    text = value if isinstance(value, str) else "" if value is None else _json(value)
+    if len(text) <= limit:
+        return Shown(visible(text))
+    return Shown(visible(text[:limit]), f"cut: the first {limit:,} of {len(text):,} characters")
+
+
+def brief(text: str, limit: int = 140) -> str:
+    """The beginning of a text in one line."""
+    line = visible(" ".join(text[: 4 * limit].split()))
+    return line if len(line) <= limit and len(text) <= 4 * limit else f"{line[: limit - 1]}…"
+
+
+def _picture(code: int) -> str:
+    if code < 0x20:
+        return chr(0x2400 + code)
+    return "␡" if code == 0x7F else f"[U+{code:04X}]"
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, indent=2, default=str)

@@ -1,0 +1,266 @@
+"""What the pages show: figures of the criteria in a window of time, by agent, model, version, and of two sides."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from agenteval_otel.reports.figures import count_of, with_interval
+from agenteval_otel.scoring.intervals import WeightedSums
+from agenteval_otel.ui.columns import FAILED, NONE, SCORED, SKIPPED, Figure, ResultColumns, Rows, difference
+
+WINDOWS: Final = {"1h": 3_600, "24h": 86_400, "7d": 7 * 86_400, "30d": 30 * 86_400, "all": 0}
+"""Windows of time in seconds, which end with the newest result; 0 is all of it."""
+DIMENSIONS: Final = ("agent", "model", "prompt_version", "evaluator_version", "environment", "reason")
+SIDES: Final = DIMENSIONS[:-1]
+"""What two sides of a comparison may differ in."""
+_STEPS_S: Final = (60, 300, 900, 3_600, 3 * 3_600, 6 * 3_600, 86_400, 7 * 86_400, 30 * 86_400)
+_MOST_POINTS: Final = 60
+_MOST_GROUPS: Final = 12
+_BINS: Final = 20
+
+
+class Series(NamedTuple):
+    """A rate over time: the beginnings of the steps in seconds since the epoch, and what each step had."""
+
+    times: list[int]
+    mean: list[float | None]
+    low: list[float | None]
+    high: list[float | None]
+    counts: list[int]
+
+
+class Change(NamedTuple):
+    """The newer half of the window beside the older one, or one side beside the other: pass rates, or means."""
+
+    before: Figure
+    after: Figure
+    delta: float
+    low: float
+    high: float
+    rate: bool
+
+    @property
+    def is_clear(self) -> bool:
+        """The interval of the difference leaves out 0."""
+        return self.low > 0 or self.high < 0
+
+    @property
+    def words(self) -> str:
+        points = f"{100 * self.delta:+.1f} points ({100 * self.low:+.1f} to {100 * self.high:+.1f})"
+        return points.replace("-", "\N{MINUS SIGN}")
+
+
+class CriterionView(NamedTuple):
+    """A criterion in a window of time."""
+
+    name: str
+    scored: int
+    skipped: int
+    failed: int
+    passes: Figure | None
+    mean: Figure | None
+    series: Series
+    change: Change | None
+    objective: float | None
+    is_human: bool
+
+    @property
+    def main(self) -> Figure | None:
+        """What the row shows: the pass rate where there is one, else the mean."""
+        return self.passes or self.mean
+
+    @property
+    def objective_met(self) -> bool | None:
+        if self.objective is None or self.passes is None:
+            return None
+        return self.passes.estimate.mean >= self.objective - 1e-9
+
+
+class Group(NamedTuple):
+    """The results of a criterion that share an agent, a model, a version or a reason; `share` of all, weighted."""
+
+    name: str
+    results: int
+    share: float
+    figure: Figure | None
+
+
+def moment_text(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def explained(figure: Figure, *, rate: bool) -> str:
+    """How a figure was estimated, and from how many answers; every figure of a page has this beside it."""
+    estimate = figure.estimate
+    what = "weighted share of passing answers" if rate else "weighted mean of the normalized scores, 0 to 1"
+    parts = [
+        f"{what}, with its 95 % Wilson interval: {with_interval(estimate, rate=rate)}",
+        f"from {count_of(estimate.scores, 'scored answer')}, standing for {figure.represents:,.0f} (1 / probability)",
+        f"as certain as {estimate.effective:,.0f} equally weighted independent ones",
+    ]
+    if figure.clusters < estimate.scores:
+        parts.append(f"answers of one conversation or trace are taken together ({figure.clusters:,} of them)")
+    if figure.unknown:
+        parts.append(f"{figure.unknown:,} have an unknown probability and count once each")
+    return "; ".join(parts)
+
+
+def rows_in(columns: ResultColumns, window: str, filters: Mapping[str, str] | None = None) -> Rows:
+    """The rows of a window that have all names of `filters`, a column to a name; shadow results are left out."""
+    chosen = ~columns["is_shadow"]
+    if (seconds := WINDOWS[window]) and columns.count:
+        chosen &= columns["moment"] > columns["moment"].max() - seconds
+    for column, name in (filters or {}).items():
+        chosen &= columns[column] == columns.code(column, name)
+    return np.flatnonzero(chosen).astype(np.int32)
+
+
+def overview(
+    columns: ResultColumns, window: str, objectives: Mapping[str, float], filters: Mapping[str, str] | None = None
+) -> list[CriterionView]:
+    """The criteria in a window, those that changed clearly first, then by name; labels of people behind all others."""
+    rows = rows_in(columns, window, filters)
+    if not len(rows):
+        return []
+    key = columns["criterion"][rows] * np.int16(2) + columns["is_human"][rows]  # of two bytes, which sort fastest
+    order = np.argsort(key, kind="stable").astype(np.int32)
+    keys, starts = np.unique(key[order], return_index=True)
+    span = _span(columns, rows)
+    names, views = columns.names("criterion"), []
+    for value, part in zip(keys, np.split(rows[order], starts[1:]), strict=True):
+        views.append(_criterion(columns, names[value // 2], part, objectives, span, is_human=bool(value % 2)))
+    return sorted(views, key=lambda view: (view.is_human, not (view.change and view.change.is_clear), view.name))
+
+
+def criterion(
+    columns: ResultColumns, name: str, window: str, objectives: Mapping[str, float],
+    filters: Mapping[str, str] | None = None,
+) -> tuple[CriterionView, Rows] | None:  # fmt: skip
+    """A criterion and its rows in a window, scores of evaluators alone; None where no result of it is stored."""
+    rows = rows_in(columns, window, {**(filters or {}), "criterion": name})
+    rows = rows[~columns["is_human"][rows]]
+    if columns.code("criterion", name) < 0:
+        return None
+    span = _span(columns, rows)
+    return _criterion(columns, name, rows, objectives, span, is_human=False), rows
+
+
+def groups_of(columns: ResultColumns, rows: Rows, dimension: str, *, rate: bool) -> list[Group]:
+    """The largest groups of these rows by a column of names; what is beyond a dozen is one group."""
+    codes = columns[dimension][rows]
+    counts = np.bincount(codes)
+    largest = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
+    names, weights = columns.names(dimension), columns["weight"][rows]
+    parts = [(names[code] or "(none)", codes == code) for code in largest[:_MOST_GROUPS]]
+    if len(largest) > _MOST_GROUPS:
+        parts.append((f"({len(largest) - _MOST_GROUPS:,} others)", ~np.isin(codes, largest[:_MOST_GROUPS])))
+    return [
+        Group(
+            name, int(np.count_nonzero(of_group)), float(weights[of_group].sum() / weights.sum()),
+            columns.figure(rows[of_group], rate=rate),
+        ) for name, of_group in parts
+    ]  # fmt: skip
+
+
+def histogram(columns: ResultColumns, rows: Rows) -> tuple[list[float], list[float]]:
+    """The weighted shares of twenty equal ranges of the normalized scores, and where the ranges begin."""
+    values = columns["normalized"][rows]
+    kept = ~np.isnan(values)
+    counts, edges = np.histogram(values[kept], _BINS, (0.0, 1.0), weights=columns["weight"][rows][kept])
+    total = float(counts.sum()) or 1.0
+    return [round(float(edge), 4) for edge in edges[:-1]], [round(float(count) / total, 6) for count in counts]
+
+
+def worst(columns: ResultColumns, rows: Rows, limit: int, *, skip: int = 0) -> Rows:
+    """The rows with the lowest scores, those that did not pass first, the newest first among equals."""
+    scored = rows[columns["status"][rows] == SCORED]
+    passed = columns["passed"][scored]
+    values = np.nan_to_num(columns["normalized"][scored], nan=2.0)
+    rank = np.where(passed == 0, values - 10.0, values)
+    if len(rank) > 4 * (limit + skip):  # sorting a million takes longer than finding the lowest
+        boundary = np.partition(rank, limit + skip)[limit + skip]
+        scored, rank = scored[rank <= boundary], rank[rank <= boundary]
+    lowest: Rows = scored[np.lexsort((-columns["moment"][scored], rank))]
+    return lowest[skip : skip + limit]
+
+
+def compare(
+    columns: ResultColumns, window: str, dimension: str, left: str, right: str
+) -> list[tuple[str, Change | None]]:
+    """For each criterion that both sides have, the right side beside the left one, clear differences first."""
+    sides = []
+    for name in (left, right):
+        views = overview(columns, window, {}, {dimension: name})
+        sides.append({view.name: view for view in views if not view.is_human})
+    changes: list[tuple[str, Change | None]] = []
+    for name in sorted(sides[0].keys() & sides[1].keys()):
+        before, after = (side[name] for side in sides)
+        rate = before.passes is not None and after.passes is not None
+        figures = (before.passes, after.passes) if rate else (before.mean, after.mean)
+        changes.append((name, _change(*figures, rate=rate) if figures[0] and figures[1] else None))  # type: ignore[arg-type]
+    return sorted(changes, key=lambda item: (not (item[1] and item[1].is_clear), item[0]))
+
+
+def _criterion(
+    columns: ResultColumns, name: str, rows: Rows, objectives: Mapping[str, float], span: tuple[int, int], *,
+    is_human: bool,
+) -> CriterionView:  # fmt: skip
+    counts = np.bincount(columns["status"][rows], minlength=3)
+    passes, mean = columns.figure(rows, rate=True), columns.figure(rows, rate=False)
+    rate = passes is not None
+    return CriterionView(
+        name, int(counts[SCORED]), int(counts[SKIPPED]), int(counts[FAILED]), passes, mean,
+        series(columns, rows, span, rate=rate), _halves(columns, rows, span, rate=rate), objectives.get(name), is_human,
+    )  # fmt: skip
+
+
+def _span(columns: ResultColumns, rows: Rows) -> tuple[int, int]:
+    moments = columns["moment"][rows]
+    return (int(moments.min()), int(moments.max()) + 1) if len(rows) else (0, 1)
+
+
+def _halves(columns: ResultColumns, rows: Rows, span: tuple[int, int], *, rate: bool) -> Change | None:
+    is_newer = columns["moment"][rows] >= (span[0] + span[1]) / 2
+    before, after = (columns.figure(part, rate=rate) for part in (rows[~is_newer], rows[is_newer]))
+    return _change(before, after, rate=rate) if before and after else None
+
+
+def _change(before: Figure, after: Figure, *, rate: bool) -> Change:
+    return Change(before, after, *difference(before.estimate, after.estimate), rate)
+
+
+def series(columns: ResultColumns, rows: Rows, span: tuple[int, int], *, rate: bool) -> Series:
+    """The rate, or the mean, in at most sixty equal steps of the span, each with its interval."""
+    step = next((step for step in _STEPS_S if (span[1] - span[0]) / step <= _MOST_POINTS), _STEPS_S[-1])
+    start = span[0] - span[0] % step
+    values = (columns["passed"] if rate else columns["normalized"])[rows].astype(np.float64)
+    kept = (columns["status"][rows] == SCORED) & ((values >= 0) if rate else ~np.isnan(values))
+    rows, values = rows[kept], values[kept]
+    weights, steps = columns["weight"][rows].astype(np.float64), (columns["moment"][rows] - start) // step
+    length = max(1, (span[1] - 1 - start) // step + 1)
+    powers = [
+        np.ones_like(weights),
+        weights,
+        weights**2,
+        weights * values,
+        weights**2 * values,
+        (weights * values) ** 2,
+    ]
+    totals = np.array([np.bincount(steps, power, length) for power in powers]).T
+    result = Series([start + step * index for index in range(length)], [], [], [], [])
+    for total in totals.tolist():
+        sums = WeightedSums()
+        sums.count, (sums.w, sums.w2, sums.wy, sums.w2y, sums.w2y2) = int(total[0]), total[1:]
+        estimate = sums.estimate()
+        result.counts.append(sums.count)
+        for place, name in ((result.mean, "mean"), (result.low, "low"), (result.high, "high")):
+            place.append(None if estimate is None else round(getattr(estimate, name), 4))
+    return result
+
+
+def figure_text(figure: Figure | None, *, rate: bool) -> str:
+    return NONE if figure is None else with_interval(figure.estimate, rate=rate)

@@ -1,0 +1,42 @@
+"""A real Phoenix for tests: started on free loopback ports, fed by OTLP, read through its REST API."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from .faults import LOOPBACK
+from .process import BackendProcess, http_get
+
+
+class Phoenix(BackendProcess):
+    """One Phoenix with an SQLite file."""
+
+    title = "Phoenix"
+    port_names = ("http", "grpc")
+    start_limit_s = 180.0
+
+    @property
+    def address(self) -> str:
+        return f"http://{LOOPBACK}:{self.ports.http}"
+
+    @property
+    def traces_endpoint(self) -> str:
+        return f"{self.address}/v1/traces"
+
+    def annotations(self, span_id: str) -> list[dict[str, Any]]:
+        """Those of the span; none where it has no such span."""
+        status, text = http_get(self.ports.http, f"/v1/projects/default/span_annotations?span_ids={span_id}")
+        return json.loads(text)["data"] if status == 200 else []
+
+    def _arguments(self) -> list[str]:
+        return ["-m", "phoenix.server.main", "serve"]
+
+    def _environment(self) -> dict[str, str]:
+        return {
+            "PHOENIX_WORKING_DIR": str(self._folder), "PHOENIX_HOST": LOOPBACK, "PHOENIX_PORT": str(self.ports.http),
+            "PHOENIX_GRPC_PORT": str(self.ports.grpc), "PHOENIX_TELEMETRY_ENABLED": "false",
+        }  # fmt: skip
+
+    def _health(self) -> tuple[int, str]:
+        return self.ports.http, "/healthz"

@@ -1,0 +1,170 @@
+"""`agenteval-otel compare`, and `evaluate --baseline`: what they print, and the exit code."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from pathlib import Path
+
+import pytest
+
+from agenteval_otel import annotate, configure, monitor, shutdown
+from agenteval_otel.evaluators import Contains
+from agenteval_otel.storage import SqlStorageProvider
+from agenteval_otel.testing import ModelServer
+from tests.cli.conftest import CommandLine
+
+SETTINGS = "evaluators: [{type: Contains, substrings: [hello]}]"
+
+
+def results(cli: CommandLine, name: str, good: int, *, inputs: int = 60) -> str:
+    """The file of results of a run, of which so many answers are good."""
+    rows = [{"prompt": f"q{n}", "response": "hello" if n < good else "no"} for n in range(inputs)]
+    dataset = cli.file(f"{name}.data.jsonl", "".join(f"{json.dumps(row)}\n" for row in rows))
+    cli("evaluate", dataset, "--settings", cli.settings(SETTINGS), "--results", f"{name}.jsonl", "--quiet")
+    return f"{name}.jsonl"
+
+
+def test_a_drop_is_found_and_nothing_is_not(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a table, in Markdown and in JSON; the texts of answers only on request."""
+    monkeypatch.setenv("COLUMNS", "120")
+    before, worse, same = results(cli, "before", 57), results(cli, "worse", 40), results(cli, "same", 56)
+    table = cli("compare", before, worse, code=1)
+    assert "Comparison: 1 significant drop (contains)" in table
+    assert "contains: 17 score lower, 0 higher" in table
+    assert "question" not in table
+    assert "q40" in cli("compare", before, worse, "--answers", code=1)
+    assert "no significant drop" in cli("compare", before, same)
+    markdown = cli("compare", before, worse, "--report", "markdown", code=1)
+    assert markdown.startswith("### ❌ Comparison")
+    assert "q40" not in markdown
+    cli("compare", before, worse, "--report", "json", "--output", "o.json", code=1)
+    report = json.loads(Path("o.json").read_text())
+    assert report["criteria"][0]["outcome"] == "drop"
+    assert report["changed"]["matched"] == 60
+
+
+def test_two_versions_of_the_demo_from_its_database(cli: CommandLine) -> None:
+    """The planted drop is found in what the demo's agent stored of live traffic, and nothing where none was planted."""
+    cli("demo", "--seconds", 1, "--calls", 900, "--storage", "drop.db")
+    cli("demo", "--seconds", 1, "--calls", 900, "--storage", "same.db", "--no-drop")
+    found = cli("compare", "drop.db", "--by", "prompt_version", code=1)
+    heading = " ".join(found.partition("\n\n")[0].split())
+    assert {"names_the_topic", "next_step", "short_enough"} <= set(re.findall(r"\w+", heading))
+    assert "courtesy" not in heading
+    cli("compare", "sql:drop.db?prompt_version=1", "sql:drop.db?prompt_version=2", code=1)
+    # Which calls are sampled is chance, and one look is wrong in every twentieth case; a sequential one seldom.
+    cli("compare", "same.db", "--by", "prompt_version=1,2", "--sequential")
+
+
+def test_live_arms(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two arms of a monitored handler: the worse one is found while the experiment runs, and its version is stored.
+
+    An assignment that went wrong ends it.
+    """
+    monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "service.version=1.4")
+    draw = random.Random(5)
+
+    @monitor
+    def handler(question: str, arm: str, number: int) -> str:
+        annotate(experiment="short", arm=arm, conversation_id=f"c{number}")
+        return "hello" if draw.random() < (0.95 if arm == "control" else 0.6) else "no"
+
+    configure(dispatcher="inline", evaluators=[Contains(substrings=["hello"])], sample_rate=1.0,
+              storage=[SqlStorageProvider(path="live.db")])  # fmt: skip
+    try:
+        for number in range(400):
+            handler("q", draw.choice(("control", "new")), number)
+    finally:
+        shutdown()
+    found = cli("compare", "live.db?experiment=short&service_version=1.4", "--by", "arm=control,new", code=1)
+    assert "1 significant drop (contains)" in found
+    assert "any number of looks" in " ".join(found.split())
+    cli("compare", "live.db", "--by", "arm=control,new", "--share", "0.1", code=2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["a.jsonl"], "expected two sources, or one with either --by or --shadow"),
+        (["a.jsonl", "b.jsonl", "--shadow"], "expected two sources"),
+        (["a.jsonl", "--by", "prompt_verison"], "did you mean 'prompt_version'"),
+        (["a.jsonl", "--by", "arm=a"], "expected LABEL=A,B with two values"),
+        (["a.jsonl", "--shadow"], "no evaluator is tried there"),
+        (["a.jsonl", "--by", "arm"], "expected two values of arm, found 0"),
+        (["a.jsonl", "none.jsonl"], "none.jsonl: cannot be read"),
+        (["a.jsonl", "a.jsonl?since=2999-01-01"], "no answers"),
+        (["a.jsonl", "a.jsonl", "--since", "soon"], "--since, --until: expected a moment"),
+    ],
+)
+def test_wrong_use(cli: CommandLine, arguments: list[str], message: str) -> None:
+    results(cli, "a", 3, inputs=3)
+    cli("compare", *arguments, code=2)
+    assert message in cli.err
+
+
+def test_a_run_below_its_baseline_fails(cli: CommandLine) -> None:
+    """A significant drop fails the run, and every report says it; noise and a better run pass."""
+    before = results(cli, "before", 54)
+    settings = cli.settings(SETTINGS)
+    reports = ("--report", "table", "--report", "json=o.json", "--report", "markdown=o.md")
+    results(cli, "worse", 30)
+    table = cli("evaluate", "worse.data.jsonl", "--settings", settings, "--baseline", before, *reports, code=1)
+    assert "missed: contains: dropped by 0.400" in cli.err
+    assert "contains: 24 score lower, 0 higher" in table
+    assert json.loads(Path("o.json").read_text())["baseline"]["exit_code"] == 1
+    assert "1 significant drop (contains)" in Path("o.md").read_text()
+    for name, good in (("noise", 52), ("better", 60)):
+        results(cli, name, good)
+        cli("evaluate", f"{name}.data.jsonl", "--settings", settings, "--baseline", before)
+
+
+def test_a_baseline_of_another_evaluator_blocks_nothing(cli: CommandLine) -> None:
+    """A changed evaluator is reported: otherwise the change that brings it could never be merged."""
+    before = results(cli, "before", 54)
+    settings = cli.settings("evaluators: [{type: Contains, substrings: [hello, no]}]")
+    assert "evaluators differ" in cli("evaluate", "before.data.jsonl", "--settings", settings, "--baseline", before)
+    cli("evaluate", "before.data.jsonl", "--settings", settings, "--baseline", "gone.jsonl", code=2)
+    assert "gone.jsonl: cannot be read" in cli.err
+    cli("evaluate", "before.data.jsonl", "--settings", settings, "--baseline", before, "--results", before, code=2)
+    assert "is an input or another output" in cli.err
+
+
+def test_a_benchmark_and_its_history(cli: CommandLine) -> None:
+    """Versions are kept with their intervals; a drop since the version before, and a missed objective, fail the run."""
+    benchmark = "{dataset: [d.jsonl], columns: {prompt: question}, objectives: {contains: 0.5}}"
+    settings = cli.settings(f"{SETTINGS}\nbenchmarks: {{faq: {benchmark}}}")
+    for version, good, code in (("1.0", 57, 0), ("1.1 beta", 56, 0), ("1.2", 36, 1), ("1.3", 20, 1)):
+        rows = [{"question": f"q{n}", "response": "hello" if n < good else "no"} for n in range(60)]
+        cli.file("d.jsonl", "".join(f"{json.dumps(row)}\n" for row in rows))
+        cli("benchmark", "run", "faq", "--settings", settings, "--version", version, code=code)
+    assert "--fail-under is 0.5" in cli.err
+    history = cli("benchmark", "history", "faq")
+    shown = [line.partition("60  ")[2].split() for line in history.splitlines()[1:5]]
+    assert [line[0] for line in shown] == ["0.95", "0.93", "0.60", "0.33"]
+    assert [line[-1] == "✗" for line in shown] == [False, False, True, True]
+    versions = json.loads(cli("benchmark", "history", "faq", "--json"))
+    assert [item["version"] for item in versions] == ["1.0", "1.1_beta", "1.2", "1.3"]
+    cli("benchmark", "run", "fag", "--settings", settings, "--version", "1", code=2)
+    assert "no benchmark 'fag'; known: faq" in cli.err
+    cli("benchmark", "history", "other", code=2)
+    cli("benchmark", "run", "faq", "--settings", settings, code=2)
+    assert "--version: expected the version" in cli.err
+
+
+def test_judges_are_asked_only_about_what_changed(cli: CommandLine) -> None:
+    """A second run with the file asks about the one changed answer; a changed description asks about all again."""
+    verdict = {"evidence": [], "reason": "polite", "score": 5}
+    with ModelServer(replies=[json.dumps(verdict)] * 20) as server:
+        text = (
+            "evaluators: [{{type: LLMJudge, criterion_name: tone, description: '{}', scale: likert5, threshold: 4, "
+            f"judge: {{{{type: anthropic, model: m, api_key: k, base_url: '{server.url}'}}}}}}}}]"
+        )
+        rows = [{"prompt": f"q{n}", "response": f"answer {n}"} for n in range(4)]
+        for expected, response, description in ((4, "answer 0", "Polite?"), (5, "new", "Polite?"), (9, "new", "Kind?")):
+            rows[0]["response"] = response
+            data = cli.file("d.jsonl", "".join(f"{json.dumps(row)}\n" for row in rows))
+            settings = cli.settings(text.format(description))
+            cli("evaluate", data, "--settings", settings, "--cache", "verdicts.db", "--quiet")
+            assert len(server.requests) == expected, cli.err

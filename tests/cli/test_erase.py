@@ -1,0 +1,148 @@
+"""``agenteval-otel erase``: files, a running sidecar and its journal, and what it cannot reach."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agenteval_otel.judges import CacheSettings, Verdict
+from agenteval_otel.judges.cache import VerdictCache
+from agenteval_otel.sidecar.body import OtlpMessages
+from agenteval_otel.sidecar.journal import TRACES, Journal
+from agenteval_otel.storage import JsonFileStorageProvider, SqlStorageProvider
+from tests.cli.conftest import CommandLine
+from tests.sidecar.test_erasure import request_of
+from tests.storage.test_erasure import CANARY, answer, save, stored
+
+SETTINGS = """
+storage:
+  - {{type: json_file, path: {folder}/results.jsonl}}
+  - {{type: sqlite, path: {folder}/results.db}}
+  - {{type: langfuse, host: "http://langfuse:3000", public_key: p, secret_key: s}}
+telemetry: {{endpoint: "http://collector:4317"}}
+ground_truth: {{type: file, path: {folder}/truth.csv}}
+sidecar: {{http_port: {port}, durable: {folder}/journal}}
+user_id_salt: salt
+"""
+
+
+@pytest.fixture
+def port() -> int:
+    """A port on which nothing listens."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+@pytest.fixture
+def settings(cli: CommandLine, port: int) -> str:
+    cli.file("truth.csv", "UserPrompt,ExpectedOutput,Category,Module\nq,a,,\n")
+    for storage in providers(cli.folder):
+        save(storage, answer("c-1"), answer("c-2", text="kept"))
+    return str(cli.settings(SETTINGS.format(folder=cli.folder, port=port)))
+
+
+def providers(folder: Path) -> tuple[Any, ...]:
+    return JsonFileStorageProvider(path=folder / "results.jsonl"), SqlStorageProvider(path=folder / "results.db")
+
+
+def files_with(folder: Path, text: str = CANARY) -> list[str]:
+    return sorted(str(file.relative_to(folder)) for file in folder.rglob("*")
+                  if file.is_file() and text.encode() in file.read_bytes())  # fmt: skip
+
+
+def test_a_dry_run_counts_and_yes_erases(cli: CommandLine, settings: str) -> None:
+    """Places with their counts; and by name what cannot be reached."""
+    arguments = ("erase", "--conversation", "c-1", "--settings", settings)
+    cli(*arguments, "--dry-run")
+    assert f"{cli.folder}/results.jsonl: 1\n" in cli.out
+    assert "results.db" in "".join(files_with(cli.folder))
+    cli(*arguments, "--yes")
+    assert cli.out.count(": 1\n") == 2
+    for name in ("http://collector:4317", "langfuse at http://langfuse:3000", "truth.csv", "backups", "erase() there"):
+        assert name in cli.out
+    assert files_with(cli.folder) == []
+    assert len(files_with(cli.folder, "kept")) == 2
+
+
+def test_without_a_terminal_nothing_is_erased_unasked(cli: CommandLine, settings: str) -> None:
+    """It counts, and names the two options."""
+    cli("erase", "--conversation", "c-1", "--settings", settings, code=2)
+    assert "--dry-run counts, --yes erases" in cli.err
+    assert len(files_with(cli.folder)) == 2
+
+
+@pytest.mark.parametrize(("reply", "code", "left"), [("y\n", 0, 0), ("\n", 1, 2), ("no\n", 1, 2)])
+def test_a_terminal_is_asked(
+    cli: CommandLine, settings: str, monkeypatch: pytest.MonkeyPatch, reply: str, code: int, left: int
+) -> None:
+    """Only yes is yes."""
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("builtins.input", lambda _: reply.strip())
+    cli("erase", "--conversation", "c-1", "--settings", settings, code=code)
+    assert len(files_with(cli.folder)) == left
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "one of the arguments"), (("--user", "a", "--before", "2026-01-01"), "not allowed with"),
+        (("--before", "soon"), "2026-05-01"), (("--conversation", " "), "expected text"),
+    ],
+)  # fmt: skip
+def test_what_is_asked_for_is_named(cli: CommandLine, arguments: tuple[str, ...], message: str) -> None:
+    """One of three, in a form that can be read."""
+    cli("erase", *arguments, "--yes", code=2)
+    assert message in cli.err
+
+
+def test_an_id_that_redaction_has_changed_is_refused_by_name(cli: CommandLine, settings: str) -> None:
+    """Everybody's e-mail address is stored alike: no other person's results are touched."""
+    for storage in providers(cli.folder):
+        save(storage, answer("[EMAIL]", user="ann"), answer("[EMAIL]", user="bob", text="of bob"))
+    cli("erase", "--conversation", "ann@mail.example", "--settings", settings, "--yes", code=1)
+    assert "only --before" in cli.out
+    assert "of bob" in (cli.folder / "results.jsonl").read_text()
+    cli("erase", "--user", "ann", "--settings", settings, "--yes")
+    left = [value.model_dump_json() for value in stored(providers(cli.folder)[1])]
+    assert ["of bob" in text for text in left].count(True) == 1
+
+
+def test_verdicts_of_judges_go(cli: CommandLine, settings: str) -> None:
+    """They quote answers and name nobody: the file is emptied."""
+    path = cli.folder / "verdicts.db"
+    cache = VerdictCache(CacheSettings(path=path))
+    cache.put("key", Verdict(answer={"reasoning": CANARY}, raw=CANARY, model="m"))
+    assert asyncio.run(cache.get("key")) is not None
+    cache.store.close()  # type: ignore[union-attr]
+    text = Path(settings).read_text()
+    judge = f"{{type: anthropic, model: m, cache: {{path: {path}}}}}"
+    cli.file("with-judge.yaml", f"{text}\nevaluators: [{{type: Coherence, judge: {judge}}}]\n")
+    cli("erase", "--conversation", "c-1", "--settings", cli.folder / "with-judge.yaml", "--yes")
+    assert "verdicts.db (verdicts of judges): 1" in cli.out
+    assert "models that judged (anthropic:m)" in cli.out
+    assert files_with(cli.folder) == []
+
+
+def test_the_journal_of_a_sidecar_that_does_not_run(cli: CommandLine, settings: str) -> None:
+    """The person's traces go from its requests; others, and numbers, stay."""
+    messages = OtlpMessages("trace")
+    requests = [request_of((1, "c-1"), (1, None), (2, "c-2")), request_of((1, None)), request_of((3, "c-3"))]
+    journal = Journal(cli.folder / "journal", 2**30)
+    numbers = [journal.write(TRACES, request) for request in requests]
+    journal.close()
+    cli("erase", "--conversation", "c-1", "--settings", settings, "--yes")
+    assert "journal (journal of the sidecar): 1" in cli.out
+    journal = Journal(cli.folder / "journal", 2**30)
+    left = [(entry.number, sorted(trace for trace, _ in traces_of(messages, entry.data))) for entry in journal.left()]
+    journal.close()
+    assert left == [(numbers[0], [2]), (numbers[1], []), (numbers[2], [3])]
+
+
+def traces_of(messages: OtlpMessages, data: bytes) -> list[tuple[int, int]]:
+    request = messages.request.FromString(data)
+    return [(int.from_bytes(span.trace_id), int.from_bytes(span.span_id)) for group in request.resource_spans
+            for scope in group.scope_spans for span in scope.spans]  # fmt: skip

@@ -1,0 +1,349 @@
+"""Off-peak evaluators: an answer waits on the disk, over a restart, and its results come late, in its trace."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import subprocess
+import sys
+import textwrap
+from contextlib import closing
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from agenteval_otel import annotate, configure, erase, flush, monitor, shutdown
+from agenteval_otel.config import default_pipeline
+from agenteval_otel.engine.off_peak import OffPeak
+from agenteval_otel.engine.window import OffPeakSettings
+from agenteval_otel.errors import ConfigurationError
+from agenteval_otel.testing import RecordedTelemetry
+
+NOON = datetime(2026, 7, 1, 12, tzinfo=ZoneInfo("Europe/Berlin")).timestamp()
+HOUR = 3_600.0
+CONTAINS = {"type": "Contains", "substrings": ["days"], "schedule": "off_peak"}
+
+
+class Clock:
+    def __init__(self, now_s: float = NOON) -> None:
+        self.now_s = now_s
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def set_up(telemetry: RecordedTelemetry, folder: Path, clock: Clock, *evaluators: Any, **fields: Any) -> OffPeak:
+    """A pipeline with a window from 22:00 to 06:00 in Berlin."""
+    window = {"from": "22:00", "to": "06:00", "timezone": "Europe/Berlin", "path": folder / "off-peak.db"}
+    window |= fields.pop("off_peak", {})
+    fields = {"storage": [telemetry.storage()], "sample_rate": 1.0, **fields}
+    configure(off_peak=window, evaluators=["ResponseHealth", *(evaluators or (CONTAINS,))], **fields)
+    off_peak = default_pipeline().off_peak
+    assert off_peak is not None
+    off_peak.clock = clock
+    off_peak._worker.close(5.0)  # looks when the test says so
+    off_peak._worker.start = bool  # type: ignore[method-assign]
+    return off_peak
+
+
+def answer_of(**options: Any) -> Any:
+    @monitor(agent="support", **options)
+    def answer(question: str) -> str:
+        annotate(conversation_id="c-1", user_id="ann")
+        return "Within ten days, ann@mail.example."
+
+    return answer
+
+
+def names(telemetry: RecordedTelemetry) -> list[str]:
+    return [str(dict(event.attributes)["gen_ai.evaluation.name"]) for event in telemetry.events()]
+
+
+def waiting(folder: Path) -> int:
+    with closing(sqlite3.connect(folder / "off-peak.db")) as connection:
+        return int(connection.execute("SELECT count(*) FROM waiting").fetchone()[0])
+
+
+def counts() -> dict[str, int]:
+    failures = default_pipeline().accounting.failures
+    return {part.removeprefix("off_peak:"): count for part, count in failures.items() if part.startswith("off_peak")}
+
+
+def test_a_window_passes(telemetry: RecordedTelemetry, tmp_path: Path, clock: Clock) -> None:
+    """At noon one result, at 22:00 the other, below the same span; the answer counts once, and the row is gone."""
+    off_peak = set_up(telemetry, tmp_path, clock)
+    answer = answer_of()
+    answer("When?")
+    assert flush(30)
+    assert (names(telemetry), waiting(tmp_path)) == (["response_health"], 1)
+    assert off_peak.look() == 0
+    clock.now_s += 10 * HOUR - 1  # 21:59:59
+    assert off_peak.look() == 0
+    clock.now_s += 1
+    off_peak.look()
+    assert flush(30)
+    assert (names(telemetry), waiting(tmp_path)) == (["response_health", "contains"], 0)
+    first, late = telemetry.events()
+    assert late.trace_id == first.trace_id != 0
+    runs = telemetry.spans("evaluation support")
+    assert {span.parent.span_id for span in runs} == {telemetry.spans("invoke_agent support")[0].context.span_id}
+    assert len(runs) == 2
+    assert default_pipeline().accounting.outcomes()["evaluated"] == 1
+    assert default_pipeline().accounting.results["scored"] == 2
+
+
+def test_it_waits_redacted_and_only_that(telemetry: RecordedTelemetry, tmp_path: Path, clock: Clock) -> None:
+    """Readable by its owner alone; without what redaction takes out; nothing is left once it has been evaluated."""
+    off_peak = set_up(telemetry, tmp_path, clock)
+    answer = answer_of()
+    answer("When?")
+    assert flush(30)
+    file = tmp_path / "off-peak.db"
+    assert file.stat().st_mode & 0o777 == 0o600
+
+    def on_disk() -> bytes:
+        return b"".join(part.read_bytes() for part in tmp_path.glob("off-peak.db*"))
+
+    assert (b"Within ten days" in on_disk(), b"ann@mail.example" in on_disk()) == (True, False)
+    clock.now_s += 10 * HOUR
+    off_peak.look()
+    assert flush(30)
+    assert shutdown(30)
+    assert b"Within ten days" not in on_disk()
+
+
+def test_late_results_are_sampled_as_the_answer_was(telemetry: RecordedTelemetry, tmp_path: Path, clock: Clock) -> None:
+    """With the probability and the reason of its sampling, and an evaluator's own rate cut from the same randomness."""
+    storage = []
+
+    class Kept:
+        async def save_result(self, aggregated: Any) -> None:
+            storage.append(aggregated)
+
+    thinned = {"type": "Contains", "substrings": ["ten"], "schedule": "off_peak", "sample_rate": 0.25}
+    evaluators = CONTAINS, {**thinned, "criterion_name": "thinned"}
+    off_peak = set_up(telemetry, tmp_path, clock, *evaluators, storage=[Kept()], sample_rate=0.5)
+    answer = answer_of()
+    for _ in range(60):
+        answer("When?")
+    assert flush(30)
+    early = len(storage)
+    clock.now_s += 10 * HOUR
+    while waiting(tmp_path):
+        off_peak.look()
+        assert flush(30)
+    late = storage[early:]
+    assert 10 < early < 50
+    assert len(late) == early
+    assert {(value.sampling_probability, value.sampling_reason) for value in late} == {(0.5, "ratio")}
+    of_thinned = [result for value in late for result in value.results if result.criterion_name == "thinned"]
+    assert {result.probability for result in of_thinned} == {0.25}
+    assert 0 < len(of_thinned) < early
+
+
+CHILD = """
+    import os, sys, time
+    from datetime import datetime
+    from zoneinfo import ZoneInfo
+    from agenteval_otel import configure, flush, monitor
+    from agenteval_otel.config import default_pipeline
+    from agenteval_otel.storage import JsonFileStorageProvider
+    folder, hour, asks = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+    configure(
+        storage=[JsonFileStorageProvider(path=f"{folder}/results.jsonl")], sample_rate=1.0,
+        off_peak={"from": "22:00", "to": "06:00", "path": f"{folder}/off-peak.db"},
+        evaluators=["ResponseHealth", {"type": "Contains", "substrings": ["days"], "schedule": "off_peak"}],
+        telemetry={"content": "span_and_event"},
+    )
+    off_peak = default_pipeline().off_peak
+    off_peak.clock = lambda: datetime(2026, 7, 1, hour % 24, tzinfo=ZoneInfo("UTC")).timestamp() + hour // 24 * 86_400
+
+    @monitor(agent="support")
+    def answer(question):
+        return "Within ten days."
+
+    if asks == "asks":
+        for number in range(5):
+            answer(f"When {number}?")
+        flush(30)
+        print("kept", flush=True)
+        time.sleep(60)
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        off_peak.look()
+        flush(10)
+        import sqlite3
+        if not sqlite3.connect(f"{folder}/off-peak.db").execute("SELECT count(*) FROM waiting").fetchone()[0]:
+            break
+    print("done", default_pipeline().accounting.outcomes()["evaluated"], flush=True)
+"""
+
+
+def child(folder: Path, hour: int, asks: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", textwrap.dedent(CHILD), str(folder), str(hour), asks]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONWARNINGS": "ignore"})
+
+
+def test_a_killed_process_loses_nothing(tmp_path: Path) -> None:
+    """Answers of noon; SIGKILL; the next process evaluates them at night, each once, without a call of its own."""
+    first = child(tmp_path, 12, "asks")
+    assert first.stdout is not None
+    assert first.stdout.readline() == "kept\n"
+    first.kill()
+    first.communicate()
+    assert waiting(tmp_path) == 5
+    second = child(tmp_path, 23, "waits")
+    assert second.communicate(timeout=90)[0] == "done 0\n"
+    lines = (tmp_path / "results.jsonl").read_text().splitlines()
+    late = [line for line in lines if '"criterionName":"contains"' in line]
+    assert (len(lines), len(late)) == (10, 5)
+    assert sorted({line.partition("When ")[2][0] for line in late}) == ["0", "1", "2", "3", "4"]
+
+
+@pytest.mark.parametrize(
+    ("moment", "zone", "expected"),
+    [
+        ("2026-07-01T21:59:59", "Europe/Berlin", False), ("2026-07-01T22:00:00", "Europe/Berlin", True),
+        ("2026-07-01T00:00:00", "Europe/Berlin", True), ("2026-07-01T05:59:59", "Europe/Berlin", True),
+        ("2026-07-01T06:00:00", "Europe/Berlin", False), ("2026-07-01T12:00:00", "Asia/Kolkata", False),
+    ],
+)  # fmt: skip
+def test_a_window_crosses_midnight(moment: str, zone: str, expected: bool) -> None:
+    """From the first moment to before the last one, in the local time of its zone."""
+    now_s = datetime.fromisoformat(moment).replace(tzinfo=ZoneInfo(zone)).timestamp()
+    assert OffPeakSettings(begins="22:00", ends="06:00", timezone=zone).is_open(now_s) is expected
+
+
+@pytest.mark.parametrize(
+    ("begins", "ends", "day", "hours"),
+    [
+        ("22:00", "06:00", "2026-03-28", 7.0), ("22:00", "06:00", "2026-10-24", 9.0),
+        ("22:00", "06:00", "2026-07-01", 8.0), ("02:30", "04:00", "2026-03-28", 1.0),
+        ("02:00", "03:00", "2026-10-24", 2.0), ("01:00", "02:30", "2026-03-28", 1.0),
+    ],
+)  # fmt: skip
+def test_clocks_change_in_the_window(begins: str, ends: str, day: str, hours: float) -> None:
+    """A night is an hour shorter or longer; a window in the hour that is left out opens behind it."""
+    window = OffPeakSettings(begins=begins, ends=ends, timezone="Europe/Berlin")
+    noon = datetime.fromisoformat(f"{day}T12:00").replace(tzinfo=ZoneInfo("Europe/Berlin")).timestamp()
+    quarters = [noon + 900 * number for number in range(96)]
+    assert sum(map(window.is_open, quarters)) / 4 == hours
+
+
+def test_what_is_lost_is_counted(telemetry: RecordedTelemetry, tmp_path: Path, clock: Clock) -> None:
+    """Too old, no room, a row that cannot be read; one of another agent goes on waiting."""
+    off_peak = set_up(telemetry, tmp_path, clock, off_peak={"max_bytes": 65_536, "max_age_s": 86_400.0})
+    answer = answer_of()
+    answer("When?")
+    answer("x" * 70_000)
+    assert flush(30)
+    assert (waiting(tmp_path), counts()) == (1, {"no_room": 1})
+    clock.now_s += 25 * HOUR
+    off_peak.look()
+    assert (waiting(tmp_path), counts()) == (0, {"no_room": 1, "expired": 1})
+    with closing(sqlite3.connect(tmp_path / "off-peak.db")) as connection:
+        rows = [("support", "{"), ("support", '{"input": {}}'), ("other", "{}")]
+        for agent, entry in rows:
+            row = (clock.now_s, agent, len(entry), entry)
+            connection.execute("INSERT INTO waiting (kept, agent, size, entry) VALUES (?, ?, ?, ?)", row)
+        connection.commit()
+    clock.now_s += 10 * HOUR
+    off_peak.look()
+    assert flush(30)
+    assert (waiting(tmp_path), counts()) == (1, {"no_room": 1, "expired": 1, "unreadable": 2})
+    with closing(sqlite3.connect(tmp_path / "off-peak.db")) as connection:
+        assert connection.execute("SELECT size FROM total").fetchone() == (2,)
+
+
+def test_an_evaluator_that_has_changed(telemetry: RecordedTelemetry, tmp_path: Path, clock: Clock) -> None:
+    """It evaluates what waits as it is now."""
+    set_up(telemetry, tmp_path, clock)
+    answer = answer_of()
+    answer("When?")
+    assert flush(30)
+    off_peak = set_up(telemetry, tmp_path, clock, {**CONTAINS, "substrings": ["weeks"]})
+    clock.now_s += 10 * HOUR
+    off_peak.look()
+    assert flush(30)
+    assert [dict(event.attributes)["gen_ai.evaluation.score.label"] for event in telemetry.events()] == ["pass", "fail"]
+
+
+def test_a_process_that_dies_of_an_answer_gives_it_up(
+    telemetry: RecordedTelemetry, tmp_path: Path, clock: Clock
+) -> None:
+    """Taken three times and never ended: counted, and not taken again."""
+    off_peak = set_up(telemetry, tmp_path, clock)
+    answer = answer_of()
+    answer("When?")
+    assert flush(30)
+    with closing(sqlite3.connect(tmp_path / "off-peak.db")) as connection:
+        connection.execute("UPDATE waiting SET attempts = 3")
+        connection.commit()
+    clock.now_s += 10 * HOUR
+    off_peak.look()
+    assert (waiting(tmp_path), counts()) == (0, {"failed": 1})
+
+
+def test_a_person_is_erased_from_what_waits(telemetry: RecordedTelemetry, tmp_path: Path, clock: Clock) -> None:
+    """By conversation, and by user; the file has no byte of it."""
+    off_peak = set_up(telemetry, tmp_path, clock)
+    answer = answer_of()
+    answer("canary-7f3a")
+    assert flush(30)
+    assert {place.place: place.removed for place in erase(user="ann")}["this process: off-peak answers"] == 1
+    assert waiting(tmp_path) == 0
+    assert not [file for file in tmp_path.iterdir() if b"canary-7f3a" in file.read_bytes()]
+    assert off_peak.look() == 0
+
+
+@pytest.mark.parametrize(
+    ("window", "message"),
+    [
+        ({"from": "25:00"}, "off_peak.from: expected a local time"), ({"from": "06:00"}, "never closes"),
+        ({"timezone": "Mars/Base"}, "no such time zone"), ({"fro": "22:00"}, "unknown field"),
+        ({"batch": True}, "no judge whose provider has a batch API"), (None, "nothing says when that is"),
+    ],
+)  # fmt: skip
+def test_wrong_settings_are_named(tmp_path: Path, window: dict[str, Any] | None, message: str) -> None:
+    """At start, with the field."""
+    fields = {} if window is None else {"off_peak": {"path": tmp_path / "off-peak.db", **window}}
+    with pytest.raises(ConfigurationError, match=message):
+        configure(evaluators=[CONTAINS], **fields)
+
+
+def test_an_escalated_evaluator_cannot_wait(tmp_path: Path) -> None:
+    """Its turn is decided when the answer comes."""
+    with pytest.raises(ConfigurationError, match="is escalated"):
+        configure(
+            evaluators=["ResponseHealth", CONTAINS], escalation={"criteria": ["contains"], "baseline_rate": 0.1},
+            off_peak={"path": tmp_path / "off-peak.db"},
+        )  # fmt: skip
+
+
+def test_a_conversation_waits_with_the_spans_of_its_turns(
+    telemetry: RecordedTelemetry, tmp_path: Path, clock: Clock
+) -> None:
+    """Its late result stands in the last turn's trace, and links to the one before."""
+    evaluator = {"type": "Repetition", "schedule": "off_peak"}
+    off_peak = set_up(telemetry, tmp_path, clock, evaluator, conversations={"idle_s": 0.05})
+    answer = answer_of()
+    answer("One?")
+    answer("Two?")
+    assert flush(30)
+    while not (tmp_path / "off-peak.db").exists() or waiting(tmp_path) < 1:
+        flush(1)
+    clock.now_s += 10 * HOUR
+    while waiting(tmp_path):
+        off_peak.look()
+        assert flush(30)
+    late = [span for span in telemetry.spans("evaluation support") if span.links]
+    assert [len(span.links) for span in late] == [1]
+    assert "repetition" in names(telemetry)

@@ -1,0 +1,48 @@
+"""`erase` in a process: what waits in it for feedback or for its conversation, and what is stored."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from agenteval_otel import annotate, configure, erase, flush, monitor, record_feedback
+from agenteval_otel.config import default_pipeline
+from agenteval_otel.feedback.recorder import RECORDER
+from agenteval_otel.storage import SqlStorageProvider
+from agenteval_otel.testing import RecordedTelemetry
+from tests.storage.test_erasure import CANARY, stored
+
+
+def test_a_process_erases_what_waits_in_it(tmp_path: Path, telemetry: RecordedTelemetry) -> None:
+    """An unsampled answer, an open conversation, feedback without its answer, and what is stored, of one user."""
+    storage = SqlStorageProvider(path=tmp_path / "results.db")
+    configure(
+        storage=[storage, telemetry.storage()], sampler="conversation", feedback_window_s=600,
+        ground_truth_window_s=600, evaluators=["ResponseHealth", "Repetition", "ExactMatch"],
+        agents={"quiet": {"sample_rate": 0.0, "evaluators": ["ResponseHealth"]}},
+        telemetry={"content": "span_and_event"},
+    )  # fmt: skip
+    RECORDER._reset()
+
+    def reply(question: str, user: str, conversation: str) -> str:
+        annotate(user_id=user, conversation_id=conversation)
+        return f"{question} of {user}"
+
+    loud, quiet = monitor(agent="loud")(reply), monitor(agent="quiet")(reply)
+    for user in ("ann", "bob"):
+        loud(CANARY if user == "ann" else "kept", user, f"c-{user}")
+        quiet(CANARY, user, f"q-{user}")
+        record_feedback(conversation_id=f"later-{user}", thumbs="down", comment=CANARY, user_id=user)
+    assert flush(30)
+    pipeline = default_pipeline()
+    assert pipeline.unsampled_calls is not None
+    assert (len(pipeline.conversations.assembler), len(pipeline.unsampled_calls._kept)) == (2, 2)
+    places = {place.place: place.removed for place in erase(user="ann")}
+    assert places["this process: open conversations"] == 1
+    assert places["this process: unsampled answers"] == 1
+    assert places["this process: answers that wait for their truth"] == 1
+    assert places["this process: spans, requests and feedback"] == 1
+    assert places[str(tmp_path / "results.db")] == 1
+    assert (len(pipeline.conversations.assembler), len(pipeline.unsampled_calls._kept)) == (1, 1)
+    assert [feedback.conversation_id for _, feedback in RECORDER._unjoined] == ["later-bob"]
+    assert CANARY not in str([value.model_dump_json() for value in stored(storage)])
+    RECORDER._reset()

@@ -1,0 +1,301 @@
+"""C10: what the sidecar acknowledged is evaluated, killed or not; what it cannot take it refuses, to be sent again."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from google.rpc import error_details_pb2, status_pb2
+
+from tests.promises.figures import Recorder, sized
+from tests.promises.receiver import Receiver
+from tests.promises.served import SETTINGS, Served, new_trace_id, trace_request
+
+MIB = 1024 * 1024
+QUICK = SETTINGS + "sidecar: {quiet_s: 0.2, parent_wait_s: 1.0}\n"
+
+
+def settings(**fields: object) -> str:
+    return SETTINGS + "sidecar: {" + ", ".join(f"{name}: {value}" for name, value in fields.items()) + "}\n"
+
+
+def seen(receiver: Receiver) -> Counter[int]:
+    """How often the answer of each trace was scored."""
+    return Counter(int.from_bytes(record.trace_id) for record in receiver.events())
+
+
+def fill(served: Served, most: int = 10_000, **request: Any) -> tuple[set[int], Any]:
+    """Send a trace after the other until there is no room; the acknowledged ones, and the refusal."""
+    acknowledged: set[int] = set()
+    for _ in range(most):
+        trace_id = new_trace_id()
+        answer = served.post(trace_request(trace_id, **request))
+        if answer.status != 200:
+            return acknowledged, answer
+        acknowledged.add(trace_id)
+    raise AssertionError("never full")
+
+
+def test_without_room_clients_are_asked_to_try_again(tmp_path: Path, receiver: Receiver, promise: Recorder) -> None:
+    """429 with Retry-After, RESOURCE_EXHAUSTED with RetryInfo, not ready; and what was acknowledged is evaluated."""
+    few = settings(quiet_s=60, parent_wait_s=60, max_waiting_bytes=MIB)
+    with Served(tmp_path, settings=few, endpoint=receiver.endpoint) as served:
+        acknowledged, answer = fill(served, text="x" * 10_000)
+        assert (answer.status, answer.headers["retry-after"]) == (429, "2")
+        code, error = served.export(trace_request(new_trace_id(), text="x" * 10_000))
+        assert code == grpc.StatusCode.RESOURCE_EXHAUSTED
+        status = status_pb2.Status.FromString(dict(error.trailing_metadata())["grpc-status-details-bin"])
+        retry = error_details_pb2.RetryInfo()
+        assert status.details[0].Unpack(retry)
+        assert retry.retry_delay.seconds == 2
+        assert served.get("/readyz").status == 503
+        assert served.get("/healthz").status == 200
+        assert served.terminate() == 0
+        assert "spans_refused" in served.told
+        assert served.outcomes() == {"evaluated": len(acknowledged)}
+        spans = served.outcomes("span")
+        assert spans.pop("refused") >= 2
+        assert spans == {"read": len(acknowledged)}
+    assert set(seen(receiver)) == acknowledged
+    promise("C10", figure="memory full: 429, RESOURCE_EXHAUSTED, all that was acknowledged evaluated")
+
+
+def test_a_request_that_never_fits_is_not_asked_for_again(tmp_path: Path) -> None:
+    """413 and no RetryInfo: a client that sent it again and again would hold up all that it has behind it."""
+    small = settings(max_waiting_bytes=MIB, durable=tmp_path / "journal", durable_max_bytes=2 * MIB)
+    with Served(tmp_path, settings=small) as served:
+        for size in (MIB, 3 * MIB):
+            request = trace_request(new_trace_id(), text="x" * size)
+            assert served.post(request).status == 413
+            code, error = served.export(request)
+            assert code == grpc.StatusCode.RESOURCE_EXHAUSTED
+            assert "grpc-status-details-bin" not in dict(error.trailing_metadata())
+        assert served.post(trace_request(new_trace_id())).status == 200
+
+
+def test_records_without_ids_are_rejected_alone(tmp_path: Path) -> None:
+    """The others of the request are taken, and the reply says how many were not: a partial success."""
+    from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
+
+    with Served(tmp_path, settings=QUICK) as served:
+        answer = served.post(trace_request(new_trace_id(), 0, new_trace_id()))
+        response = ExportTraceServiceResponse.FromString(answer.body)
+        assert (answer.status, response.partial_success.rejected_spans) == (200, 1)
+        assert served.terminate() == 0
+        assert served.outcomes() == {"evaluated": 2}
+
+
+@contextmanager
+def small_disk(folder: Path, size_mb: int) -> Iterator[bool]:
+    """A file system of this size in the folder; False where none may be mounted."""
+    folder.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={size_mb}m", "tmpfs", str(folder)], capture_output=True, check=False
+    )  # fmt: skip
+    try:
+        yield mounted.returncode == 0
+    finally:
+        if mounted.returncode == 0:
+            subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def test_a_full_disk_refuses_and_loses_nothing(tmp_path: Path, receiver: Receiver, promise: Recorder) -> None:
+    """What was acknowledged before survives a kill; with room again requests are taken, without a restart."""
+    with small_disk(tmp_path / "disk", 4) as mounted:
+        most = 1024 * MIB if mounted else 4 * MIB
+        slow = settings(
+            quiet_s=60, parent_wait_s=60, durable=tmp_path / "disk" / "journal", durable_max_bytes=most
+        )  # fmt: skip
+        with Served(tmp_path, settings=slow, endpoint=receiver.endpoint) as served:
+            if mounted:
+                (tmp_path / "disk" / "other").write_bytes(b"x" * MIB)
+            first, answer = fill(served, text="x" * 50_000)
+            assert (answer.status, answer.headers["retry-after"]) == (429, "2")
+            if mounted:
+                (tmp_path / "disk" / "other").unlink()
+                second, answer = fill(served, text="x" * 50_000)
+                assert len(second) >= 10
+                assert "journal_failed" in served.told
+            served.kill()
+            served.settings.write_text(slow.replace("60", "0.2"))
+            served.start()
+            acknowledged = first | (second if mounted else set())
+            served.wait_for(lambda: set(seen(receiver)) >= acknowledged, "scores", 60)
+            served.wait_for(lambda: served.post(trace_request(new_trace_id())).status == 200, "room on the disk")
+            assert served.terminate() == 0
+    how = "full file system" if mounted else "full by durable_max_bytes"
+    promise("C10", figure=f"{how}: 429; killed while full: {len(acknowledged)} of {len(acknowledged)} evaluated")
+
+
+class Load:
+    """Clients that send traces without a pause, over HTTP and gRPC; `acknowledged` has those that got their 200."""
+
+    def __init__(self, served: Served, threads: int = 4) -> None:
+        self._served, self._stop = served, threading.Event()
+        self.acknowledged: set[int] = set()
+        self._threads = [threading.Thread(target=self._run, args=(at,), daemon=True) for at in range(threads)]
+        for thread in self._threads:
+            thread.start()
+
+    def end(self) -> set[int]:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join(60)
+        return self.acknowledged
+
+    def _run(self, number: int) -> None:
+        chance = random.Random(number)
+        while not self._stop.is_set():
+            trace_ids = [new_trace_id() for _ in range(chance.randint(1, 5))]
+            request = trace_request(*trace_ids, text="x" * chance.randint(1, 3_000))
+            with suppress(OSError, grpc.RpcError, AssertionError, ValueError):
+                if number % 2:
+                    taken = self._served.export(request, timeout_s=10)[0] == grpc.StatusCode.OK
+                else:
+                    taken = self._served.post(request, timeout_s=10).status == 200
+                if taken:
+                    self.acknowledged.update(trace_ids)
+
+
+@pytest.mark.sized
+def test_a_kill_loses_nothing_that_was_acknowledged(tmp_path: Path, receiver: Receiver, promise: Recorder) -> None:
+    """Killed at random moments under load, with --durable: after the restart each 200 is evaluated."""
+    chance, acknowledged, kills = random.Random(7), set(), sized(3, 40)
+    journal = tmp_path / "journal"
+    served = Served(tmp_path, f"--durable={journal}", settings=QUICK, endpoint=receiver.endpoint)
+    with served:
+        for _ in range(kills):
+            load = Load(served)
+            threading.Event().wait(chance.uniform(0.3, 1.5))
+            served.kill()
+            acknowledged |= load.end()
+            served.start()
+        served.wait_for(lambda: set(seen(receiver)) >= acknowledged, "scores", 60)
+        served.wait_for(lambda: size_of(journal) < 100_000, "an empty journal")
+        assert served.terminate() == 0
+    counted = seen(receiver)
+    lost = acknowledged - set(counted)
+    twice = sum(counted[trace_id] > 1 for trace_id in acknowledged)
+    promise("C10", figure=(
+        f"{kills} kills under load: {len(acknowledged)} acknowledged, {len(lost)} lost, "
+        f"{twice / max(1, len(acknowledged)):.0%} scored again after a kill"
+    ))  # fmt: skip
+    assert len(acknowledged) > 10 * kills
+    assert lost == set()
+
+
+def size_of(folder: Path) -> int:
+    sizes = []
+    for file in folder.iterdir():
+        with suppress(FileNotFoundError):  # a segment that has just gone
+            sizes.append(file.stat().st_size)
+    return sum(sizes)
+
+
+def test_restarts_in_a_loop_neither_lose_nor_grow(tmp_path: Path, receiver: Receiver, promise: Recorder) -> None:
+    """Killed again and again before it has read what it left: the folder keeps its size, and nothing is lost."""
+    journal = tmp_path / "journal"
+    waits = settings(quiet_s=60, parent_wait_s=60)
+    with Served(tmp_path, f"--durable={journal}", settings=waits, endpoint=receiver.endpoint) as served:
+        acknowledged = {new_trace_id() for _ in range(500)}
+        for trace_id in acknowledged:
+            assert served.post(trace_request(trace_id, text="x" * 3_000)).status == 200
+        size = size_of(journal)
+        for _ in range(sized(2, 10)):
+            served.kill()
+            served.start(until="telemetry")
+        served.kill()
+        assert size_of(journal) == size
+        served.settings.write_text(QUICK)
+        served.start()
+        served.wait_for(lambda: set(seen(receiver)) == acknowledged, "scores", 60)
+        served.wait_for(lambda: size_of(journal) == 0, "an empty journal")
+        assert served.terminate() == 0
+    assert set(seen(receiver).values()) == {1}
+    promise(
+        "C10",
+        figure=f"{sized(3, 11)} restarts before anything was evaluated: folder constant, 500 of 500 evaluated once",
+    )
+
+
+def test_more_than_fits_into_memory_is_read_again(tmp_path: Path, receiver: Receiver) -> None:
+    """What an earlier process left is evaluated piece by piece, and a kill in the middle costs nothing."""
+    journal = tmp_path / "journal"
+    large = settings(quiet_s=60, parent_wait_s=60, max_waiting_bytes=64 * MIB)
+    with Served(tmp_path, f"--durable={journal}", settings=large, endpoint=receiver.endpoint) as served:
+        acknowledged = {new_trace_id() for _ in range(200)}
+        for trace_id in acknowledged:
+            assert served.post(trace_request(trace_id, text="x" * 50_000)).status == 200
+        served.kill()
+        served.settings.write_text(settings(quiet_s=0.3, parent_wait_s=0.3, max_waiting_bytes=MIB))
+        served.start(until="telemetry")
+        served.wait_for(lambda: len(seen(receiver)) >= 40, "some scores")
+        served.kill()
+        served.start()
+        served.wait_for(lambda: set(seen(receiver)) >= acknowledged, "scores", 60)
+        assert served.terminate() == 0
+
+
+def test_the_receiver_of_scores_may_be_away(tmp_path: Path, receiver: Receiver, promise: Recorder) -> None:
+    """The journal keeps what is not exported, up to its limit; then clients are refused, until the receiver is back."""
+    journal = tmp_path / "journal"
+    bounded = settings(quiet_s=0.2, parent_wait_s=0.2, durable=journal, durable_max_bytes=2 * MIB)
+    receiver.reply = receiver.reply._replace(status=503)
+    with Served(tmp_path, settings=bounded, endpoint=receiver.endpoint) as served:
+        acknowledged, answer = fill(served, text="x" * 20_000)
+        assert answer.status == 429
+        assert 1.5 * MIB < size_of(journal) <= 2.1 * MIB
+        served.kill()
+        for bodies in receiver.bodies.values():
+            bodies.clear()
+        receiver.reply = receiver.reply._replace(status=200)
+        served.start()
+        served.wait_for(lambda: set(seen(receiver)) >= acknowledged, "scores", 60)
+        served.wait_for(lambda: size_of(journal) == 0, "an empty journal", 60)
+        assert served.post(trace_request(new_trace_id())).status == 200
+        assert served.terminate() == 0
+    promise(
+        "C10", figure=f"no receiver of scores: refused at the limit; killed and well again: {len(acknowledged)} kept"
+    )
+
+
+def test_one_folder_is_for_one_process(tmp_path: Path) -> None:
+    """The second ends with exit code 2 and says why; files of others in the folder stay as they are."""
+    journal = tmp_path / "journal"
+    with Served(tmp_path / "a", f"--durable={journal}", settings=QUICK) as served:
+        foreign = {"notes.otlp": b"x", "0000000000000001.txt": b"y", "README": b"z", "zzzzzzzzzzzzzzzz.otlp": b"!"}
+        for name, data in foreign.items():
+            (journal / name).write_bytes(data)
+        second = Served(tmp_path / "b", f"--durable={journal}", settings=QUICK)
+        with pytest.raises(AssertionError, match="another process uses it"):
+            second.start()
+        assert second.process.returncode == 2
+        served.kill()
+        served.start()
+        assert served.post(trace_request(new_trace_id())).status == 200
+        assert served.terminate() == 0
+    assert {name: (journal / name).read_bytes() for name in foreign} == foreign
+
+
+def test_a_stop_takes_as_long_as_it_may(tmp_path: Path, hole: Any) -> None:
+    """With a receiver that never answers SIGTERM ends within `drain_s`, says so, and the journal keeps the answers."""
+    journal = tmp_path / "journal"
+    with Served(
+        tmp_path, f"--durable={journal}", settings=settings(quiet_s=0.1, drain_s=2.0), endpoint=hole.endpoint
+    ) as served:  # fmt: skip
+        for _ in range(20):
+            assert served.post(trace_request(new_trace_id())).status == 200
+        began = time.monotonic()
+        assert served.terminate() == 0
+        assert time.monotonic() - began < 15
+        assert "not everything was delivered" in served.printed
+    assert size_of(journal) > 1_000

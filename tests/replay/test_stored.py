@@ -1,0 +1,67 @@
+"""`replay --from sql`: answers that were stored with their input, by SQLite."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from agenteval_otel.models import AggregatedEvaluationResult, EvaluationInput, EvaluationResult, SpanReference
+from agenteval_otel.storage import SqlStorageProvider
+from tests.cli.conftest import CommandLine
+
+from . import recordings as rec
+from .test_files import polite, replay, results
+
+ANSWERS = 450
+
+
+def stored(number: int, text: str | None, **more: Any) -> AggregatedEvaluationResult:
+    trace_id, span_id = rec.ids(number)
+    result = EvaluationResult(
+        criterion_name="polite", score=number % 2 == 0, passed=number % 2 == 0, normalized=float(number % 2 == 0),
+        evaluator_type="RuleBased", evaluator_version="old", probability=0.1,
+    )  # fmt: skip
+    at_ns = rec.BASE_NS + number * rec.SECOND
+    return AggregatedEvaluationResult.model_validate({
+        "agent": "support", "service": "shop", "results": (result,), "ended_ns": at_ns, "response_ended_ns": at_ns,
+        "span": SpanReference(trace_id=trace_id, span_id=span_id, trace_flags=1),
+        "input_snapshot": None if text is None else EvaluationInput(response=text, agent="support", service="shop"),
+        **more,
+    })  # fmt: skip
+
+
+def save(path: Path, *saved: AggregatedEvaluationResult) -> None:
+    async def work() -> None:
+        provider = SqlStorageProvider(path=path)
+        for aggregated in saved:
+            await provider.save_result(aggregated)
+        await provider.close()
+
+    asyncio.run(work())
+
+
+def test_stored_answers_are_scored_again(cli: CommandLine) -> None:
+    """With the stored scores beside, whatever their probability was; each span once, over several pages."""
+    without_input, replayed = stored(900, None), stored(901, "No.", replayed=True)
+    save(cli.folder / "agenteval.db", *(stored(n, polite(n)) for n in range(ANSWERS)), without_input, replayed,
+         stored(3, polite(3)))  # fmt: skip
+    report = replay(cli, "--from", "sql", "agenteval.db")
+    assert report["left_out"] == {
+        "evaluations stored without their input": 1, "replayed answers and conversations": 1, "unselected": 0,
+    }  # fmt: skip
+    [compared] = report["compared"]
+    assert (report["answers"], compared["answers"], compared["now_pass"]) == (ANSWERS, ANSWERS, ANSWERS // 2)
+    assert compared["recorded"]["mean"]["mean"] == 0.5
+    assert compared["recorded"]["evaluators"] == ["RuleBased old"]
+    assert {line["span"]["traceId"] for line in results(cli.folder)} == {rec.ids(n)[0] for n in range(ANSWERS)}
+
+
+def test_stored_answers_are_chosen(cli: CommandLine) -> None:
+    """By time, agent and recorded score."""
+    save(cli.folder / "agenteval.db", *(stored(n, polite(n)) for n in range(20)))
+    options = ("--since", "2026-03-01T00:00:04", "--until", "2026-03-01T00:00:10", "--below", "polite=0.5")
+    assert replay(cli, "--from", "sql", "agenteval.db", *options)["answers"] == 3
+    replay(cli, "--from", "sql", "agenteval.db", "--agent", "other", "--results", "b", code=2)
+    replay(cli, "--from", "sql", "missing.db", "--results", "c", code=2)
+    assert "missing.db: there is no such database" in cli.err

@@ -1,0 +1,378 @@
+"""What the sidecar takes in: every span that can arrive, and what becomes of it."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from agenteval_otel import accounting, configure, flush, record_feedback, shutdown
+from agenteval_otel.config import set_current_pipeline
+from agenteval_otel.config.sidecar import SidecarSettings
+from agenteval_otel.evaluators import ResponseHealth
+from agenteval_otel.feedback.recorder import RECORDER
+from agenteval_otel.mappers import base
+from agenteval_otel.pipeline import Pipeline, PoolDispatcher
+from agenteval_otel.sampling import RatioSampler
+from agenteval_otel.semconv import METRIC_RESPONSES, METRIC_RESULTS
+from agenteval_otel.sidecar.body import BodyError, Full
+from agenteval_otel.sidecar.intake import Intake
+from agenteval_otel.sidecar.journal import LOGS, TRACES, Journal
+from agenteval_otel.testing import RecordedTelemetry
+from tests.promises.served import add_span, messages, new_trace_id, trace_request
+
+MIB = 1024 * 1024
+
+
+@pytest.fixture
+def process(telemetry: RecordedTelemetry) -> Pipeline:
+    """The process's pipeline, on a background thread as in the sidecar."""
+    made = Pipeline(
+        sampler=RatioSampler(), evaluators=(ResponseHealth(),), storage=(telemetry.storage(),),
+        dispatcher=PoolDispatcher(),
+    )  # fmt: skip
+    set_current_pipeline(made)
+    return made
+
+
+@pytest.fixture
+def intake(process: Pipeline) -> Iterator[Intake]:
+    made = Intake(SidecarSettings(quiet_s=0.05, parent_wait_s=0.1))
+    made.start()
+    yield made
+    made.close(5.0)
+
+
+def taken(intake: Intake, *requests: bytes | Any, kind: int = TRACES) -> dict[str, int]:
+    """What the process has counted once these requests are evaluated."""
+    for request in requests:
+        message = ExportTraceServiceRequest.FromString(request) if isinstance(request, bytes) else request
+        intake.take(kind, message)
+    assert intake.close(60.0)
+    pipeline = next(iter(intake_pipelines(intake)))
+    assert pipeline.flush(60.0)  # thousands of answers, on a busy machine
+    return {name: count for name, count in pipeline.accounting.outcomes().items() if count}
+
+
+def intake_pipelines(intake: Intake) -> Iterator[Pipeline]:
+    from agenteval_otel.config import current_pipeline
+
+    pipeline = current_pipeline()
+    assert pipeline is not None
+    assert intake in pipeline.sources
+    yield pipeline
+
+
+def one_span(**more: Any) -> tuple[ExportTraceServiceRequest, Any]:
+    request = ExportTraceServiceRequest()
+    spans = request.resource_spans.add().scope_spans.add().spans
+    attributes = {
+        "gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "support",
+        "gen_ai.input.messages": messages("user", "A question?"),
+        "gen_ai.output.messages": messages("assistant", "An answer."),
+    }  # fmt: skip
+    return request, add_span(spans, new_trace_id(), 1, attributes=attributes, **more)
+
+
+def spoil_times(span: Any) -> None:
+    span.start_time_unix_nano, span.end_time_unix_nano = 2 * 10**18, 10**18
+
+
+def spoil_future(span: Any) -> None:
+    span.start_time_unix_nano = span.end_time_unix_nano = 2**63 - 1
+
+
+def no_times(span: Any) -> None:
+    span.start_time_unix_nano = span.end_time_unix_nano = 0
+
+
+def own_parent(span: Any) -> None:
+    span.parent_span_id = span.span_id
+
+
+def odd_texts(span: Any) -> None:
+    span.name = "\0\x1b[31m" + "x" * 100_000
+    span.trace_state = "not, a=trace=state,," + "x" * 10_000
+    span.attributes.add(key="").value.string_value = "\0"
+    span.attributes.add(key="x" * 100_000).value.double_value = float("nan")
+
+
+def twice_the_same_key(span: Any) -> None:
+    span.attributes.add(key="gen_ai.agent.name").value.int_value = 7
+
+
+def long_ids(span: Any) -> None:
+    span.trace_id, span.span_id, span.parent_span_id = b"\xff" * 16, b"\xff" * 8, b""
+
+
+def many_events(span: Any) -> None:
+    for _ in range(2_000):
+        span.events.add(name="gen_ai.choice", time_unix_nano=1)
+
+
+ODD: dict[str, Callable[[Any], None]] = {
+    "ends before it starts": spoil_times, "in the year 2262": spoil_future, "no times": no_times,
+    "its own parent": own_parent, "odd texts": odd_texts, "the same key twice": twice_the_same_key,
+    "largest ids": long_ids, "thousands of events": many_events,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_an_odd_span_is_evaluated_as_any_other(name: str, intake: Intake, telemetry: RecordedTelemetry) -> None:
+    """Clocks that disagree, times in the future, circles, texts with NUL: one answer, scored, with no negative time."""
+    request, span = one_span()
+    ODD[name](span)
+    assert taken(intake, request) == {"evaluated": 1}
+    assert all(item.end_time >= item.start_time for item in telemetry.spans())
+
+
+def test_spans_in_any_order_and_sent_again_are_one_answer(intake: Intake) -> None:
+    """Children first, each span in a request of its own, and all of it three times."""
+    request, agent = one_span()
+    parts = [request]
+    for number in range(2, 6):
+        child = ExportTraceServiceRequest()
+        add_span(
+            child.resource_spans.add().scope_spans.add().spans, int.from_bytes(agent.trace_id), number, parent_id=1,
+            attributes={"gen_ai.operation.name": "chat", "gen_ai.output.messages": messages("assistant", "Yes.")},
+        )  # fmt: skip
+        parts.insert(0, child)
+    assert taken(intake, *parts, *parts, *reversed(parts)) == {"evaluated": 1}
+
+
+def test_a_span_without_content_says_what_to_set(intake: Intake, caplog: pytest.LogCaptureFixture) -> None:
+    """It is no score and no silence: one outcome, and one line that names the switch."""
+    request = ExportTraceServiceRequest()
+    add_span(
+        request.resource_spans.add().scope_spans.add().spans, new_trace_id(), 1,
+        attributes={"gen_ai.operation.name": "chat", "gen_ai.request.model": "m", "gen_ai.provider.name": "openai"},
+    )  # fmt: skip
+    with caplog.at_level("WARNING"):
+        assert taken(intake, request) == {"capture_failed": 1}
+    assert "no content captured: " in caplog.text
+    assert "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT" in caplog.text
+
+
+def test_a_mapper_that_raises_costs_its_own_spans(
+    intake: Intake, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is counted, its message stays out of the log, and the other traces are evaluated."""
+    request, span = one_span()
+    span.name = "poison"
+    mapper = base.mapper_of(next(iter(_read(request))))
+    original = type(mapper).role
+
+    def role(self: Any, read: Any) -> Any:
+        if read.name == "poison":
+            raise ValueError("quotes the conversation")
+        return original(self, read)
+
+    monkeypatch.setattr(type(mapper), "role", role)
+    with caplog.at_level("WARNING"):
+        assert taken(intake, request, trace_request(new_trace_id()))["evaluated"] == 1
+    assert "quotes the conversation" not in caplog.text
+
+
+def _read(request: Any) -> Iterator[Any]:
+    from agenteval_otel.mappers.span import spans_of_otlp
+
+    return spans_of_otlp(request.resource_spans)
+
+
+def test_events_without_ids_are_ordinary_lines_of_a_log(intake: Intake) -> None:
+    """Nothing is made of them, nothing is rejected; with ids of no span they wait and are let go."""
+    request = ExportLogsServiceRequest()
+    records = request.resource_logs.add().scope_logs.add().log_records
+    for trace_id, span_id in ((b"", b""), (b"\1" * 16, b""), (b"", b"\1" * 8), (b"\1" * 16, b"\1" * 8)):
+        records.add(trace_id=trace_id, span_id=span_id).body.string_value = "a line"
+    assert intake.take(LOGS, request) == 0
+    assert taken(intake) == {}
+
+
+def test_ids_of_zeros_are_rejected(intake: Intake) -> None:
+    """They name no trace, and the reply counts them."""
+    assert intake.take(TRACES, ExportTraceServiceRequest.FromString(trace_request(0, new_trace_id()))) == 1
+    assert taken(intake) == {"evaluated": 1}
+
+
+def test_a_span_of_ten_megabytes_is_evaluated(intake: Intake) -> None:
+    """Its text is cut where every text is cut."""
+    assert taken(intake, trace_request(new_trace_id(), text="word " * 2_000_000)) == {"evaluated": 1}
+
+
+def test_names_without_end_make_few_series_and_handlers(
+    intake: Intake, process: Pipeline, telemetry: RecordedTelemetry
+) -> None:
+    """Thousands of services and agents: bounded handlers, at most 64 agents and services as attributes."""
+    for number in range(3_000):
+        request = ExportTraceServiceRequest.FromString(trace_request(new_trace_id(), agent=f"agent-{number}"))
+        request.resource_spans[0].resource.attributes.add(key="service.name").value.string_value = f"service-{number}"
+        intake.take(TRACES, request)
+    assert taken(intake) == {"evaluated": 3_000}
+    assert len(intake._evaluation._handlers) <= 201
+    seen = Counter[str]()
+    points = [dict(point.attributes) for point in telemetry.points(METRIC_RESULTS.name)]
+    for attribute in ("gen_ai.agent.name", "service.name"):
+        seen[attribute] = len({point.get(attribute) for point in points})
+    assert 1 < seen["gen_ai.agent.name"] <= 65
+    assert 1 < seen["service.name"] <= 65
+
+
+def test_what_waits_takes_no_more_than_it_may(process: Pipeline) -> None:
+    """Small attributes take far more memory than their bytes, and count as such; without room requests are refused."""
+    small = Intake(SidecarSettings(quiet_s=60, max_waiting_bytes=MIB))
+    small.start()
+    request, span = one_span()
+    for number in range(900):
+        span.attributes.add(key=f"{number}").value.int_value = number
+    count = 0
+
+    def until_full() -> None:
+        nonlocal count
+        while True:
+            span.trace_id = new_trace_id().to_bytes(16)
+            small.take(TRACES, request)
+            count += 1
+
+    with pytest.raises(Full):
+        until_full()
+    assert 5 <= count <= 11
+    assert small.state()["bytes"] <= MIB
+    assert not small.has_room()
+    with pytest.raises(BodyError, match="max_waiting_bytes"):
+        small.take(TRACES, ExportTraceServiceRequest.FromString(trace_request(1, text="x" * MIB)))
+    assert small.close(10.0)
+    assert small.state()["bytes"] == 0
+    assert process.flush(5.0)
+    assert process.accounting.outcomes()["evaluated"] == count
+
+
+def test_the_queue_shows_what_waits_for_its_trace(process: Pipeline, telemetry: RecordedTelemetry) -> None:
+    """What a kill would lose is in `agenteval.queue.size` from the moment of the acknowledgement."""
+    waits = Intake(SidecarSettings(quiet_s=60))
+    waits.start()
+    for expected in (1, 7):  # the first answer begins our metrics
+        for _ in range(expected):
+            waits.take(TRACES, ExportTraceServiceRequest.FromString(trace_request(new_trace_id())))
+        if expected == 7:
+            assert [point.value for point in telemetry.points("agenteval.queue.size")] == [7]
+        assert waits.drain(10.0, last=True)
+        assert process.flush(5.0)
+    assert [point.value for point in telemetry.points("agenteval.queue.size")] == [0]
+    assert waits.close(10.0)
+
+
+def durable(folder: Path) -> Intake:
+    made = Intake(SidecarSettings(quiet_s=0.05, parent_wait_s=0.1, durable=str(folder)))
+    made.start()
+    return made
+
+
+def test_what_an_earlier_process_evaluated_is_not_evaluated_again(tmp_path: Path, process: Pipeline) -> None:
+    """Nor is a span an answer of its own that came late to such a trace; what was not done is evaluated."""
+    request, agent = one_span()
+    late = ExportTraceServiceRequest()
+    add_span(
+        late.resource_spans.add().scope_spans.add().spans, int.from_bytes(agent.trace_id), 2, parent_id=1,
+        attributes={"gen_ai.operation.name": "chat", "gen_ai.output.messages": messages("assistant", "Yes.")},
+    )  # fmt: skip
+    journal = Journal(tmp_path, 64 * MIB)
+    journal.write(TRACES, trace_request(new_trace_id()))
+    journal.write(TRACES, request.SerializeToString())
+    journal.finish({(int.from_bytes(agent.trace_id), 0): 2}, needed_from=1)
+    journal.write(TRACES, late.SerializeToString())
+    journal.close()
+    intake = durable(tmp_path)
+    with pytest.raises(Full):
+        intake.take(TRACES, request)
+    assert not intake.has_room()
+    assert intake.read_left(threading.Event()) == 3
+    assert intake.has_room()
+    assert taken(intake) == {"evaluated": 1}
+    assert list(tmp_path.glob("*.otlp")) == []
+
+
+def test_an_end_in_the_middle_of_reading_keeps_the_rest(tmp_path: Path, process: Pipeline) -> None:
+    """What was not read stays on the disk, whatever else is done."""
+    journal = Journal(tmp_path, 64 * MIB)
+    for _ in range(3):
+        journal.write(TRACES, trace_request(new_trace_id(), text="x" * 600_000))
+    journal.close()
+    before = sum(file.stat().st_size for file in tmp_path.glob("*.otlp"))
+    intake = Intake(
+        SidecarSettings(quiet_s=60, max_waiting_bytes=MIB, durable=str(tmp_path))
+    )  # fmt: skip
+    intake.start()
+    ending = threading.Event()
+    ending.set()
+    assert intake.read_left(ending) == 1
+    assert taken(intake) == {"evaluated": 1}
+    assert sum(file.stat().st_size for file in tmp_path.glob("*.otlp")) >= before
+    again = durable(tmp_path)
+    assert again.read_left(threading.Event()) == 3
+    assert again.close(10.0)
+
+
+def test_a_trace_is_needed_until_its_answer_is_with_the_pipeline(
+    tmp_path: Path, process: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A checkpoint while it is taken out of the assembler and not yet submitted drops nothing of it."""
+    intake = durable(tmp_path)
+    intake.read_left(threading.Event())
+    evaluate, begun, goes_on = intake._evaluation.evaluate, threading.Event(), threading.Event()
+
+    def slowly(trace: Any) -> None:
+        begun.set()
+        goes_on.wait(10)
+        evaluate(trace)
+
+    monkeypatch.setattr(intake._evaluation, "evaluate", slowly)
+    intake.take(TRACES, ExportTraceServiceRequest.FromString(trace_request(new_trace_id())))
+    assert begun.wait(10)
+    intake._checkpoint(5.0)
+    assert len(list(tmp_path.glob("*.otlp"))) == 1
+    goes_on.set()
+    assert taken(intake) == {"evaluated": 1}
+    assert list(tmp_path.glob("*.otlp")) == []
+
+
+def test_calls_are_counted_by_the_service_that_made_them(
+    process: Pipeline, intake: Intake, telemetry: RecordedTelemetry
+) -> None:
+    """Agents of one name in two services have outcomes of their own in the metric, and are one in the accounting."""
+    requests = []
+    for service, environment in (("shop", "production"), ("bank", "staging"), ("bank", "staging")):
+        request, _ = one_span()
+        for key, value in (("service.name", service), ("deployment.environment.name", environment)):
+            request.resource_spans[0].resource.attributes.add(key=key).value.string_value = value
+        requests.append(request)
+    assert taken(intake, *requests) == {"evaluated": 3}
+    assert [outcomes["evaluated"] for outcomes in process.accounting.by_agent().values()] == [3]
+    evaluated = {
+        (point.attributes["service.name"], point.attributes["deployment.environment.name"]): point.value
+        for point in telemetry.points(METRIC_RESPONSES.name) if point.attributes["agenteval.outcome"] == "evaluated"
+    }  # fmt: skip
+    assert evaluated == {("shop", "production"): 1, ("bank", "staging"): 2}
+
+
+def test_an_answer_that_was_not_sampled_is_evaluated_after_a_complaint(telemetry: RecordedTelemetry) -> None:
+    """With a feedback window, an answer that spans showed waits for feedback by its trace, and is counted once."""
+    RECORDER._reset()
+    configure(storage=[telemetry.storage()], sample_rate=0.0, feedback_window_s=600)
+    intake = Intake(SidecarSettings(quiet_s=0.05, parent_wait_s=0.1))
+    intake.start()
+    first, span = one_span()
+    second, _ = one_span()
+    assert taken(intake, first, second) == {}
+    ids = {"trace_id": span.trace_id.hex(), "span_id": span.span_id.hex()}
+    assert record_feedback(thumbs="down", **ids)
+    assert flush(10.0)
+    assert {name: count for name, count in accounting().items() if count} == {"evaluated": 1}
+    assert shutdown(10.0)
+    assert {name: count for name, count in accounting().items() if count} == {"evaluated": 1, "not_sampled": 1}

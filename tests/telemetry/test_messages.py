@@ -1,0 +1,245 @@
+"""The emitter's two forms: what the SDK makes of spans and events, and messages filled without it, are equal.
+
+CI runs this file with the newest SDK and with the oldest that is supported (.ci/run).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from opentelemetry import trace
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.trace import SpanContext, TraceFlags, TraceState
+
+from agenteval_otel import semconv as names
+from agenteval_otel.models import AggregatedEvaluationResult, EvaluationInput, EvaluationResult
+from agenteval_otel.models.judge_calls import Judgement
+from agenteval_otel.models.value import construct
+from agenteval_otel.runtime.reentrancy import PROCESS
+from agenteval_otel.telemetry import messages
+from agenteval_otel.telemetry.emitter import Emitter, score_attributes
+from agenteval_otel.telemetry.providers import Providers
+from agenteval_otel.telemetry.target import Delivery, OtlpTarget, Signal
+
+pytestmark = pytest.mark.filterwarnings("ignore:Log record attributes were dropped")
+
+MESSAGES = {"TRACES": ExportTraceServiceRequest, "LOGS": ExportLogsServiceRequest}
+NOW_NS = 1_790_000_000_000_000_000
+
+
+class Receiver(OtlpTarget):
+    """A target for spans and events that keeps the requests."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.requests: list[Any] = []
+
+    def is_configured(self, signal: str) -> bool:
+        return signal in MESSAGES
+
+    def preload(self, signal: str) -> None: ...
+
+    def sender(self, signal: Signal) -> Any:
+        keep, message = self.requests.append, MESSAGES[signal.name]
+
+        class Sender:
+            def send(self, body: bytes) -> Delivery:
+                keep(message.FromString(body))
+                return Delivery(True, "200")
+
+            def close(self) -> None: ...
+
+        return Sender()
+
+
+def emitted(case: dict[str, Any], *, is_sidecar: bool) -> tuple[list[Any], dict[tuple[str, str], int]]:
+    """The requests of one response in one of the forms, and what was lost; what has no fixed value is numbered."""
+    receiver, before = Receiver(), PROCESS.is_sidecar
+    PROCESS.is_sidecar = is_sidecar
+    logging.disable()  # what cannot be encoded is logged, hundreds of times here
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if name.startswith("OTEL_")]:
+            patch.delenv(name)
+        for name, value in case["environment"].items():
+            patch.setenv(name, value)
+        emitter = Emitter(Providers(target=receiver), **case["emitter"], signals=frozenset({"traces", "events"}))
+        try:
+            emitter.tracer(), emitter.providers.events()
+            exporter = emitter.providers._exporter
+            exporter._worker.start = lambda: True  # its thread may send a part before
+            run(emitter, case)
+            exporter.flush()
+        finally:
+            PROCESS.is_sidecar = before
+            logging.disable(logging.NOTSET)
+            emitter.close()
+    return normalised(receiver.requests, case["evaluated"]), emitter.providers.lost
+
+
+def run(emitter: Emitter, case: dict[str, Any]) -> None:
+    """What the engine and an evaluator do with the emitter for one response."""
+    response, evaluated, run_span = case["response"], case["evaluated"], None
+    if case["begins"]:
+        run_span = emitter.open_run_span(response.agent or "", evaluated, response.started_ns)
+    if run_span is not None:
+        run_span.set_attributes(case["of_evaluator"])
+        tracer = emitter.tracer()
+        assert tracer is not None
+        tracer.start_span("judge", context=trace.set_span_in_context(run_span), start_time=NOW_NS).end(NOW_NS)
+    emitter.emit(
+        response, evaluated=evaluated, scores=score_attributes(response.results), run_span=run_span,
+        redact=str.upper, spans=case["spans"],
+    )  # fmt: skip
+    emitter.emit_event(
+        "agenteval.objective.breached", span=None, body="tone is breached",
+        attributes={"agenteval.objective.criterion": "tone", "agenteval.objective.rate": 0.5}, warn=True,
+    )  # fmt: skip
+
+
+def normalised(requests: list[Any], evaluated: SpanContext | None) -> list[Any]:
+    known = {} if evaluated is None else {bytes_of(evaluated.trace_id, 16): b"", bytes_of(evaluated.span_id, 8): b""}
+
+    def numbered(generated: bytes) -> bytes:
+        known.setdefault(generated, b"%d" % len(known))
+        return known[generated] or generated
+
+    for request in requests:
+        for records in Signal("LOGS" if hasattr(request, "resource_logs") else "TRACES")._records_of(request):
+            for record in records:
+                record.trace_id, record.span_id = numbered(record.trace_id), numbered(record.span_id)
+                if hasattr(record, "parent_span_id"):
+                    record.parent_span_id = numbered(record.parent_span_id)
+                else:
+                    assert record.observed_time_unix_nano > NOW_NS
+                    record.observed_time_unix_nano = 0
+                    if not record.event_name.startswith("gen_ai"):
+                        record.time_unix_nano = 0
+    return sorted(requests, key=lambda request: request.DESCRIPTOR.full_name)
+
+
+def bytes_of(number: int, length: int) -> bytes:
+    return number.to_bytes(length)
+
+
+TEXTS = st.one_of(
+    st.sampled_from(["pass", "fail", "", "x" * 40_000, "schön\0", "half \ud83d of it", "👍"]),
+    st.text(st.characters(exclude_categories=()), max_size=40),
+)
+WORDS = st.from_regex(r"[a-z][a-z_]{0,12}", fullmatch=True)
+NUMBERS = st.one_of(st.floats(), st.integers(-(2**70), 2**70), st.booleans())
+TIMES = st.integers(NOW_NS - 10**12, NOW_NS)
+TOKENS = st.one_of(st.none(), st.integers(-(2**65), 2**65))
+
+
+def some(strategy: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.none() | strategy
+
+
+def constructed(kind: Any, /, **fields: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """Values as the engine makes them, whose texts validation need not have seen."""
+    return st.fixed_dictionaries(fields).map(lambda known: construct(kind, known))
+
+
+JUDGEMENTS = constructed(
+    Judgement, model=TEXTS, response_id=some(TEXTS), input_tokens=TOKENS, output_tokens=TOKENS,
+    cost_usd=some(st.floats()), cache_read_tokens=TOKENS, cache_write_tokens=TOKENS, from_cache=st.booleans(),
+    left_out_chars=TOKENS,
+)  # fmt: skip
+RESULTS = constructed(
+    EvaluationResult, criterion_name=WORDS, evaluator_type=WORDS, score=some(NUMBERS | TEXTS), error=some(TEXTS),
+    skip_reason=some(TEXTS), reasoning=some(TEXTS), normalized=some(st.floats(0, 1)), label=some(TEXTS),
+    passed=some(st.booleans()), threshold=some(st.floats()), reason_code=some(TEXTS), error_type=some(TEXTS),
+    evaluator_id=some(TEXTS), evaluator_version=some(WORDS), calls_model=st.booleans(), shadow=st.booleans(),
+    suspected_injection=st.booleans(), probability=some(st.floats(0, 1)), sampling_reason=some(TEXTS),
+    judgement=some(JUDGEMENTS), started_ns=some(TIMES), ended_ns=TIMES,
+)  # fmt: skip
+RESPONSES = constructed(
+    AggregatedEvaluationResult, results=st.lists(RESULTS, max_size=4), overall_score=some(st.floats(0, 1)),
+    agent=some(TEXTS), model=some(TEXTS), response_id=some(TEXTS), conversation_id=some(TEXTS), started_ns=TIMES,
+    ended_ns=TIMES, response_ended_ns=some(TIMES), sampling_probability=some(st.floats(0, 1)),
+    sampling_reason=some(TEXTS), sampling_scope=some(WORDS), sampling_clustered=st.booleans(),
+    has_ground_truth=st.booleans(), stream_end=some(WORDS), prompt_name=some(TEXTS), user_id=some(TEXTS),
+    service=some(TEXTS), tags=some(st.dictionaries(TEXTS, TEXTS, max_size=3)),
+    input_snapshot=some(constructed(EvaluationInput, prompt=some(TEXTS), response=some(TEXTS))),
+)  # fmt: skip
+IDS = st.tuples(st.integers(1, 2**128 - 1), st.integers(1, 2**64 - 1))
+CONTEXTS = st.builds(
+    lambda ids, *others: SpanContext(*ids, *others), IDS | st.sampled_from([(0, 0), (7, 0)]), st.booleans(),
+    st.sampled_from([1, 1, 1, 3, 2, 0]).map(TraceFlags),
+    st.sampled_from([None, TraceState(), TraceState([("ot", "th:8"), ("vendor", "a=b")])]),
+)  # fmt: skip
+ENVIRONMENTS: list[dict[str, str]] = [
+    {},
+    {"OTEL_RESOURCE_ATTRIBUTES": "team=agents,empty=", "OTEL_SERVICE_NAME": "shop"},
+    {"OTEL_ATTRIBUTE_COUNT_LIMIT": "7", "OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT": "3"},
+    {"OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT": "3", "OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT": "1"},
+    {"OTEL_LOGRECORD_ATTRIBUTE_COUNT_LIMIT": "3", "OTEL_LOGRECORD_ATTRIBUTE_VALUE_LENGTH_LIMIT": "1"},
+    {"OTEL_ATTRIBUTE_COUNT_LIMIT": "0", "OTEL_SPAN_LINK_COUNT_LIMIT": "0", "OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT": "0"},
+    {"OTEL_TRACES_SAMPLER": "always_on"},
+    {"OTEL_TRACES_SAMPLER": "parentbased_always_off"},
+    {"OTEL_TRACES_SAMPLER": "traceidratio", "OTEL_TRACES_SAMPLER_ARG": "0"},
+]
+CASES = st.fixed_dictionaries({
+    "response": RESPONSES, "evaluated": some(CONTEXTS), "begins": st.booleans(), "spans": st.booleans(),
+    "of_evaluator": st.dictionaries(WORDS, NUMBERS | st.lists(WORDS, max_size=2), max_size=2),
+    "emitter": st.fixed_dictionaries({
+        "detail": st.sampled_from(["auto", "result", "response", "none"]),
+        "placement": st.sampled_from(["child", "linked"]),
+        "content": st.sampled_from(["no_content", "span_only", "event_only", "span_and_event"]),
+    }),
+})  # fmt: skip
+
+
+PLAIN: dict[str, Any] = {
+    "response": construct(AggregatedEvaluationResult, {
+        "agent": "support", "started_ns": NOW_NS, "ended_ns": NOW_NS,
+        "results": [EvaluationResult(criterion_name="t", evaluator_type="T", score=1, label="pass", ended_ns=NOW_NS)],
+    }),
+    "evaluated": SpanContext(7, 7, True, TraceFlags(1)), "begins": True, "spans": True, "environment": {},
+    "of_evaluator": {}, "emitter": {},
+}  # fmt: skip
+LINKED: dict[str, Any] = {**PLAIN, "emitter": {"placement": "linked"}}
+INVALID = {"evaluated": SpanContext(7, 0, False, TraceFlags(1))}
+
+
+@pytest.mark.parametrize("environment", ENVIRONMENTS, ids=" ".join)
+@settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
+@given(case=CASES)
+@example(case=LINKED)
+@example(case={**LINKED, **INVALID})
+@example(case={**PLAIN, **INVALID})
+def test_both_forms_are_equal(environment: dict[str, str], case: dict[str, Any]) -> None:
+    """Request by request, message by message, lost item by lost item, whatever is emitted and however it is limited."""
+    case = {**case, "environment": environment}
+    assert emitted(case, is_sidecar=True) == emitted(case, is_sidecar=False)
+
+
+def test_a_single_wrong_attribute_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The comparison fails where one attribute of one message is not what the SDK makes of it."""
+    right = emitted(PLAIN, is_sidecar=True)
+    assert [request.DESCRIPTOR.name for request in right[0]] == [
+        "ExportLogsServiceRequest",
+        "ExportTraceServiceRequest",
+    ]
+    fill = messages.fill_attributes
+    monkeypatch.setattr(messages, "fill_attributes", lambda pairs, attributes, longest: fill(
+        pairs, {**attributes, names.SCORE_LABEL: "fail"} if names.SCORE_LABEL in attributes else attributes, longest
+    ))  # fmt: skip
+    assert emitted(PLAIN, is_sidecar=True) != right == emitted(PLAIN, is_sidecar=False)
+
+
+@pytest.mark.parametrize("is_sidecar", [True, False])
+def test_messages_are_filled_in_a_process_of_our_own_alone(is_sidecar: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any other process has the SDK's provider, and an application's provider stays in use in ours as well."""
+    monkeypatch.setattr(PROCESS, "is_sidecar", is_sidecar)
+    providers, application = Providers(target=Receiver()), TracerProvider(shutdown_on_exit=False)
+    assert isinstance(providers.tracer(), messages.SpanMessages) is is_sidecar
+    assert not isinstance(Providers(tracer_provider=application).tracer(), messages.SpanMessages)
+    providers.close()

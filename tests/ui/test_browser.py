@@ -1,0 +1,182 @@
+"""The pages in headless Chromium, from the real server over a real SQLite: every page, labels by keys, what is new."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agenteval_otel.ui import assets
+from agenteval_otel.ui.columns import ResultColumns
+from agenteval_otel.ui.labels import Labels
+from tests.promises.test_b14_pages import HOSTILE, everywhere
+from tests.ui.served import served
+from tests.ui.stored import answer, score, store, traffic
+
+pytestmark = [pytest.mark.backend, pytest.mark.slow]
+
+AXE = {
+    "version": "4.14.1", "files": {"axe.min.js": "axe.js"},
+    "integrity": "sha512-FHfa+lmNjQZfJz1q8wKqIDwC6DExcHt/pkjNQb09a3NPjCKg2rhu5qb2S4r76ASyFNNtuFooJpZe37OgudVGtQ==",
+}  # fmt: skip
+PAGES = ("/", "/criterion?name=helpfulness", "/label?criterion=helpfulness", "/conversation?id=conversation-1",
+         "/compare?by=prompt_version", "/health")  # fmt: skip
+SIZES = ((1600, "light"), (375, "dark"))
+_RUN_AXE = """() => axe.run().then(found => found.violations
+    .filter(rule => ["serious", "critical"].includes(rule.impact))
+    .map(rule => `${rule.id}: ${rule.nodes[0].html}`))"""
+_LIMIT_MS = 20_000
+
+
+def missing(what: str) -> Any:
+    """Skip, or fail where the real programs are required."""
+    if os.environ.get("AGENTEVAL_REQUIRE_BACKENDS"):
+        pytest.fail(what)
+    pytest.skip(what)
+
+
+@pytest.fixture(scope="module", name="browser")
+def _browser() -> Iterator[Any]:
+    program = shutil.which("chromium") or shutil.which("google-chrome")
+    if program is None:
+        missing("needs Chromium: apt-get install chromium")
+    if not (assets.VENDOR / "uplot.js").is_file():
+        missing(f"needs the scripts of the pages: {assets.COMMAND}")
+    api = pytest.importorskip("playwright.sync_api")
+    with api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def axe() -> str:
+    if shutil.which("npm") is None:
+        missing("needs npm, for axe-core")
+    return assets.package_files("axe-core", AXE)["axe.min.js"].decode()
+
+
+@pytest.fixture
+def visit(browser: Any) -> Iterator[Any]:
+    """A page of a context of its own; what its scripts or its policy complain about fails the test."""
+    complaints: list[str] = []
+    contexts: list[Any] = []
+
+    def visit_(address: str, width: int = 1280, scheme: str = "light", **options: Any) -> Any:
+        contexts.append(browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme, **options))
+        page = contexts[-1].new_page()
+        page.set_default_timeout(_LIMIT_MS)
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("console", lambda line: complaints.append(line.text) if line.type in ("error", "warning") else None)
+        page.goto(address)
+        return page
+
+    yield visit_
+    for context in contexts:
+        context.close()
+    assert complaints == []
+
+
+def test_every_page_is_whole_in_both_themes(visit: Any, axe: str, tmp_path: Path) -> None:
+    """At 375 and 1,600 pixels: nothing is wider than the window, charts are drawn, axe has no serious complaint."""
+    store(tmp_path / "a.db", traffic())
+    with served(tmp_path / "a.db") as address:
+        base = address.split("/?")[0]
+        for width, scheme in SIZES:
+            page = visit(address, width, scheme, bypass_csp=True)
+            for path in PAGES:
+                page.goto(base + path)
+                assert page.evaluate("document.documentElement.scrollWidth") <= width, path
+                assert page.locator("[data-chart]").count() == page.locator("[data-chart] canvas").count(), path
+                page.evaluate(axe)
+                assert page.evaluate(_RUN_AXE) == [], f"{path} {scheme}"
+            page.goto(f"{base}/criterion?name=helpfulness")
+            page.locator("a[href^='/answer/']").first.click()
+            page.wait_for_selector("text=How do I return order")
+            page.evaluate(axe)
+            assert page.evaluate(_RUN_AXE) == []
+
+
+def test_fifty_answers_are_labelled_with_keys(visit: Any, tmp_path: Path) -> None:
+    """p, f and s, a comment after c; the labels are in the database, and the page shows the agreement."""
+    target = store(tmp_path / "a.db", traffic(60))
+    with served(tmp_path / "a.db") as address:
+        page = visit(address)
+        page.goto(f"{address.split('/?')[0]}/label?criterion=helpfulness")
+        page.keyboard.press("s")
+        page.wait_for_url("**skip=1")
+        page.keyboard.press("c")
+        page.keyboard.type("pf is text here")
+        page.keyboard.press("Escape")
+        for number in range(50):
+            with page.expect_navigation():
+                page.keyboard.press("f" if number % 5 == 0 else "p")
+        page.wait_for_selector("text=50 answers labelled")
+        page.wait_for_selector("text=evaluators agree with")
+    columns = ResultColumns(target)
+    columns.refresh()
+    labels = Labels(target, columns).all()
+    assert len({label.evaluation_id for label in labels}) == len(labels) == 50
+    assert sum(label.passed is False for label in labels) == 10
+    assert all(label.others for label in labels)
+
+
+def test_new_results_appear_by_themselves(visit: Any, tmp_path: Path) -> None:
+    """The overview follows what is stored while it is open, unless it is paused."""
+    path = tmp_path / "a.db"
+    store(path, [answer(score())])
+    with served(path) as address:
+        page = visit(address)
+        page.wait_for_selector("text=helpfulness")
+        store(path, [answer(score("new_criterion"), number=1)])
+        page.wait_for_selector("text=new_criterion")
+        page.wait_for_selector("#live canvas >> nth=1", state="attached")
+        page.check("#pause")
+        store(path, [answer(score("unseen"), number=2)])
+        page.wait_for_timeout(3_000)
+        assert page.locator("text=unseen").count() == 0
+
+
+def test_hostile_answers_run_nothing(visit: Any, tmp_path: Path) -> None:
+    """No script of stored text runs and no request leaves, on any page."""
+    text = " ".join(HOSTILE)
+    store(tmp_path / "a.db", [everywhere(text), everywhere("word")])
+    with served(tmp_path / "a.db") as address:
+        base = address.split("/?")[0]
+        page = visit(address)
+        requests: list[str] = []
+        page.on("request", lambda request: requests.append(request.url))
+        page.on("dialog", lambda dialog: requests.append(f"dialog {dialog.message}"))
+        for path in ("/", "/label", "/compare", "/health", "/conversation?id=word"):
+            page.goto(base + path)
+            assert page.evaluate("window.broken") is None
+        page.goto(base)
+        page.locator("th a").first.click()
+        page.locator("a[href^='/answer/']").first.click()
+        page.wait_for_selector("text=Prompt")
+        assert page.evaluate("window.broken") is None
+        assert page.locator(".stored script, .stored img, .stored svg, iframe, base").count() == 0
+        assert [request for request in requests if not request.startswith((base, "data:"))] == []
+
+
+def test_a_report_opens_from_disk(visit: Any, tmp_path: Path) -> None:
+    """One file draws its charts and asks for nothing else."""
+    store(tmp_path / "a.db", traffic(60))
+    with served(tmp_path / "a.db") as address:
+        page = visit(address)
+        with page.expect_download() as download:
+            page.click("text=one HTML file")
+        report = tmp_path / "report.html"
+        download.value.save_as(report)
+        page.goto("about:blank")  # before the server ends, which the page would complain about
+    requests: list[str] = []
+    page = visit("about:blank")
+    page.on("request", lambda request: requests.append(request.url))
+    page.goto(report.as_uri())
+    page.wait_for_selector("[data-chart] canvas", state="attached")
+    assert page.locator("text=helpfulness").count() > 0
+    assert requests == [report.as_uri()]

@@ -1,0 +1,160 @@
+"""Columns: figures equal those of the package, conversations count together, and what is new is read."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agenteval_otel.models import EvaluationResult
+from agenteval_otel.scoring.intervals import estimate_of
+from agenteval_otel.storage.sql_database import add_missing_indices
+from agenteval_otel.ui import columns as module
+from agenteval_otel.ui.columns import ResultColumns, _estimate, difference
+from agenteval_otel.ui.views import groups_of, overview, rows_in, worst
+from tests.ui.stored import answer, score, store
+
+scored = st.lists(st.tuples(st.floats(0, 1), st.floats(1, 100)), min_size=1, max_size=40)
+
+
+@given(scored)
+def test_figures_of_independent_answers_are_those_of_the_package(pairs: list[tuple[float, float]]) -> None:
+    """Mean and interval by columns are those of `estimate_of`."""
+    values, weights = (np.array(part) for part in zip(*pairs, strict=True))
+    estimate, clusters = _estimate(values, weights, np.arange(len(pairs)))
+    expected = estimate_of(pairs)
+    assert expected is not None
+    assert clusters == len(pairs)
+    assert estimate == pytest.approx(expected, abs=1e-6)
+
+
+def test_answers_of_one_conversation_are_less_certain() -> None:
+    """Ten conversations of ten equal verdicts are as certain as ten answers, not as a hundred."""
+    values = np.repeat([1.0, 0.0] * 5, 10)
+    alone, _ = _estimate(values, np.ones(100), np.arange(100))
+    together, clusters = _estimate(values, np.ones(100), np.repeat(np.arange(10), 10))
+    assert clusters == 10
+    assert together.mean == alone.mean
+    assert together.effective == pytest.approx(10)
+    assert together.high - together.low > 2 * (alone.high - alone.low)
+
+
+def test_a_difference_is_newcombes() -> None:
+    """56 of 70 beside 48 of 80: the interval that Newcombe's paper gives for his method 10."""
+    first, second = (estimate_of([(1.0, 1.0)] * yes + [(0.0, 1.0)] * no) for yes, no in ((48, 32), (56, 14)))
+    assert first is not None
+    assert second is not None
+    assert [round(value, 4) for value in difference(first, second)] == [0.2, 0.0524, 0.3339]
+
+
+def test_weights_undo_uneven_sampling(tmp_path: Path) -> None:
+    """Nine failures that were all sampled and a pass that stands for ninety make a pass rate of 90 / 99."""
+    low = [answer(score(value=0.1, passed=False), number=number) for number in range(9)]
+    target = store(tmp_path / "a.db", [*low, answer(score(probability=1 / 90), number=9)])
+    columns = ResultColumns(target)
+    columns.refresh()
+    (view,) = overview(columns, "all", {"helpfulness": 0.95})
+    assert view.passes is not None
+    assert view.passes.estimate.mean == pytest.approx(90 / 99, rel=1e-5)
+    assert view.passes.represents == pytest.approx(99, rel=1e-5)
+    assert view.objective_met is False
+
+
+def test_failures_skips_and_shadows_are_no_scores(tmp_path: Path) -> None:
+    """They are counted apart; a shadow's results are nowhere, a person's in a row of their own."""
+    results = (
+        score(), score(shadow=True, value=0.0, passed=False),
+        EvaluationResult(criterion_name="helpfulness", evaluator_type="J", error="timed out", error_type="timeout"),
+        EvaluationResult(criterion_name="helpfulness", evaluator_type="J", skip_reason="no answer"),
+        score(value=0.0, passed=False).model_copy(update={"evaluator_kind": "human"}),
+    )  # fmt: skip
+    columns = ResultColumns(store(tmp_path / "a.db", [answer(*results)]))
+    columns.refresh()
+    views = overview(columns, "all", {})
+    assert [(view.is_human, view.scored, view.skipped, view.failed) for view in views] == [
+        (False, 1, 1, 1), (True, 1, 0, 0),
+    ]  # fmt: skip
+    assert views[0].passes is not None
+    assert views[0].passes.estimate.mean == 1.0
+
+
+def test_what_is_stored_later_is_read_once(tmp_path: Path) -> None:
+    """New results change the version; without any it stays; settled ones are not read again."""
+    path = tmp_path / "a.db"
+    columns = ResultColumns(store(path, [answer(score(), number=number) for number in range(3)]))
+    columns.refresh()
+    assert (columns.count, columns.version) == (3, 1)
+    columns.refresh(at_once=True)
+    assert (columns.count, columns.version) == (3, 1)
+    store(path, [answer(score("tone"), number=number) for number in range(3, 2_500)])  # beyond the room that was made
+    columns.refresh(at_once=True)
+    assert (columns.count, columns.version) == (2_500, 2)
+    assert {view.name: view.scored for view in overview(columns, "all", {})} == {"helpfulness": 3, "tone": 2_497}
+
+
+def test_names_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names beyond the most that are kept count together, and a page lists a dozen groups."""
+    monkeypatch.setattr(module, "_MAX_NAMES", 40)
+    columns = ResultColumns(
+        store(tmp_path / "a.db", [answer(score(), number=number, agent=f"agent {number}") for number in range(60)])
+    )
+    columns.refresh()
+    assert len(columns.names("agent")) <= 41
+    groups = groups_of(columns, rows_in(columns, "all"), "agent", rate=True)
+    assert len(groups) == 13
+    assert sum(group.results for group in groups) == 60
+
+
+def test_the_newest_results_are_kept_where_there_are_too_many(tmp_path: Path) -> None:
+    """The page says how many are left out."""
+    target = store(tmp_path / "a.db", [answer(score(), number=number) for number in range(30)])
+    columns = ResultColumns(target, max_results=10)
+    columns.refresh()
+    assert columns.left_out == 20
+    assert columns.count <= 10
+
+
+def test_the_lowest_scores_come_first(tmp_path: Path) -> None:
+    """Those that did not pass before those that did, whatever their scores are."""
+    values = [(0.2, True), (0.9, False), (0.5, False), (0.1, True)]
+    columns = ResultColumns(
+        store(tmp_path / "a.db", [answer(score(value=v, passed=p), number=n) for n, (v, p) in enumerate(values)])
+    )
+    columns.refresh()
+    order = [round(float(columns["normalized"][row]), 1) for row in worst(columns, rows_in(columns, "all"), 4)]
+    assert order == [0.5, 0.9, 0.1, 0.2]
+
+
+def test_times_far_apart_make_few_steps(tmp_path: Path) -> None:
+    """A clock that is decades off makes a long chart, and no endless one."""
+    moments = [0, 4 * 10**18]
+    columns = ResultColumns(store(tmp_path / "a.db", [answer(score(), ended_ns=moment or 1) for moment in moments]))
+    columns.refresh()
+    (view,) = overview(columns, "all", {})
+    assert len(view.series.times) <= 2_000
+    assert sum(view.series.counts) == 2
+    assert all(not math.isnan(value) for value in view.series.mean if value is not None)
+
+
+def test_tables_of_an_older_package_get_their_indices(tmp_path: Path) -> None:
+    """They are made once, by name."""
+    import sqlite3
+
+    target = store(tmp_path / "a.db", [answer(score())])
+    with sqlite3.connect(tmp_path / "a.db") as connection:
+        connection.execute("DROP INDEX agenteval_evaluations_conversation")
+    connection.close()
+    assert add_missing_indices(target) == ["agenteval_evaluations_conversation"]
+    assert add_missing_indices(target) == []
+
+
+def test_an_estimate_without_scores_is_none(tmp_path: Path) -> None:
+    """A criterion whose results were all skipped has no figure."""
+    result = EvaluationResult(criterion_name="a", evaluator_type="J", skip_reason="no")
+    columns = ResultColumns(store(tmp_path / "a.db", [answer(result)]))
+    columns.refresh()
+    assert columns.figure(rows_in(columns, "all"), rate=True) is None
