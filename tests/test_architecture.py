@@ -24,8 +24,8 @@ LAYERS = {
     "config": 9,
     "instrumentation": 10,
     "feedback": 11,
-    "sidecar": 12, "comparison": 12, "provisioning": 12, "testing": 12, "ui": 12,
-    "replay": 13,
+    "sidecar": 12, "comparison": 12, "provisioning": 12, "testing": 12,
+    "replay": 13, "ui": 13,
     "cli": 14, "__init__": 15, "__main__": 16, "pytest_plugin": 16,
 }  # fmt: skip
 

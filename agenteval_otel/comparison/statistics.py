@@ -70,9 +70,10 @@ def mean_of(clusters: Clusters, column: int, squares: float) -> Mean:
     total, count = weights.sum(), int((weights > 0).sum())
     mean = sums.sum() / total
     residuals = sums - mean * weights
-    variance = residuals @ residuals / total**2 * count / (count - 1) if count > 1 else math.inf
+    # Sums of products, and no dot products: those begin threads, which wait for each other on a busy machine.
+    variance = (residuals * residuals).sum() / total**2 * count / (count - 1) if count > 1 else math.inf
     scores = int(clusters.counts[:, column].sum())
-    kish, kish_clusters = float(total**2 / squares), float(total**2 / (weights @ weights))
+    kish, kish_clusters = float(total**2 / squares), float(total**2 / (weights * weights).sum())
     return Mean(float(mean), float(variance), kish, kish_clusters, scores)
 
 
@@ -123,6 +124,13 @@ def _student(freedom: float) -> float:
         (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92_160,
     )  # fmt: skip
     return z + sum(term / v**power for power, term in enumerate(terms, 1))
+
+
+def p_value(difference: Difference) -> float:
+    """Two-sided, of "there is no difference", by the normal distribution: for more answers than can be permuted."""
+    if difference.error == 0 or not math.isfinite(difference.error):
+        return 1.0 if difference.value == 0 or difference.error else 0.0
+    return math.erfc(abs(difference.value) / difference.error / math.sqrt(2))
 
 
 # --- tests ------------------------------------------------------------------------------------------------------------

@@ -27,6 +27,7 @@ _PROTOBUF: Final = "application/x-protobuf"
 _JSON: Final = "application/json"
 _PATHS: Final = {"/v1/traces": TRACES, "/v1/logs": LOGS}
 _LINGER_S: Final = 2.0
+_SEND_BUFFER_BYTES: Final = 64 * 1024
 _FEEDBACK: Final = "/v1/feedback"
 _ERASE: Final = "/v1/erase"
 
@@ -275,7 +276,10 @@ class _Impatience:
     def connection_made(self, transport: asyncio.Transport) -> None:
         # The loop does that for sockets that name their protocol alone: a reply's body, written behind its head, would
         # wait for the client's acknowledgement of the head, 40 ms.
-        transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection = transport.get_extra_info("socket")
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # Replies are short: what a client does not read is noticed soon, and the system keeps little of it.
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
         super().connection_made(_Transport(transport, self.loop))  # type: ignore[misc]
         self._await_head()
 

@@ -14,9 +14,10 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from agenteval_otel.comparison.statistics import Clusters, Mean, mean_of
 from agenteval_otel.database.target import Target
 from agenteval_otel.errors import StorageError
-from agenteval_otel.scoring.intervals import Estimate, WeightedSums, wilson_interval
+from agenteval_otel.scoring.intervals import Estimate, estimate_by
 from agenteval_otel.storage.sql_views import count_results, read_columns
 
 Rows = NDArray[np.int32]
@@ -42,12 +43,14 @@ class Figure(NamedTuple):
     """An estimate, and what it is made of.
 
     Attributes:
+        mean: The same for a difference of two, with the variance between conversations or traces.
         represents: For how many answers the scores stand: the sum of the weights.
         unknown: How many of them have an unknown probability, and so count once.
         clusters: How many conversations or traces they come from.
     """
 
     estimate: Estimate
+    mean: Mean
     represents: float
     unknown: int
     clusters: int
@@ -176,9 +179,9 @@ class ResultColumns:
             return None
         weights = self["weight"][rows].astype(np.float64)
         codes = self._clusters()[rows]
-        estimate, clusters = _estimate(values, weights, codes)
+        estimate, mean, clusters = _estimate(values, weights, codes)
         unknown = int(np.count_nonzero(~self["is_known"][rows]))
-        return Figure(estimate, float(weights.sum()), unknown, clusters)
+        return Figure(estimate, mean, float(weights.sum()), unknown, clusters)
 
     def _clusters(self) -> NDArray[Any]:
         """Of each row the number of its conversation or trace; counted again once there are new rows."""
@@ -189,34 +192,24 @@ class ResultColumns:
         return codes
 
 
-def _estimate(values: NDArray[Any], weights: NDArray[Any], codes: NDArray[Any]) -> tuple[Estimate, int]:
+def _estimate(values: NDArray[Any], weights: NDArray[Any], codes: NDArray[Any]) -> tuple[Estimate, Mean, int]:
     """`WeightedSums.estimate`, with the answers of a conversation or trace taken together where that is less certain.
 
-    The variance of the mean is then V = sum over clusters of (sum of w (y - m))^2 / sum(w)^2.
+    Beside it the mean for a difference of two (`comparison.statistics`), and the number of conversations and traces.
     """
-    # Sums of products, and no dot products: those begin threads, which wait for each other on a busy machine.
-    sums, weighted = WeightedSums(), weights * values
-    sums.count, sums.w, sums.wy = len(values), float(weights.sum()), float(weighted.sum())
-    sums.w2, sums.w2y = float((weights * weights).sum()), float((weights * weighted).sum())
-    sums.w2y2 = float((weighted * weighted).sum())
-    estimate = sums.estimate()
-    assert estimate is not None
-    clusters = int(np.count_nonzero(np.bincount(codes)))
-    if clusters == len(values):
-        return estimate, clusters
-    mean = estimate.mean
-    totals = np.bincount(codes, weights * (values - mean))
-    variance = float((totals * totals).sum()) / (sums.w * sums.w)
-    effective = min(estimate.effective, clusters if variance <= 1e-12 else mean * (1 - mean) / variance)
-    low, high = wilson_interval(mean, effective)
-    return Estimate(mean, low, high, estimate.scores, effective), clusters
-
-
-def difference(before: Estimate, after: Estimate) -> tuple[float, float, float]:
-    """after - before with its 95 % interval, of independent estimates.
-
-    Newcombe's hybrid score interval, Statistics in Medicine 17 (1998), method 10.
-    """
-    delta = after.mean - before.mean
-    low = delta - math.hypot(after.mean - after.low, before.high - before.mean)
-    return delta, max(-1.0, low), min(1.0, delta + math.hypot(after.high - after.mean, before.mean - before.low))
+    counts = np.bincount(codes)
+    clusters = counts > 0
+    if clusters.sum() == len(values):
+        sums = Clusters(weights[:, None], (weights * values)[:, None], np.ones((len(values), 1), np.int64))
+    else:
+        parts = (np.bincount(codes, part)[clusters, None] for part in (weights, weights * values))
+        of_weights, of_scores = (np.asarray(part, np.float64) for part in parts)
+        sums = Clusters(of_weights, of_scores, counts[clusters, None])
+    together = mean_of(sums, 0, float((weights * weights).sum()))
+    mean = min(1.0, max(0.0, together.mean))
+    apart = weights * (values - mean)
+    # Without the factor G / (G - 1), as `WeightedSums` has it.
+    count = len(sums.weights)
+    between = together.variance * (count - 1) / count if count > 1 else 0.0
+    variance = max(between, float((apart * apart).sum()) / float(weights.sum()) ** 2)
+    return estimate_by(mean, variance, min(together.kish, count), together.scores), together, count

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
 import numpy as np
 
+from agenteval_otel.comparison.statistics import ALPHA, Difference, holm, p_value, unpaired
 from agenteval_otel.reports.figures import count_of, with_interval
 from agenteval_otel.scoring.intervals import WeightedSums
-from agenteval_otel.ui.columns import FAILED, NONE, SCORED, SKIPPED, Figure, ResultColumns, Rows, difference
+from agenteval_otel.ui.columns import FAILED, NONE, SCORED, SKIPPED, Figure, ResultColumns, Rows
 
 WINDOWS: Final = {"1h": 3_600, "24h": 86_400, "7d": 7 * 86_400, "30d": 30 * 86_400, "all": 0}
 """Windows of time in seconds, which end with the newest result; 0 is all of it."""
@@ -38,19 +39,18 @@ class Change(NamedTuple):
 
     before: Figure
     after: Figure
-    delta: float
-    low: float
-    high: float
+    difference: Difference
     rate: bool
+    p: float  # corrected for the number of criteria that are shown
 
     @property
     def is_clear(self) -> bool:
-        """The interval of the difference leaves out 0."""
-        return self.low > 0 or self.high < 0
+        return self.p <= ALPHA
 
     @property
     def words(self) -> str:
-        points = f"{100 * self.delta:+.1f} points ({100 * self.low:+.1f} to {100 * self.high:+.1f})"
+        value, low, high, _ = (100 * part for part in self.difference)
+        points = f"{value:+.1f} points ({low:+.1f} to {high:+.1f})"
         return points.replace("-", "\N{MINUS SIGN}")
 
 
@@ -133,6 +133,8 @@ def overview(
     names, views = columns.names("criterion"), []
     for value, part in zip(keys, np.split(rows[order], starts[1:]), strict=True):
         views.append(_criterion(columns, names[value // 2], part, objectives, span, is_human=bool(value % 2)))
+    changes = _corrected(view.change for view in views)
+    views = [view._replace(change=change) for view, change in zip(views, changes, strict=True)]
     return sorted(views, key=lambda view: (view.is_human, not (view.change and view.change.is_clear), view.name))
 
 
@@ -196,13 +198,15 @@ def compare(
     for name in (left, right):
         views = overview(columns, window, {}, {dimension: name})
         sides.append({view.name: view for view in views if not view.is_human})
-    changes: list[tuple[str, Change | None]] = []
-    for name in sorted(sides[0].keys() & sides[1].keys()):
-        before, after = (side[name] for side in sides)
-        rate = before.passes is not None and after.passes is not None
-        figures = (before.passes, after.passes) if rate else (before.mean, after.mean)
-        changes.append((name, _change(*figures, rate=rate) if figures[0] and figures[1] else None))  # type: ignore[arg-type]
+    names = sorted(sides[0].keys() & sides[1].keys())
+    changes = zip(names, _corrected(_beside(*(side[name] for side in sides)) for name in names), strict=True)
     return sorted(changes, key=lambda item: (not (item[1] and item[1].is_clear), item[0]))
+
+
+def _beside(left: CriterionView, right: CriterionView) -> Change | None:
+    if left.passes and right.passes:
+        return _change(left.passes, right.passes, rate=True)
+    return _change(left.mean, right.mean, rate=False) if left.mean and right.mean else None
 
 
 def _criterion(
@@ -230,7 +234,15 @@ def _halves(columns: ResultColumns, rows: Rows, span: tuple[int, int], *, rate: 
 
 
 def _change(before: Figure, after: Figure, *, rate: bool) -> Change:
-    return Change(before, after, *difference(before.estimate, after.estimate), rate)
+    difference = unpaired(before.mean, after.mean)
+    return Change(before, after, difference, rate, p_value(difference))
+
+
+def _corrected(changes: Iterable[Change | None]) -> Iterator[Change | None]:
+    """The changes with p-values after Holm: what is marked as better or worse is rarely marked by chance."""
+    changes = list(changes)
+    p_values = iter(holm([change.p for change in changes if change]))
+    return (change and change._replace(p=next(p_values)) for change in changes)
 
 
 def series(columns: ResultColumns, rows: Rows, span: tuple[int, int], *, rate: bool) -> Series:

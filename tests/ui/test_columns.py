@@ -14,7 +14,7 @@ from agenteval_otel.models import EvaluationResult
 from agenteval_otel.scoring.intervals import estimate_of
 from agenteval_otel.storage.sql_database import add_missing_indices
 from agenteval_otel.ui import columns as module
-from agenteval_otel.ui.columns import ResultColumns, _estimate, difference
+from agenteval_otel.ui.columns import ResultColumns, _estimate
 from agenteval_otel.ui.views import groups_of, overview, rows_in, worst
 from tests.ui.stored import answer, score, store
 
@@ -25,7 +25,7 @@ scored = st.lists(st.tuples(st.floats(0, 1), st.floats(1, 100)), min_size=1, max
 def test_figures_of_independent_answers_are_those_of_the_package(pairs: list[tuple[float, float]]) -> None:
     """Mean and interval by columns are those of `estimate_of`."""
     values, weights = (np.array(part) for part in zip(*pairs, strict=True))
-    estimate, clusters = _estimate(values, weights, np.arange(len(pairs)))
+    estimate, _, clusters = _estimate(values, weights, np.arange(len(pairs)))
     expected = estimate_of(pairs)
     assert expected is not None
     assert clusters == len(pairs)
@@ -35,20 +35,12 @@ def test_figures_of_independent_answers_are_those_of_the_package(pairs: list[tup
 def test_answers_of_one_conversation_are_less_certain() -> None:
     """Ten conversations of ten equal verdicts are as certain as ten answers, not as a hundred."""
     values = np.repeat([1.0, 0.0] * 5, 10)
-    alone, _ = _estimate(values, np.ones(100), np.arange(100))
-    together, clusters = _estimate(values, np.ones(100), np.repeat(np.arange(10), 10))
+    alone, _, _ = _estimate(values, np.ones(100), np.arange(100))
+    together, _, clusters = _estimate(values, np.ones(100), np.repeat(np.arange(10), 10))
     assert clusters == 10
     assert together.mean == alone.mean
     assert together.effective == pytest.approx(10)
     assert together.high - together.low > 2 * (alone.high - alone.low)
-
-
-def test_a_difference_is_newcombes() -> None:
-    """56 of 70 beside 48 of 80: the interval that Newcombe's paper gives for his method 10."""
-    first, second = (estimate_of([(1.0, 1.0)] * yes + [(0.0, 1.0)] * no) for yes, no in ((48, 32), (56, 14)))
-    assert first is not None
-    assert second is not None
-    assert [round(value, 4) for value in difference(first, second)] == [0.2, 0.0524, 0.3339]
 
 
 def test_weights_undo_uneven_sampling(tmp_path: Path) -> None:
