@@ -18,7 +18,7 @@ from typing import Any, Final
 from rich.table import Table
 from rich.text import Text
 
-from agenteval_otel.cli.evaluate import execution_names, names_of_list
+from agenteval_otel.cli.evaluate import add_evaluator_filters
 from agenteval_otel.cli.figures import json_for_terminals, whole_number
 from agenteval_otel.config.load import load_settings
 from agenteval_otel.config.process import build_loaded, run_fields
@@ -85,10 +85,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--settings", metavar="FILE", help="the settings file (default: the file that AGENTEVAL_SETTINGS names); an "
         "agent that it names has its own evaluators")  # fmt: skip
     add("--profile", metavar="NAME", help="a profile of the settings file")
-    add("--tags", action="extend", type=names_of_list, default=[], metavar="TAG,...",
-        help="only evaluators with one of these tags")  # fmt: skip
-    add("--execution", action="extend", type=execution_names, default=[], metavar="MODE,...",
-        help="only evaluators with this execution: inline, thread, process, async (calls a model)")  # fmt: skip
+    add_evaluator_filters(add)
     add("--concurrency", type=whole_number, default=8, metavar="N",
         help="answers evaluated at the same time (default: %(default)s)")  # fmt: skip
     add = parser.add_argument_group("what comes out").add_argument

@@ -6,23 +6,14 @@ import json
 from typing import Any
 
 from .faults import LOOPBACK
-from .process import BackendProcess, http_get
+from .process import OtlpBackend, http_get
 
 
-class Mlflow(BackendProcess):
+class Mlflow(OtlpBackend):
     """One MLflow server with an SQLite file."""
 
     title = "MLflow"
     port_names = ("http",)
-    start_limit_s = 180.0
-
-    @property
-    def address(self) -> str:
-        return f"http://{LOOPBACK}:{self.ports.http}"
-
-    @property
-    def traces_endpoint(self) -> str:
-        return f"{self.address}/v1/traces"
 
     def assessments(self, trace_id: str) -> list[dict[str, Any]]:
         """Those of the trace, whose id is the one of OpenTelemetry; none where it has no such trace."""

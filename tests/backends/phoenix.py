@@ -6,23 +6,14 @@ import json
 from typing import Any
 
 from .faults import LOOPBACK
-from .process import BackendProcess, http_get
+from .process import OtlpBackend, http_get
 
 
-class Phoenix(BackendProcess):
+class Phoenix(OtlpBackend):
     """One Phoenix with an SQLite file."""
 
     title = "Phoenix"
     port_names = ("http", "grpc")
-    start_limit_s = 180.0
-
-    @property
-    def address(self) -> str:
-        return f"http://{LOOPBACK}:{self.ports.http}"
-
-    @property
-    def traces_endpoint(self) -> str:
-        return f"{self.address}/v1/traces"
 
     def annotations(self, span_id: str) -> list[dict[str, Any]]:
         """Those of the span; none where it has no such span."""

@@ -150,6 +150,20 @@ class BackendProcess(ABC):
         return json.loads(self._get(port, path, parameters))
 
 
+class OtlpBackend(BackendProcess):
+    """One that takes OTLP on its HTTP port, and is a program of Python, which imports for a while."""
+
+    start_limit_s = 180.0
+
+    @property
+    def address(self) -> str:
+        return f"http://{LOOPBACK}:{self.ports.http}"
+
+    @property
+    def traces_endpoint(self) -> str:
+        return f"{self.address}/v1/traces"
+
+
 def bare_environment(**variables: str) -> dict[str, str]:
     """For a program under test: the inherited variables without anybody's `OTEL_*` and `AGENTEVAL_*`, and these."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "AGENTEVAL_"))}

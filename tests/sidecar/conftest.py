@@ -1,12 +1,40 @@
-"""What the sidecar's tests have: a log in which no cause waits for its minute."""
+"""What the sidecar's tests have: a log in which no cause waits for its minute; sidecars and applications."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
 from agenteval_otel.runtime.log import log
+from tests.sidecar.applications import Application, Served
 
 
 @pytest.fixture(autouse=True)
 def _fresh_log(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log, "_last", {})
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[..., Served]]:
+    """Starts sidecars, which end with the test."""
+    yield from _started(Served)
+
+
+@pytest.fixture
+def run() -> Iterator[Callable[..., Application]]:
+    """Makes applications, which end with the test."""
+    yield from _started(Application)
+
+
+def _started(kind: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
+    made: list[Any] = []
+
+    def start(*arguments: Any, **settings: Any) -> Any:
+        made.append(kind(*arguments, **settings))
+        return made[-1]
+
+    yield start
+    for each in made:
+        each.stop()

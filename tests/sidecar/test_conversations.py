@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 from urllib.request import Request, urlopen
 
@@ -42,31 +42,9 @@ SAME = "It is on its way to you, and arrives on Tuesday."
 TURNS = [("When does it come?", SAME), ("But when does it come?", SAME), ("Thanks, that was all.", "You are welcome.")]
 
 
-@pytest.fixture
-def serve() -> Iterator[Callable[..., Served]]:
-    made: list[Served] = []
+@pytest.fixture(autouse=True)
+def _no_earlier_feedback() -> None:
     RECORDER._reset()
-
-    def start(*evaluators: Any, **settings: Any) -> Served:
-        made.append(Served(*evaluators, **settings))
-        return made[-1]
-
-    yield start
-    for each in made:
-        each.stop()
-
-
-@pytest.fixture
-def run() -> Iterator[Callable[..., Application]]:
-    made: list[Application] = []
-
-    def start(served: Served, **settings: Any) -> Application:
-        made.append(Application(served.endpoint(), **settings))
-        return made[-1]
-
-    yield start
-    for each in made:
-        each.stop()
 
 
 Serve, Run = Callable[..., Served], Callable[..., Application]
@@ -110,7 +88,7 @@ def test_a_conversation_has_the_scores_of_the_process(serve: Serve, run: Run) ->
         ResponseHealth(), *OF_CONVERSATIONS, sampler=ConversationSampler(), conversations=settled,
         dispatcher=PoolDispatcher(linger_s=0),
     )  # fmt: skip
-    app = run(served, sampler={"type": "conversation"}, sample_rate=None)
+    app = run(served.endpoint(), sampler={"type": "conversation"}, sample_rate=None)
     talk(app.monitor(chat, agent="shop"), "c-1", "c-2")
     assert app.flush()
     assert app.outcomes == {"sent": 6}
@@ -168,7 +146,7 @@ def of_people(served: Served) -> list[Any]:
 def test_a_reference_of_the_application_leads_to_its_answer(serve: Serve, run: Run, agent_span: str) -> None:
     """With the span that it names, and without any span: by the id of the call, which the answer brought along."""
     served = serve(ResponseHealth())
-    app = run(served, agent_span=agent_span)
+    app = run(served.endpoint(), agent_span=agent_span)
     references: list[str] = []
 
     def answer(question: str) -> str:
@@ -230,7 +208,7 @@ def test_late_truth_comes_over_http_and_from_the_command_line(
 ) -> None:
     """By the reference of an application that sends its answers, and by the trace of one that sends spans."""
     served = serve(ExactMatch(), ground_truth_window_s=600.0)
-    app = run(served)
+    app = run(served.endpoint())
     references: list[str] = []
 
     def answer(question: str) -> str:

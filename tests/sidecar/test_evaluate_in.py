@@ -43,34 +43,6 @@ TOKEN = "a-token-that-is-long"
 POLITE = Contains(substrings=["please"], criterion_name="polite")
 
 
-@pytest.fixture
-def serve() -> Iterator[Callable[..., Served]]:
-    """Starts sidecars, which end with the test."""
-    made: list[Served] = []
-
-    def start(*evaluators: Any, **settings: Any) -> Served:
-        made.append(Served(*(evaluators or (POLITE,)), **settings))
-        return made[-1]
-
-    yield start
-    for each in made:
-        each.stop()
-
-
-@pytest.fixture
-def run() -> Iterator[Callable[..., Application]]:
-    """Makes applications, which end with the test."""
-    made: list[Application] = []
-
-    def start(endpoint: str, **settings: Any) -> Application:
-        made.append(Application(endpoint, **settings))
-        return made[-1]
-
-    yield start
-    for each in made:
-        each.stop()
-
-
 Serve, Run = Callable[..., Served], Callable[..., Application]
 
 
@@ -86,7 +58,7 @@ def polite(question: str) -> str:
 def test_an_answer_is_scored_in_its_trace(serve: Serve, run: Run, is_http: bool) -> None:
     """By gRPC and by HTTP; counted as sent where it was asked, as evaluated where it is scored; the run span lies below
     the agent's span, and the result names the service."""
-    served = serve()
+    served = serve(POLITE)
     app = run(served.endpoint(is_http=is_http))
     app.monitor(polite, agent="support")("When?")
     assert app.flush()
@@ -216,7 +188,7 @@ def _score(result: Any) -> tuple[Any, ...]:
 def test_the_decision_comes_with_the_answer(serve: Serve, run: Run) -> None:
     """A sidecar that samples nothing itself evaluates it; weights are by the application's own probability, and that of
     sampling before it."""
-    served = serve()
+    served = serve(POLITE)
     app = run(served.endpoint(), sample_rate=0.5, sampling={"upstream_ratio": 0.5})
     handler = app.monitor(polite, agent="a")
     for number in range(200):
@@ -277,7 +249,7 @@ def test_content_goes_to_the_sidecar_alone(run: Run, monkeypatch: pytest.MonkeyP
 
 def test_grpc_passes_no_proxy(serve: Serve, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """gRPC reads variables of its own, which name none here."""
-    served = serve()
+    served = serve(POLITE)
     with refused_port() as nowhere:
         for name in ("http_proxy", "https_proxy", "grpc_proxy"):
             monkeypatch.setenv(name, f"http://127.0.0.1:{nowhere}")
@@ -369,7 +341,7 @@ def test_a_sidecar_that_returns_gets_what_waits(serve: Serve, run: Run) -> None:
     handler("x")
     assert not app.pipeline.flush(1.0)
     assert app.pipeline.state()["size"] == 1
-    served = serve(sidecar={"grpc_port": port})
+    served = serve(POLITE, sidecar={"grpc_port": port})
     handler("y")
     assert until(app.flush)
     assert app.outcomes == {"sent": 2}
@@ -413,7 +385,7 @@ def test_a_sidecar_that_never_answers_holds_nothing_up(run: Run, path: str) -> N
 
 def test_a_sidecar_that_refuses_is_counted(serve: Serve, run: Run) -> None:
     """Without its token nothing is taken, and nothing is tried again."""
-    served = serve(sidecar={"token": TOKEN})
+    served = serve(POLITE, sidecar={"token": TOKEN})
     app = run(served.endpoint())
     app.monitor(polite, agent="a")("x")
     assert not app.flush()
@@ -449,7 +421,7 @@ def test_fields_of_the_sidecar_are_named(caplog: pytest.LogCaptureFixture) -> No
 
 def test_samplers_that_read_the_answer_work_here(serve: Serve, run: Run) -> None:
     """Rules are asked in the application, and what they pass by is not sent."""
-    served = serve()
+    served = serve(POLITE)
     rules = {"type": "pattern", "pattern": "refund"}
     app = run(served.endpoint(), sample_rate=None, sampler=rules)
     handler = app.monitor(lambda question: question, agent="a")
@@ -545,7 +517,7 @@ def test_a_forked_child_sends_its_own(tmp_path: Path) -> None:
 
 def test_what_is_unreadable_is_counted(serve: Serve) -> None:
     """An event that anyone can send is no answer, and harms none of the others."""
-    served = serve()
+    served = serve(POLITE)
     request = _request("")
     record = request.resource_logs[0].scope_logs[0].log_records[0]
     record.attributes[0].value.string_value = "x"
@@ -574,7 +546,7 @@ def started(settings: SidecarSettings) -> tuple[Intake, int]:
 
 def test_an_acknowledged_answer_survives_a_crash(serve: Serve, tmp_path: Path) -> None:
     """With `durable`: what was written and not exported is evaluated by the next process, what was exported is not."""
-    served = serve()
+    served = serve(POLITE)
     settings = SidecarSettings(durable=str(tmp_path / "first"), quiet_s=0.0)
     intake = started(settings)[0]
     request = _request("please")
@@ -592,7 +564,7 @@ def test_an_acknowledged_answer_survives_a_crash(serve: Serve, tmp_path: Path) -
 
 def test_an_answer_that_was_exported_is_not_read_again(serve: Serve, tmp_path: Path) -> None:
     """Also where its segment of the journal is needed for spans that wait still."""
-    served = serve()
+    served = serve(POLITE)
     settings = SidecarSettings(durable=str(tmp_path / "first"), quiet_s=60.0)
     intake = started(settings)[0]
     app = RecordedTelemetry()
@@ -617,7 +589,7 @@ def test_an_answer_that_was_exported_is_not_read_again(serve: Serve, tmp_path: P
 
 def test_the_spans_of_an_answer_that_was_sent_are_passed_by(serve: Serve, run: Run) -> None:
     """Where the application's spans come to the sidecar too, what they show is counted as monitored already."""
-    served = serve()
+    served = serve(POLITE)
     app = run(served.endpoint())
 
     def answer(question: str) -> str:
@@ -639,7 +611,7 @@ def test_the_spans_of_an_answer_that_was_sent_are_passed_by(serve: Serve, run: R
 
 def test_threads_end(serve: Serve, run: Run) -> None:
     """After a shutdown no thread of the stream is left."""
-    served, before = serve(), exporting()
+    served, before = serve(POLITE), exporting()
     app = run(served.endpoint())
     app.monitor(polite, agent="a")("x")
     assert app.pipeline.shutdown(PATIENCE_S)

@@ -187,6 +187,7 @@ def test_no_byte_of_it_is_left_in_an_sqlite_file(tmp_path: Path) -> None:
 def test_a_reader_that_keeps_the_log_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """While it reads an older state, that is in the log; the next run empties it."""
     monkeypatch.setattr("agenteval_otel.storage.sql_erasure._CHECKPOINT_S", 0.0)
+    monkeypatch.setattr("agenteval_otel.storage.sql_erasure._BUSY_S", 0.5)
     path = tmp_path / "results.db"
     storage = SqlStorageProvider(path=path)
     save(storage, answer("c"))

@@ -8,7 +8,7 @@ import os
 import sys
 import textwrap
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext, redirect_stdout
 from pathlib import Path
 from typing import Any, get_args
@@ -83,6 +83,14 @@ def execution_names(text: str) -> list[str]:
     return items
 
 
+def add_evaluator_filters(add: Callable[..., object]) -> None:
+    """The options that take some of the evaluators of the settings."""
+    add("--tags", action="extend", type=names_of_list, default=[], metavar="TAG,...",
+        help="only evaluators with one of these tags")  # fmt: skip
+    add("--execution", action="extend", type=execution_names, default=[], metavar="MODE,...",
+        help="only evaluators with this execution: inline, thread, process, async (calls a model)")  # fmt: skip
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.description = textwrap.fill(DESCRIPTION, 78)
@@ -100,10 +108,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "evaluatorConfigs (default: the file that AGENTEVAL_SETTINGS names)")  # fmt: skip
     add("--profile", metavar="NAME", help="a profile of the settings file")
     add("--agent", metavar="NAME", help="use the evaluators and criteria of this agent")
-    add("--tags", action="extend", type=names_of_list, default=[], metavar="TAG,...",
-        help="only evaluators with one of these tags")  # fmt: skip
-    add("--execution", action="extend", type=execution_names, default=[], metavar="MODE,...",
-        help="only evaluators with this execution: inline, thread, process, async (calls a model)")  # fmt: skip
+    add_evaluator_filters(add)
     add("--concurrency", type=whole_number, default=8, metavar="N",
         help="inputs answered and evaluated at the same time (default: %(default)s)")  # fmt: skip
     add("--cache", metavar="FILE", help="keep judges' verdicts in this SQLite file: of a later run only answers, "
