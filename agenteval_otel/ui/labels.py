@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
-from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
 
+from agenteval_otel.calibration.agreement import Agreement, LabelledRow, agreement_of
 from agenteval_otel.config.process import flush
 from agenteval_otel.database.target import Target
 from agenteval_otel.feedback.answers import Answer
 from agenteval_otel.feedback.payload import OfPerson
 from agenteval_otel.feedback.recorder import RECORDER
 from agenteval_otel.models import AggregatedEvaluationResult
-from agenteval_otel.scoring.intervals import Estimate, estimate_of
 from agenteval_otel.storage.sql_views import Label, find_evaluations, find_labels
 from agenteval_otel.ui.columns import SCORED, ResultColumns, Rows
 from agenteval_otel.ui.views import worst
@@ -26,20 +24,19 @@ _AT_ONCE = 40
 _MOST_SEEN = 4_000
 
 
-class Agreement(NamedTuple):
-    """How an evaluator's verdicts agree with people's on the same answers.
+class LabelAgreement(NamedTuple):
+    """How evaluators' verdicts agree with people's on the same answers.
 
     Attributes:
-        rate: Share of equal verdicts with its interval; None without any. The labelled answers count equally: which
-            ones were labelled was not chance, unless the queue was random.
-        kappa: Cohen's (1960): what of the agreement is beyond chance; None where a side has one verdict only.
+        labels: Answers that have one.
+        measured: None without answers that have both verdicts. The labelled answers count equally: which ones were
+            labelled was not chance, unless the queue was random.
         missed: People failed what the evaluator passed.
         strict: People passed what the evaluator failed.
     """
 
     labels: int
-    rate: Estimate | None
-    kappa: float | None
+    measured: Agreement | None
     missed: int
     strict: int
 
@@ -59,15 +56,18 @@ class Labels:
             self._read = (version, find_labels(self._target, ids))
         return self._read[1]
 
-    def agreement(self, criterion: str) -> Agreement:
+    def agreement(self, criterion: str) -> LabelAgreement:
         """Of the last label of each answer that is about this criterion."""
         labels = {label.evaluation_id: label for label in self.all() if label.criterion == criterion}
-        pairs = [
-            (label.passed, label.others[criterion])
+        rows = [
+            LabelledRow(judge=label.others[criterion], person=label.passed)
             for label in labels.values()
             if label.passed is not None and criterion in label.others
         ]
-        return _agreement(len(labels), pairs)
+        missed, strict = (
+            sum((row.judge, row.person) == cell for row in rows) for cell in ((True, False), (False, True))
+        )
+        return LabelAgreement(len(labels), agreement_of(rows) if rows else None, missed, strict)
 
     def queue(
         self, criterion: str, order: str, rows: Rows, *, skip: int
@@ -104,19 +104,6 @@ def _ordered(columns: ResultColumns, rows: Rows, order: str) -> Rows:
     ids = np.frombuffer(columns["evaluation_id"][rows].tobytes(), np.uint8).reshape(len(rows), 16)
     digits = ids[:, -8:].copy().view(np.uint64).ravel()
     return rows[np.argsort(digits, kind="stable")][:_MOST_SEEN]
-
-
-def _agreement(labels: int, pairs: Iterable[tuple[bool, bool]]) -> Agreement:
-    counts = Counter(pairs)
-    total = sum(counts.values())
-    rate = estimate_of([(float(person == evaluator), 1.0) for person, evaluator in counts.elements()])
-    kappa = None
-    if rate is not None:
-        people = (counts[True, True] + counts[True, False]) / total
-        evaluators = (counts[True, True] + counts[False, True]) / total
-        chance = people * evaluators + (1 - people) * (1 - evaluators)
-        kappa = None if chance >= 1.0 - 1e-12 else (rate.mean - chance) / (1 - chance)
-    return Agreement(labels, rate, kappa, counts[False, True], counts[True, False])
 
 
 def record(

@@ -87,9 +87,9 @@ def test_a_database_that_goes_away_is_named(open_pages: Open, tmp_path: Path) ->
 
 
 def test_a_label_is_feedback_and_counts_in_the_agreement(
-    open_pages: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    open_pages: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Answers with and without a span are labelled, changed labels count last, and the queue goes on to the next."""
+    """Answers with and without a span are labelled, changed labels count last, and `calibrate` measures by them."""
     from agenteval_otel import configure
 
     client = open_pages([
@@ -110,13 +110,17 @@ def test_a_label_is_feedback_and_counts_in_the_agreement(
         assert (reply.status_code, reply.headers["location"]) == (303, f"/answer/{key}")
     agreement = pages.labels.agreement("helpfulness")
     assert agreement.labels == 3
-    assert agreement.rate is not None
-    assert agreement.rate.scores == 3
+    assert agreement.measured is not None
+    assert agreement.measured.rows == 3
     other = client.post("/label", data={**form, "verdict": "fail"})
     assert other.status_code == 200
     assert "because" in other.text
     assert pages.labels.agreement("helpfulness").labels == 3
     assert "people" in client.get("/").text
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["calibrate", "results.db", "--report", "json"]) == 0
+    (measured,) = json.loads(capsys.readouterr().out)
+    assert (measured["record"]["criterion"], measured["record"]["rows"]) == ("helpfulness", 3)
 
 
 def test_forms_of_other_pages_are_refused(open_pages: Open) -> None:

@@ -16,7 +16,7 @@ from agenteval_otel.calibration.next_labels import next_labels
 from agenteval_otel.calibration.record import DEFAULT_PATH, CalibrationRecord, CalibrationRecords, load_records
 from agenteval_otel.cli.calibrate.collected import Collected
 from agenteval_otel.cli.calibrate.reports import REPORTS
-from agenteval_otel.cli.calibrate.sources import PROBABILITY, ROUND, collect
+from agenteval_otel.cli.calibrate.sources import PROBABILITY, ROUND, USER_FEEDBACK, collect
 from agenteval_otel.cli.figures import whole_number
 from agenteval_otel.config.load import load_settings
 from agenteval_otel.errors import ConfigurationError, EvaluationError
@@ -74,8 +74,8 @@ def add_labels(parser: argparse.ArgumentParser) -> None:
         help="the column of people's labels (default: label); repeatable")  # fmt: skip
     add("--positive", action="append", default=[], metavar="WORD", help="a label that passes; with one, all others "
         "fail. Without: true, pass, yes, 1, or a score that reaches the criterion's threshold")  # fmt: skip
-    add("--feedback", default="user_feedback", metavar="NAME",
-        help="of stored results: the name of the feedback that is the label (default: %(default)s)")  # fmt: skip
+    add("--feedback", metavar="NAME", help="of stored results: the name of the feedback that is the label (default: "
+        f"the criterion's, as `agenteval-otel ui` labels it, else {USER_FEEDBACK})")  # fmt: skip
     add("--column", action="append", default=[], metavar="FIELD=COLUMN",
         help="the column, or name in JSON, of a field: response=answer; repeatable")  # fmt: skip
     add("--id", default="id", metavar="COLUMN", help="what names an answer (default: %(default)s, else its texts)")

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
@@ -28,7 +28,16 @@ from agenteval_otel.evaluators.shadow import declared_criteria
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationCriteria, EvaluationInput, EvaluationResult
 
 PROBABILITY, ROUND = "label_probability", "label_round"
+USER_FEEDBACK = "user_feedback"
 _HUMAN = "human"
+
+
+class _Judged(NamedTuple):
+    """A judge's result, its answer, and the names by which a label belongs to it."""
+
+    result: EvaluationResult
+    aggregated: AggregatedEvaluationResult
+    names: list[str]
 
 
 def collect(arguments: argparse.Namespace) -> list[Collected]:
@@ -219,20 +228,24 @@ def _is_results(file: str) -> bool:
 
 
 def _stored(arguments: argparse.Namespace) -> list[Collected]:
-    labels: dict[str, bool] = {}
-    feedback: list[list[str]] = []
-    judged: list[tuple[EvaluationResult, AggregatedEvaluationResult]] = []
-    for aggregated in _results_in(arguments.files):
+    by_name: dict[str, dict[str, bool]] = defaultdict(dict)
+    feedback: dict[str, list[list[str]]] = defaultdict(list)
+    judged: list[_Judged] = []
+    for identifier, aggregated in _results_in(arguments.files):
+        names = _names_of(identifier, aggregated)
         for result in aggregated.results:
             if result.evaluator_kind != _HUMAN:
-                judged.append((result, aggregated))
-            elif result.criterion_name == arguments.feedback and (verdict := _verdict_of(result)) is not None:
-                feedback.append(_names_of(aggregated))
-                labels |= dict.fromkeys(feedback[-1], verdict)  # the newest counts
+                judged.append(_Judged(result, aggregated, names))
+            elif (verdict := _verdict_of(result)) is not None:
+                feedback[result.criterion_name].append(names)
+                by_name[result.criterion_name] |= dict.fromkeys(names, verdict)  # the newest counts
+    known = {result.criterion_name for result, *_ in judged}
+    labels = {name: by_name[label] for name in known if (label := _label_name(name, by_name, arguments)) is not None}
     if not labels:
-        wrong = f"no feedback of people named {arguments.feedback!r} is in {', '.join(arguments.files)}"
+        recorded = f"; there is: {', '.join(sorted(by_name))}" if by_name else ""
+        wanted = repr(arguments.feedback) if arguments.feedback else f"as a criterion or {USER_FEEDBACK!r}"
+        wrong = f"no feedback of people named {wanted} is in {', '.join(arguments.files)}{recorded}"
         raise ConfigurationError(wrong, path="--feedback")
-    known = {result.criterion_name for result, _ in judged}
     if unknown := [name for name in arguments.criterion if name not in known]:
         wrong = f"no result of {unknown[0]!r}{known_choices(unknown[0], sorted(known))}"
         raise ConfigurationError(wrong, path="--criterion")
@@ -240,22 +253,30 @@ def _stored(arguments: argparse.Namespace) -> list[Collected]:
         place for place in _stored_by_evaluator(judged, labels, arguments)
         if any(answer.person is not None for answer in place.answers)
     ]  # fmt: skip
+    used = {label for name in labels if (label := _label_name(name, by_name, arguments)) is not None}
+    places = [names for label in used for names in feedback[label]]
     if not matched:
-        raise ConfigurationError(f"none of {len(feedback):,} labels belongs to an answer with a judge's result")
-    answered = {name for _, aggregated in judged for name in _names_of(aggregated)}
-    if unmatched := sum(answered.isdisjoint(names) for names in feedback):
-        print(f"{unmatched:,} of {len(feedback):,} labels are of answers without a result", file=sys.stderr)
+        raise ConfigurationError(f"none of {len(places):,} labels belongs to an answer with a judge's result")
+    answered = {name for item in judged for name in item.names}
+    if unmatched := sum(answered.isdisjoint(names) for names in places):
+        print(f"{unmatched:,} of {len(places):,} labels are of answers without a result", file=sys.stderr)
     return matched
 
 
+def _label_name(criterion: str, labels: Mapping[str, object], arguments: argparse.Namespace) -> str | None:
+    """The feedback that labels a criterion: --feedback, else its own name (the pages' labels), else users' thumbs."""
+    names = [arguments.feedback] if arguments.feedback else [criterion, USER_FEEDBACK]
+    return next((name for name in names if name in labels), None)
+
+
 def _stored_by_evaluator(
-    judged: Sequence[tuple[EvaluationResult, AggregatedEvaluationResult]], labels: Mapping[str, bool],
-    arguments: argparse.Namespace,
-) -> list[Collected]:  # fmt: skip
+    judged: Sequence[_Judged], labels: Mapping[str, Mapping[str, bool]], arguments: argparse.Namespace
+) -> list[Collected]:
     """The results of each evaluator's newest version: earlier ones are of another judge."""
     by_name: dict[tuple[str, str], Collected] = {}
-    newest = {_evaluator_of(result): result.evaluator_version for result, _ in judged if result.status == "scored"}
-    for result, aggregated in judged:
+    newest = {_evaluator_of(result): result.evaluator_version for result, *_ in judged if result.status == "scored"}
+    for item in judged:
+        result = item.result
         if arguments.criterion and result.criterion_name not in arguments.criterion:
             continue
         name = _evaluator_of(result)
@@ -263,7 +284,7 @@ def _stored_by_evaluator(
         if result.status == "scored" and result.evaluator_version != newest[name]:
             place.skipped["judged by an earlier version"] += 1
             continue
-        place.add(result, _stored_row(aggregated, labels, arguments))
+        place.add(result, _stored_row(item, labels.get(result.criterion_name, {}), arguments))
     return list(by_name.values())
 
 
@@ -277,10 +298,8 @@ def _verdict_of(result: EvaluationResult) -> bool | None:
     return result.normalized >= 0.5
 
 
-def _stored_row(
-    aggregated: AggregatedEvaluationResult, labels: Mapping[str, bool], arguments: argparse.Namespace
-) -> Labelled:
-    names = _names_of(aggregated)
+def _stored_row(item: _Judged, labels: Mapping[str, bool], arguments: argparse.Namespace) -> Labelled:
+    _, aggregated, names = item
     snapshot = aggregated.input_snapshot
     prompt = snapshot.prompt if snapshot is not None else None
     key = names[0] if names else digest(aggregated.timestamp, aggregated.started_ns, prompt)
@@ -296,13 +315,14 @@ def _stored_row(
     )  # fmt: skip
 
 
-def _names_of(aggregated: AggregatedEvaluationResult) -> list[str]:
-    """The names by which a label and an answer are known to belong together."""
+def _names_of(identifier: str, aggregated: AggregatedEvaluationResult) -> list[str]:
+    """The names by which a label and an answer are known to belong together; the pages label by the evaluation's id."""
     names = [] if aggregated.span is None else [f"{aggregated.span.trace_id}:{aggregated.span.span_id}"]
-    return [*names, *([aggregated.response_id] if aggregated.response_id else [])]
+    return [*names, *(name for name in (aggregated.response_id, identifier) if name)]
 
 
-def _results_in(files: Sequence[str]) -> Iterator[AggregatedEvaluationResult]:
+def _results_in(files: Sequence[str]) -> Iterator[tuple[str, AggregatedEvaluationResult]]:
+    """The evaluations with their ids, which are empty in files."""
     for file in files:
         if is_sqlite(file):
             try:
@@ -312,15 +332,14 @@ def _results_in(files: Sequence[str]) -> Iterator[AggregatedEvaluationResult]:
             from agenteval_otel.storage.sql_database import read_evaluations  # loads SQLAlchemy
 
             try:
-                for _, aggregated in read_evaluations(target):
-                    yield aggregated
+                yield from read_evaluations(target)
             except StorageError as error:
                 raise ConfigurationError(str(error)) from None
             continue
         with open(file, encoding="utf-8-sig") as lines:
             for number, line in enumerate(lines, 1):
                 try:
-                    yield AggregatedEvaluationResult.model_validate_json(line)
+                    yield "", AggregatedEvaluationResult.model_validate_json(line)
                 except ValidationError:
                     if line.strip().startswith("{") and line.endswith("}\n"):  # else a line that was cut off
                         raise ConfigurationError("no stored result", path=f"{file}:{number}") from None
