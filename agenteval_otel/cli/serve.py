@@ -11,6 +11,7 @@ import threading
 from pathlib import Path
 from typing import Final
 
+from agenteval_otel.cli.ui import open_beside
 from agenteval_otel.config.process import accounting, configure, default_pipeline, reload
 from agenteval_otel.config.settings import Settings
 from agenteval_otel.reports.figures import count_of
@@ -43,6 +44,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--durable", metavar="DIR", help="acknowledge a request once it is written there; read it again after a crash"
     )
     parser.add_argument(
+        "--ui", metavar="PORT", nargs="?", type=int, const=8629,
+        help="serve the pages of `agenteval-otel ui` too, on 127.0.0.1 (default port: %(const)s; 0: a free one), with "
+        "this process's health; needs the extra ui, and storage: sqlite or sql in the settings",
+    )  # fmt: skip
+    parser.add_argument(
         "--once", metavar="FILE", nargs="+",
         help="evaluate files with OTLP instead of listening, then end: protobuf, or JSON as the Collector writes it",
     )  # fmt: skip
@@ -60,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.once:
         _print_end(evaluate_files(settings.sidecar, arguments.once), settings)
         return 0
-    return _serve(settings, arguments.settings or os.environ.get("AGENTEVAL_SETTINGS"))
+    return _serve(settings, arguments.settings or os.environ.get("AGENTEVAL_SETTINGS"), arguments.ui)
 
 
 def _name_process() -> None:
@@ -70,13 +76,14 @@ def _name_process() -> None:
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 
-def _serve(settings: Settings, file: str | None) -> int:
+def _serve(settings: Settings, file: str | None, ui_port: int | None) -> int:
     ending = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ending.set())
     if hasattr(signal, "SIGHUP"):  # not on Windows
         signal.signal(signal.SIGHUP, lambda *_: reload())
     _raise_limit()
+    pages, stop_pages = (None, bool) if ui_port is None else open_beside(settings, ui_port)
     sidecar = Sidecar(settings.sidecar)
     addresses = sidecar.start()
     _slow_collector()
@@ -85,6 +92,7 @@ def _serve(settings: Settings, file: str | None) -> int:
         ("OTLP/gRPC", addresses.grpc), ("OTLP/HTTP", addresses.http), ("settings", watched),
         ("telemetry", _destination(settings)),
         *((("durable", settings.sidecar.durable),) if settings.sidecar.durable else ()),
+        *((("pages", pages),) if pages else ()),
     ):  # fmt: skip
         _say(f"{name:<10} {value}")
     if count := sidecar.read_left(ending):
@@ -97,6 +105,7 @@ def _serve(settings: Settings, file: str | None) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_DFL)  # a second one ends it at once
     _say("ending: what was taken is evaluated and exported")
+    stop_pages()
     _print_end(sidecar.stop(settings.sidecar.drain_s), settings)
     return 0
 

@@ -8,11 +8,13 @@ import importlib.util
 import os
 import sys
 import webbrowser
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from agenteval_otel.config.load import load_settings
-from agenteval_otel.config.process import configure, shutdown
+from agenteval_otel.config.process import configure, default_pipeline, shutdown
+from agenteval_otel.config.settings import Settings
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.reports.figures import count_of
 from agenteval_otel.runtime.masking import printable
@@ -44,8 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    if missing := [name for name in _EXTRA if importlib.util.find_spec(name) is None]:
-        raise ConfigurationError(f'{", ".join(missing)} missing: pip install "agenteval-otel[ui]"')
+    check_extra()
     from agenteval_otel.ui.assets import check_assets
     from agenteval_otel.ui.columns import ResultColumns
     from agenteval_otel.ui.serve import opened, prepare
@@ -92,6 +93,53 @@ def _serve(arguments: argparse.Namespace, target: Any, columns: Any, objectives:
     return 0
 
 
+def open_results(file: str) -> None:
+    """Show a file of results in the browser, until the process is interrupted."""
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    run(parser.parse_args([file, "--port", "0"]))
+
+
+def open_beside(settings: Settings, port: int) -> tuple[str, Callable[[], None]]:
+    """Serve the pages beside the process's own evaluation, with its health; the address, and what stops it.
+
+    Raises `ConfigurationError` where the settings store nothing in a database.
+    """
+    check_extra()
+    from agenteval_otel.storage import SqlStorageProvider
+    from agenteval_otel.ui.access import Access
+    from agenteval_otel.ui.app import Pages, UiSettings, application
+    from agenteval_otel.ui.assets import check_assets
+    from agenteval_otel.ui.columns import ResultColumns
+    from agenteval_otel.ui.serve import listener, prepare, serve_beside
+
+    check_assets()
+    databases = [part.target for part in settings.storage if isinstance(part, SqlStorageProvider)]
+    if not databases:
+        wrong = "the pages show what is stored in a database, and the settings name none: add storage: sqlite"
+        raise ConfigurationError(wrong, path="--ui")
+    target, listening = databases[0], listener(port)
+    prepare(target)
+    access = Access(listening.getsockname()[1])
+    keeps_comments = settings.telemetry.emitter.content != "no_content"
+    shown = UiSettings(
+        target, target.place, objectives_of(settings), keeps_comments=keeps_comments, metrics=_metrics
+    )  # fmt: skip
+    return access.address, serve_beside(application(Pages(shown, ResultColumns(target), access)), listening)
+
+
+def _metrics() -> Any:
+    """The metrics of this process; of the pipeline that is in force now."""
+    emitter = getattr(default_pipeline().telemetry, "emitter", None)
+    return {} if emitter is None else emitter.readings.current()
+
+
+def check_extra() -> None:
+    """Raise `ConfigurationError` where a package of the extra is missing."""
+    if missing := [name for name in _EXTRA if importlib.util.find_spec(name) is None]:
+        raise ConfigurationError(f'{", ".join(missing)} missing: pip install "agenteval-otel[ui]"')
+
+
 def _configure(target: Any) -> bool:
     """Have labels stored in the database, and emitted where an endpoint is set; True where comments are stored too.
 
@@ -111,7 +159,12 @@ def _configure(target: Any) -> bool:
 def _objectives(file: str | None) -> dict[str, float]:
     if file is None:
         return {}
-    criteria = load_settings(file).settings.criteria_of()
+    return objectives_of(load_settings(file).settings)
+
+
+def objectives_of(settings: Settings) -> dict[str, float]:
+    """The objectives of the criteria, by their names."""
+    criteria = settings.criteria_of()
     return {criterion.name: criterion.objective for criterion in criteria if criterion.objective is not None}
 
 

@@ -43,7 +43,8 @@ class SqlStorageProvider(BatchedStorageProvider, type="sql"):
         return self
 
     @property
-    def _target(self) -> Target:
+    def target(self) -> Target:
+        """The database."""
         return target_of(self.path, self.url)
 
     async def save_result(self, aggregated: AggregatedEvaluationResult) -> None:
@@ -98,13 +99,13 @@ class SqlStorageProvider(BatchedStorageProvider, type="sql"):
             "arm": name_of(arm), "service": name_of(service), "service_version": name_of(service_version),
             "tags": tags_of(tags),
         }  # fmt: skip
-        return find_results(self._target, filters, limit=limit, offset=offset)
+        return find_results(self.target, filters, limit=limit, offset=offset)
 
     def read(self, evaluation_id: str) -> AggregatedEvaluationResult | None:
         """All of one evaluation as it was saved, by its id from `query`; None if there is none. Blocks."""
         from agenteval_otel.storage.sql_database import read_evaluation
 
-        return read_evaluation(self._target, evaluation_id)
+        return read_evaluation(self.target, evaluation_id)
 
     def erase(self, erasure: Erasure, *, dry_run: bool = False) -> ErasedPlace:
         """Remove content and ids from the rows that are concerned; blocks, in transactions of 200 evaluations.
@@ -113,16 +114,16 @@ class SqlStorageProvider(BatchedStorageProvider, type="sql"):
         """
         from agenteval_otel.storage.sql_erasure import erase_rows
 
-        return erase_rows(self._target, erasure, dry_run=dry_run)
+        return erase_rows(self.target, erasure, dry_run=dry_run)
 
     @property
     def place(self) -> str:
-        return self._target.place
+        return self.target.place
 
     def open_sink(self) -> Sink:
         from agenteval_otel.storage.sql_database import Database
 
-        return Database(self._target, durable=self.fsync == "batch", keep_days=self.keep_days)
+        return Database(self.target, durable=self.fsync == "batch", keep_days=self.keep_days)
 
 
 class SqliteStorageProvider(SqlStorageProvider, type="sqlite"):

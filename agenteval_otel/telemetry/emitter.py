@@ -22,7 +22,14 @@ from agenteval_otel.models.judge_calls import OBSERVER, Judgement
 from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.runtime.log import log
 from agenteval_otel.telemetry.accounting import Accounting
-from agenteval_otel.telemetry.metrics import Instruments, JudgeTotals, JudgeWatch, ObjectiveStates, ResultTotals
+from agenteval_otel.telemetry.metrics import (
+    Instruments,
+    JudgeTotals,
+    JudgeWatch,
+    ObjectiveStates,
+    Readings,
+    ResultTotals,
+)
 from agenteval_otel.telemetry.providers import Providers
 from agenteval_otel.telemetry.spans import (
     EventLog,
@@ -71,6 +78,10 @@ class Emitter:
         self._objectives: Callable[[], ObjectiveStates] = dict
         self._failure: Exception | None = None
         self._instruments: Instruments | None = None
+        self.readings = Readings(
+            self.totals, self.judge_totals, lambda: self._accounting, gauges=lambda: self._gauges(),
+            objectives=lambda: self._objectives(), lost=providers.lost, reach=providers.reach,
+        )  # fmt: skip
         reset_in_child(self._reset)
 
     def __repr__(self) -> str:
@@ -105,10 +116,7 @@ class Emitter:
     def prepare(self) -> None:
         """Create the instruments: metrics must also show that nothing was evaluated."""
         if self._wants_metrics and self._instruments is None and (meter := self.providers.meter()) is not None:
-            self._instruments = Instruments(
-                meter, self.totals, self.judge_totals, self._accounting, gauges=lambda: self._gauges(),
-                objectives=lambda: self._objectives(), lost=self.providers.lost, reach=self.providers.reach,
-            )  # fmt: skip
+            self._instruments = Instruments(meter, self.readings, self.totals.bounded)
 
     def tracer(self) -> trace.Tracer | None:
         """None when no span is wanted or no provider is there."""

@@ -328,23 +328,16 @@ class JudgeWatch(NamedTuple):
             self.instruments.record_judge_call(call, self.context)
 
 
-class Instruments:
-    """The instruments on one meter. `gauges` returns the values of `_GAUGES` that are known."""
+class Readings:
+    """What the observable instruments show, from our own totals; `gauges` returns values of `_GAUGES`. Any thread."""
 
     def __init__(
-        self, meter: metrics.Meter, totals: ResultTotals, judges: JudgeTotals, accounting: Accounting | None, *,
+        self, totals: ResultTotals, judges: JudgeTotals, accounting: Callable[[], Accounting | None], *,
         gauges: Callable[[], Mapping[str, float]], objectives: Callable[[], ObjectiveStates],
         lost: Mapping[tuple[str, str], int], reach: Callable[[], Mapping[str, str]],
     ) -> None:  # fmt: skip
-        self._totals, self._judges, self._accounting, self._lost = totals, judges, accounting, lost
-        self._score, self._duration, self._lag, self._judge_duration = (
-            meter.create_histogram(
-                instrument.name, unit=instrument.unit, description=instrument.description,
-                explicit_bucket_boundaries_advisory=list(instrument.boundaries or ()),
-            )
-            for instrument in _HISTOGRAMS
-        )  # fmt: skip
-        observed: dict[Instrument, Callable[[], Mapping[Labels, Any]]] = {
+        self._totals, self._accounting, self._lost = totals, accounting, lost
+        self.by_instrument: dict[Instrument, Callable[[], Mapping[Labels, Any]]] = {
             names.METRIC_RESULTS: lambda: totals.results, names.METRIC_ERRORS: lambda: totals.errors,
             **{weighted: partial(totals.sums.__getitem__, weighted.name) for weighted in _WEIGHTED},
             names.METRIC_SPANS: self._spans,
@@ -365,7 +358,58 @@ class Instruments:
             names.METRIC_JUDGE_BUDGET: judges.budgets,
             **{instrument: partial(_reading, judges, name) for name, instrument in _OF_HEALTH.items()},
         }  # fmt: skip
-        for instrument, read in observed.items():
+
+    def current(self) -> dict[Instrument, dict[Labels, float]]:
+        """Every series that there is now; instruments without one are left out."""
+        read = {instrument: dict(of_instrument()) for instrument, of_instrument in self.by_instrument.items()}
+        return {instrument: series for instrument, series in read.items() if series}
+
+    def _by_outcome(self, read: Callable[[Accounting], dict[tuple[str, Labels], dict[str, int]]]) -> dict[Labels, int]:
+        accounting, totals = self._accounting(), dict[Labels, int]()
+        by_origin = {} if accounting is None else read(accounting)
+        for (agent, origin), outcomes in by_origin.items():
+            place = ((names.AGENT_NAME, self._totals.bounded("agent", agent) or ""), *self._bounded(origin))
+            for outcome, count in outcomes.items():
+                _add(totals, (*place, (names.OUTCOME, outcome)), count)  # several agents may be ``_other``
+        return totals
+
+    def _bounded(self, origin: Labels) -> Labels:
+        limits = names.OTHER_SERVICES
+        return tuple((name, self._totals.bounded(name, value, limits[name]) or "") for name, value in origin)
+
+    def _spans(self) -> dict[Labels, int]:
+        if (accounting := self._accounting()) is None:
+            return {}
+        by_scope = accounting.not_understood.copy()
+        totals: dict[Labels, int] = {
+            ((names.SPANS_OUTCOME, outcome),): count for outcome, count in accounting.spans().items()
+            if outcome != names.SPANS_NOT_UNDERSTOOD
+        }  # fmt: skip
+        place = (names.SPANS_OUTCOME, names.SPANS_NOT_UNDERSTOOD)
+        return totals | {(place, (names.SPANS_SCOPE, scope)): count for scope, count in by_scope.items()}
+
+    def _losses(self) -> dict[Labels, int]:
+        # Every series starts at 0, so that its first loss is an increase.
+        signals = map(str.lower, SIGNALS)
+        every = {(signal, reason): 0 for signal in signals for reason in names.LOST_REASONS} | dict(self._lost)
+        return {((names.EXPORT_SIGNAL, key[0]), (names.EXPORT_REASON, key[1])): count for key, count in every.items()}
+
+
+class Instruments:
+    """The instruments on one meter."""
+
+    def __init__(
+        self, meter: metrics.Meter, readings: Readings, bounded: Callable[[str, str | None], str | None]
+    ) -> None:
+        self._bounded = bounded
+        self._score, self._duration, self._lag, self._judge_duration = (
+            meter.create_histogram(
+                instrument.name, unit=instrument.unit, description=instrument.description,
+                explicit_bucket_boundaries_advisory=list(instrument.boundaries or ()),
+            )
+            for instrument in _HISTOGRAMS
+        )  # fmt: skip
+        for instrument, read in readings.by_instrument.items():
             create = getattr(meter, f"create_observable_{instrument.kind}")
             callback = partial(_observations, read)
             create(instrument.name, [callback], unit=instrument.unit, description=instrument.description)
@@ -388,40 +432,10 @@ class Instruments:
             self._lag.record(lag_s, of_agent | dict(_service_of(dimensions)), context=context)
 
     def record_judge_call(self, call: JudgeCall, context: Context) -> None:
-        attributes = {names.JUDGE_MODEL: self._judges.bounded("model of a judge", call.model) or ""}
-        if (error_type := self._judges.bounded("outcome of a judge", call.error_type)) is not None:
+        attributes = {names.JUDGE_MODEL: self._bounded("model of a judge", call.model) or ""}
+        if (error_type := self._bounded("outcome of a judge", call.error_type)) is not None:
             attributes[names.ERROR_TYPE] = error_type
         self._judge_duration.record(call.duration_s, attributes, context=context)
-
-    def _by_outcome(self, read: Callable[[Accounting], dict[tuple[str, Labels], dict[str, int]]]) -> dict[Labels, int]:
-        totals: dict[Labels, int] = {}
-        by_origin = {} if self._accounting is None else read(self._accounting)
-        for (agent, origin), outcomes in by_origin.items():
-            place = ((names.AGENT_NAME, self._totals.bounded("agent", agent) or ""), *self._bounded(origin))
-            for outcome, count in outcomes.items():
-                _add(totals, (*place, (names.OUTCOME, outcome)), count)  # several agents may be ``_other``
-        return totals
-
-    def _bounded(self, origin: Labels) -> Labels:
-        limits = names.OTHER_SERVICES
-        return tuple((name, self._totals.bounded(name, value, limits[name]) or "") for name, value in origin)
-
-    def _spans(self) -> dict[Labels, int]:
-        if self._accounting is None:
-            return {}
-        by_scope = self._accounting.not_understood.copy()
-        totals: dict[Labels, int] = {
-            ((names.SPANS_OUTCOME, outcome),): count for outcome, count in self._accounting.spans().items()
-            if outcome != names.SPANS_NOT_UNDERSTOOD
-        }  # fmt: skip
-        place = (names.SPANS_OUTCOME, names.SPANS_NOT_UNDERSTOOD)
-        return totals | {(place, (names.SPANS_SCOPE, scope)): count for scope, count in by_scope.items()}
-
-    def _losses(self) -> dict[Labels, int]:
-        # Every series starts at 0, so that its first loss is an increase.
-        signals = map(str.lower, SIGNALS)
-        every = {(signal, reason): 0 for signal in signals for reason in names.LOST_REASONS} | dict(self._lost)
-        return {((names.EXPORT_SIGNAL, key[0]), (names.EXPORT_REASON, key[1])): count for key, count in every.items()}
 
 
 def _gauge(read: Callable[[], Mapping[str, float | None]], key: str) -> dict[Labels, float]:

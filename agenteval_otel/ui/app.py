@@ -28,6 +28,7 @@ from agenteval_otel.ui import views
 from agenteval_otel.ui.access import Access
 from agenteval_otel.ui.assets import HERE, VENDOR
 from agenteval_otel.ui.columns import ResultColumns
+from agenteval_otel.ui.health import Metrics, sections
 from agenteval_otel.ui.labels import ORDERS, Labels, record
 from agenteval_otel.ui.report import single_file
 from agenteval_otel.ui.text import brief, shown, visible
@@ -48,6 +49,7 @@ class UiSettings(NamedTuple):
         trace_url: Where a trace is shown, with ``{trace_id}`` and perhaps ``{span_id}``; None without such a place.
         keeps_comments: The content of labels is stored.
         can_label: Labels can be stored: the results are in a database and not read from a file.
+        metrics: Reads the metrics of the process that evaluates; None where that is another one.
     """
 
     target: Target
@@ -56,6 +58,7 @@ class UiSettings(NamedTuple):
     trace_url: str | None = None
     keeps_comments: bool = True
     can_label: bool = True
+    metrics: Callable[[], Metrics] | None = None
 
 
 class Pages:
@@ -168,7 +171,8 @@ class Pages:
 
     def health(self, query: Mapping[str, str]) -> str:
         del query
-        return self.render("health.html", window="all", criteria=self._overview("all"))
+        metrics = {} if self.settings.metrics is None else self.settings.metrics()
+        return self.render("health.html", window="all", criteria=self._overview("all"), sections=sections(metrics))
 
     def csv_rows(self, query: Mapping[str, str]) -> Iterator[Iterable[Any]]:
         """The rows of the overview, or of a criterion's results, as they are with the first row that is asked for."""

@@ -7,6 +7,7 @@ import json
 import signal
 import socket
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +22,7 @@ from agenteval_otel.storage.sql_views import count_results
 
 LOOPBACK: Final = "127.0.0.1"
 _AT_ONCE: Final = 500
+_STOP_S: Final = 3.0
 _SQLITE: Final = b"SQLite format 3\0"
 
 
@@ -103,6 +105,30 @@ def listener(port: int) -> socket.socket:
 
 def serve(app: Any, listening: socket.socket, on_start: Callable[[], object]) -> None:
     """Answer until SIGINT or SIGTERM; `on_start` is called once connections are taken."""
+    server = _server(app)
+    before = {number: signal.signal(number, server.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
+    on_start()  # the socket listens already
+    try:
+        server.run(sockets=[listening])
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def serve_beside(app: Any, listening: socket.socket) -> Callable[[], None]:
+    """Answer on a thread of its own, until what is returned is called."""
+    server = _server(app)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, name="agenteval-pages", daemon=True)
+    thread.start()
+
+    def stop() -> None:
+        server.should_exit = True
+        thread.join(_STOP_S)
+
+    return stop
+
+
+def _server(app: Any) -> Any:
     import uvicorn
 
     # Without an access log: the first address has the token.
@@ -113,10 +139,4 @@ def serve(app: Any, listening: socket.socket, on_start: Callable[[], object]) ->
     server = uvicorn.Server(config)
     # Its own handlers raise the signal again at the end, which would hide what is left to do.
     server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign, assignment]
-    before = {number: signal.signal(number, server.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
-    on_start()  # the socket listens already
-    try:
-        server.run(sockets=[listening])
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    return server

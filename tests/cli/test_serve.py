@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from agenteval_otel.runtime.reentrancy import PROCESS
 from tests.cli.conftest import CommandLine
 
 SETTINGS = "evaluators: [ResponseHealth]\nsidecar: {insecure: true, quiet_s: 0.5}"
@@ -17,7 +18,8 @@ TOKEN = "0123456789abcdef"
 
 @pytest.fixture(autouse=True)
 def _named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The command sets both for its own process, which here is that of the tests."""
+    """The command sets them for its own process, which here is that of the tests."""
+    monkeypatch.setattr(PROCESS, "is_sidecar", False)
     monkeypatch.setenv("OTEL_SERVICE_NAME", "agenteval-sidecar")
     monkeypatch.setenv("GRPC_VERBOSITY", "NONE")
 
@@ -28,6 +30,11 @@ def errors_of(*arguments: object) -> str:
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stdout) == (2, ""), done.stderr
     return done.stderr
+
+
+def test_pages_without_a_database_name_the_setting(cli: CommandLine) -> None:
+    cli.file("agenteval.yaml", SETTINGS)
+    assert "--ui: the pages show what is stored in a database" in errors_of("--settings", "agenteval.yaml", "--ui", "0")
 
 
 @pytest.fixture(name="taken")

@@ -21,6 +21,7 @@ from agenteval_otel.cli.evaluate.dataset import Dataset, Row, columns_of
 from agenteval_otel.cli.evaluate.reports import RESULTS, Report, opened, places_of
 from agenteval_otel.cli.evaluate.totals import FailUnder, Summary, check_names, targets_of
 from agenteval_otel.cli.figures import whole_number
+from agenteval_otel.cli.ui import check_extra, open_results
 from agenteval_otel.components.explained import known_choices, suggestion
 from agenteval_otel.config.files import read_file
 from agenteval_otel.config.load import Loaded, load_settings, located
@@ -118,6 +119,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="table (default), json, junit or markdown; repeatable, each but one with a file")  # fmt: skip
     add("--output", metavar="FILE", help="file for the report without one (default: standard output)")
     add("--results", metavar="FILE", help="write each input's result as a JSON line; - for standard output")
+    add("--open", action="store_true", help="show the results in the browser afterwards, as `agenteval-otel ui` does, "
+        "until it is interrupted; needs --results FILE and the extra ui")  # fmt: skip
     add("--results-format", choices=tuple(RESULTS), default="full",
         help="full, or the JSON form of AgentDock (default: %(default)s)")  # fmt: skip
     add("--fail-under", action="append", default=[], metavar="[CRITERION=]LIMIT", help="exit code 1 when the mean of "
@@ -131,6 +134,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Evaluate a dataset and write the reports; gives 0, or 1 when a target was missed."""
     limits = [FailUnder.parse(text) for text in arguments.fail_under]
     places = places_of(arguments)
+    _check_open(arguments)
     earlier = None if arguments.baseline is None else EarlierRun(arguments.baseline)
     config, unscored = configuration_of(arguments)
     records = _records(arguments)
@@ -162,7 +166,18 @@ def run(arguments: argparse.Namespace) -> int:
             summary = Summary(totals, dataset.names, limits, targets, time.monotonic() - began, compared)
             for report in reports:
                 report.finish(summary)
-    return _exit_code(totals, summary.missed, unscored)
+    code = _exit_code(totals, summary.missed, unscored)
+    if arguments.open:
+        open_results(arguments.results)
+    return code
+
+
+def _check_open(arguments: argparse.Namespace) -> None:
+    if not arguments.open:
+        return
+    check_extra()
+    if arguments.results in (None, "-") or arguments.results_format != "full":
+        raise ConfigurationError("needs --results FILE in the full format, which it shows", path="--open")
 
 
 def _rows(dataset: Dataset, config: EvaluationRunConfig, answering: Answering | None) -> Dataset | Conversations:

@@ -1,0 +1,60 @@
+"""What the page `health` shows of a process that evaluates: its own metrics, as they are now."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Final, NamedTuple
+
+from agenteval_otel import semconv as names
+from agenteval_otel.semconv import Instrument
+
+Metrics = Mapping[Instrument, Mapping[tuple[tuple[str, str], ...], float]]
+"""Values of the series of each instrument, by their attributes."""
+
+_SECTIONS: Final = {
+    "agenteval.responses": "Calls", "agenteval.conversations": "Calls", "agenteval.spans": "Spans",
+    "agenteval.queue": "Queue and sampling", "agenteval.sampling": "Queue and sampling",
+    "agenteval.host": "Queue and sampling", "agenteval.last_success": "Queue and sampling",
+    "agenteval.judge": "Judges", "agenteval.objective": "Objectives", "agenteval.export": "Export",
+}  # fmt: skip
+"""By the beginnings of the metrics' names; what is not here stands on other pages."""
+_MIB: Final = 1024.0**2
+
+
+class Row(NamedTuple):
+    """One metric: `values` of its series behind their attributes as text, and `zeros`, the series that are 0."""
+
+    metric: str
+    description: str
+    values: list[tuple[str, str]]
+    zeros: list[str]
+
+
+def sections(metrics: Metrics) -> dict[str, list[Row]]:
+    """The metrics by the titles of the sections, and their series in the order of the attributes."""
+    made: dict[str, list[Row]] = {title: [] for title in _SECTIONS.values()}
+    for instrument, by_labels in metrics.items():
+        title = next((title for start, title in _SECTIONS.items() if instrument.name.startswith(start)), None)
+        if title is None:
+            continue
+        row = Row(instrument.name, instrument.description, [], [])
+        for labels, value in sorted(by_labels.items()):
+            series = ", ".join(text for _, text in labels)
+            if value == 0 and len(by_labels) > 1 and instrument.kind == "counter":
+                row.zeros.append(series)
+            else:
+                row.values.append((series, _text(instrument, value)))
+        made[title].append(row)
+    return {title: rows for title, rows in made.items() if rows}
+
+
+def _text(instrument: Instrument, value: float) -> str:
+    if instrument is names.METRIC_LAST_SUCCESS:
+        return datetime.fromtimestamp(value, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    if instrument.unit == "By":
+        return f"{value / _MIB:,.1f} MiB"
+    if instrument.unit == "{USD}":
+        return f"${value:,.4f}"
+    text = f"{value:,.0f}" if value == int(value) else f"{value:,.3f}"
+    return f"{text} s" if instrument.unit == "s" else text

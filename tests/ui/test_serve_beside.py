@@ -1,0 +1,71 @@
+"""`serve --ui`: the pages of a sidecar that runs, with its own health."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from urllib.request import HTTPCookieProcessor, build_opener
+
+import pytest
+
+from agenteval_otel.cli import main
+from tests.backends.process import bare_environment
+from tests.promises.programs import PROJECT
+from tests.promises.served import SETTINGS, Served, new_trace_id, trace_request
+
+STORED = f"{SETTINGS}storage: sqlite\nsidecar: {{quiet_s: 0.1}}\n"
+
+
+def test_the_pages_of_a_sidecar_show_answers_and_its_health(tmp_path: Path) -> None:
+    """An answer that came as spans is on the overview; its call and the queue are on the health page."""
+    with Served(tmp_path, "--ui", "0", settings=STORED) as served:
+        address = re.search(r"^pages +(\S+)$", served.printed, re.MULTILINE)
+        assert address, served.told
+        pages = build_opener(HTTPCookieProcessor())
+        origin = address[1].partition("/?")[0]
+        pages.open(address[1]).read()
+
+        def shown(path: str) -> str:
+            return pages.open(f"{origin}{path}").read().decode()
+
+        assert "response_health" not in shown("/")
+        assert served.post(trace_request(new_trace_id())).status == 200
+        served.wait_for(lambda: "response_health" in shown("/"), "an answer")
+        health = shown("/health")
+        assert "This page knows the storage alone" not in health
+        assert re.search(r"agenteval\.responses.*?<b>1</b> \w+, evaluated<", health, re.DOTALL)
+        for metric in ("agenteval.queue.size", "agenteval.spans", "agenteval.last_success"):
+            assert metric in health
+        assert served.terminate() == 0
+        assert "Traceback" not in served.told
+
+
+def test_an_offline_run_is_opened(tmp_path: Path) -> None:
+    """After its table `evaluate --open` serves the results, until it is interrupted."""
+    (tmp_path / "s.yaml").write_text(SETTINGS)
+    (tmp_path / "d.jsonl").write_text('{"prompt": "Where?", "response": "In Lyon."}\n')
+    command = ["evaluate", "d.jsonl", "--settings", "s.yaml", "--results", "r.jsonl", "--open"]
+    environment = bare_environment(PYTHONPATH=str(PROJECT), BROWSER="true")
+    with subprocess.Popen(
+        [sys.executable, "-m", "agenteval_otel", *command], cwd=tmp_path, env=environment, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    ) as process:  # fmt: skip
+        assert process.stdout
+        printed = ""
+        while "open  " not in printed and (line := process.stdout.readline()):
+            printed += line
+        page = build_opener(HTTPCookieProcessor()).open(printed.split()[-1]).read().decode()
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=30)
+    assert (process.returncode, "Traceback" in errors) == (0, False), errors
+    assert "overall score" in printed
+    assert "response_health" in page
+
+
+def test_results_that_are_opened_have_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "d.jsonl").write_text('{"prompt": "Where?", "response": "In Lyon."}\n')
+    monkeypatch.chdir(tmp_path)
+    assert main(["evaluate", "d.jsonl", "--open"]) == 2
