@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
+import contextlib
 import sys
 import textwrap
 from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
 from typing import Any
 
-from agenteval_otel.cli.figures import json_for_terminals, number_between
+from agenteval_otel.cli.figures import json_for_terminals, number_between, whole_number
 from agenteval_otel.comparison import Answer, Comparison, Filters, Options, Source, arms_of, compare, shadow_sides
 from agenteval_otel.comparison.answers import LABELS, label_of
+from agenteval_otel.comparison.pairwise import QUESTION, notes_of, with_preferences
+from agenteval_otel.engine.offline import Progress
 from agenteval_otel.errors import ConfigurationError, EvaluationError
+from agenteval_otel.judges.adapter import as_judge
+from agenteval_otel.judges.cache import CacheSettings
+from agenteval_otel.models.judge_calls import observed_by
+from agenteval_otel.reports.totals import JudgeTotals
+from agenteval_otel.runtime.masking import printable
 
 DESCRIPTION = (
     "Compare two sets of evaluated answers, A before and B after: for each criterion the difference of the means with "
@@ -36,6 +47,8 @@ examples:
       before and after the first of November
   agenteval-otel compare sql:postgresql://db/agenteval --by arm --since 2026-11-01
       the arms of an experiment that runs: look as often as you like
+  agenteval-otel compare main.jsonl branch.jsonl --pairwise anthropic:claude-haiku-4-5
+      a judge's preference between the two answers to each input, beside the criteria
   agenteval-otel compare agenteval.db --shadow
       the evaluators that are tried beside the present ones, on the same answers
 """
@@ -68,6 +81,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "balance is checked (default: 0.5 with --by arm)")  # fmt: skip
     add("--detect", type=share, default=0.05, metavar="SIZE",
         help="the difference for which the missing answers are worked out (default: %(default)s)")  # fmt: skip
+    add("--pairwise", metavar="JUDGE", help="ask this judge (type:model, or type:model@address) which of the two "
+        "answers to each input is better, in both orders, two calls a pair; compared as the criterion "
+        "`preferred`")  # fmt: skip
+    add("--question", default=QUESTION, metavar="TEXT", help="what --pairwise asks (default: which serves the person "
+        "who asked better)")  # fmt: skip
+    add("--cache", metavar="FILE", help="keep the verdicts of --pairwise in this SQLite file")
+    add("--concurrency", type=whole_number, default=8, metavar="N", help="pairs judged at once (default: %(default)s)")
     add("--report", choices=_REPORTS, default="table", help="default: %(default)s")
     add("--output", metavar="FILE", help="where to (default: standard output)")
     add("--answers", action="store_true", help="show the questions and answers of the worst regressions, where stored")
@@ -78,15 +98,41 @@ def run(arguments: argparse.Namespace) -> int:
     label, values = _split(arguments)
     names, sides = _sides(arguments, label, values)
     is_experiment = label == "arm"
+    sides, notes = (sides, ()) if arguments.pairwise is None else _judged_in_pairs(arguments, sides)
     options = Options(
         pass_rate=arguments.pass_rate, detect=arguments.detect, same_evaluators=not arguments.shadow,
-        pairs=True if arguments.shadow else arguments.pairs,
+        pairs=True if arguments.shadow or arguments.pairwise else arguments.pairs,
         sequential=is_experiment if arguments.sequential is None else arguments.sequential,
         share=arguments.share or (0.5 if is_experiment else None),
     )  # fmt: skip
     comparison = compare(*sides, options, names)
+    comparison = comparison._replace(notes=(*notes, *comparison.notes))
     write(comparison, arguments.report, arguments.output, answers=arguments.answers)
     return comparison.exit_code
+
+
+def _judged_in_pairs(
+    arguments: argparse.Namespace, sides: tuple[Sequence[Answer], Sequence[Answer]]
+) -> tuple[tuple[Sequence[Answer], Sequence[Answer]], Sequence[str]]:
+    """The sides with the judge's preferences, and what is to be said of these."""
+    for option, is_set in (("pass-rate", arguments.pass_rate), ("shadow", arguments.shadow),
+                           ("no-pairs", arguments.pairs is False)):  # fmt: skip
+        if is_set:
+            raise ConfigurationError(f"cannot be used with --{option}", path="--pairwise")
+    judge = as_judge(arguments.pairwise, path="--pairwise")
+    if (problem := judge.config_problem()) is not None:
+        raise ConfigurationError(problem, path="--pairwise")
+    if arguments.cache is not None:
+        judge = judge.model_copy(update={"cache": CacheSettings(path=Path(arguments.cache))})
+    judge.prepare()
+    calls = JudgeTotals()
+    with contextlib.closing(Progress(None)) as progress, observed_by(calls):
+        judged, preferences = asyncio.run(with_preferences(
+            sides, judge, question=arguments.question, concurrency=arguments.concurrency,
+            on_pair=partial(progress.advance, 0),
+        ))  # fmt: skip
+    print(printable(str(calls)), file=sys.stderr)
+    return judged, notes_of(preferences, judge)
 
 
 def write(comparison: Comparison, report: str, output: str | None, *, answers: bool = False) -> None:

@@ -6,6 +6,7 @@ import json
 import random
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -151,6 +152,30 @@ def test_a_benchmark_and_its_history(cli: CommandLine) -> None:
     cli("benchmark", "history", "other", code=2)
     cli("benchmark", "run", "faq", "--settings", settings, code=2)
     assert "--version: expected the version" in cli.err
+
+
+def test_a_judge_compares_pairs(cli: CommandLine) -> None:
+    """Over the real client; a second look takes the verdicts from the file, and costs no call."""
+
+    def reply(body: dict[str, Any]) -> str:
+        first = body["messages"][-1]["content"].split('"first": "')[1]
+        return json.dumps({"reason": "r", "better": "first" if first.startswith("hello") else "second"})
+
+    before, after = results(cli, "before", 10, inputs=30), results(cli, "after", 28, inputs=30)
+    with ModelServer(replies=[reply]) as server:
+        command = ("compare", before, after, "--pairwise", f"openai_compatible:judge-1@{server.url}/v1",
+                   "--cache", "verdicts.db", "--report", "json")  # fmt: skip
+        report = json.loads(cli(*command))
+        assert len(server.requests) == 2 * 18, "equal texts are not asked about"
+        assert "36 judge calls" in cli.err
+        assert json.loads(cli(*command))["criteria"] == report["criteria"]
+        assert len(server.requests) == 36
+    (preferred,) = (item for item in report["criteria"] if item["name"] == "preferred")
+    assert (preferred["outcome"], preferred["higher"], preferred["lower"]) == ("gain", 18, 0)
+    assert "prefers A 0 times, B 18 times, and neither 12 times" in report["notes"][0]
+    for options in (["--pass-rate"], ["--no-pairs"]):
+        cli(*command, *options, code=2)
+        assert f"--pairwise: cannot be used with {options[0]}" in cli.err
 
 
 def test_judges_are_asked_only_about_what_changed(cli: CommandLine) -> None:
