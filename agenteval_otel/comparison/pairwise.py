@@ -79,13 +79,13 @@ async def with_preferences(
     guarded, places = judge.guarded(), asyncio.Semaphore(concurrency)
     version = f"{guarded.name} {hashlib.sha256(question.encode()).hexdigest()[:8]}"
     scored: tuple[dict[int, Answer], dict[int, Answer]] = {}, {}
-    found: list[Preferences] = []
+    outcomes: list[Preferences] = []
 
     async def compare(at: tuple[int, int]) -> None:
         a, b = (side[index] for side, index in zip(sides, at, strict=True))
         async with places:
             of_pair = await _preference(guarded, a, b, question)
-        found.append(of_pair)
+        outcomes.append(of_pair)
         for side, index, answer, value in zip(scored, at, (a, b), _values(of_pair), strict=True):
             side[index] = _scored(answer, value, version, max(_weight_of(a), _weight_of(b)))
         on_pair()
@@ -100,7 +100,7 @@ async def with_preferences(
     a, b = (
         [new.get(index, answer) for index, answer in enumerate(side)] for side, new in zip(sides, scored, strict=True)
     )
-    return (a, b), Preferences(*map(sum, zip(*found, strict=True)))
+    return (a, b), Preferences(*map(sum, zip(*outcomes, strict=True)))
 
 
 def notes_of(preferences: Preferences, judge: Judge) -> list[str]:
