@@ -45,7 +45,7 @@ class Preferences(NamedTuple):
         a: Pairs of which both orders prefer the answer of A, and `b` that of B; all others with an answer are `ties`.
         by_place: Ties of which both orders prefer the answer that stands first, or both the second one.
         failed: Pairs of which a question was not answered; they have no preference.
-        not_stored: Pairs without both texts, or whose texts are equal, so that nothing was asked.
+        not_stored: Pairs without both texts.
     """
 
     a: int = 0
@@ -105,14 +105,14 @@ async def with_preferences(
 
 def notes_of(preferences: Preferences, judge: Judge) -> list[str]:
     """What is to be said of the preferences beside their figures."""
-    asked = preferences.a + preferences.b + preferences.ties
+    judged = preferences.a + preferences.b + preferences.ties
     notes = [
         f"{PREFERRED}: {judge.type}:{judge.model} prefers A {preferences.a:,} times, B {preferences.b:,} times, and "
         f"neither {preferences.ties:,} times"
     ]
     if preferences.by_place:
         notes.append(
-            f"{PREFERRED}: of {preferences.by_place:,} of {asked:,} pairs the judge preferred whichever stood at one "
+            f"{PREFERRED}: of {preferences.by_place:,} of {judged:,} pairs the judge preferred whichever stood at one "
             "place; these are ties"
         )
     if preferences.failed:
@@ -140,13 +140,13 @@ def _pairs_of(a: Sequence[Answer], b: Sequence[Answer]) -> list[tuple[int, int]]
 async def _preference(judge: Guarded, a: Answer, b: Answer, question: str) -> Preferences:
     if a.content is None or b.content is None:
         return Preferences(not_stored=1)
-    (asked, of_a), (_, of_b) = a.content, b.content
+    (prompt, of_a), (_, of_b) = a.content, b.content
     if of_a == of_b:
         return Preferences(ties=1)
     better: list[str] = []
     for first, second in ((of_a, of_b), (of_b, of_a)):
         try:
-            verdict = await judge.judge(_request(asked, first, second, question))
+            verdict = await judge.judge(_request(prompt, first, second, question))
         except Exception:  # a judge of one's own may raise anything
             return Preferences(failed=1)
         better.append(str(verdict.answer.get("better")).strip().lower())
@@ -159,13 +159,13 @@ async def _preference(judge: Guarded, a: Answer, b: Answer, question: str) -> Pr
     return Preferences(ties=1, by_place=int(better[0] == better[1] != _TIE))
 
 
-def _request(asked: str, first: str, second: str, question: str) -> JudgeRequest:
-    texts: Mapping[str, str] = {"request": asked, _FIRST: first, _SECOND: second}
+def _request(prompt: str, first: str, second: str, question: str) -> JudgeRequest:
+    texts: Mapping[str, str] = {"request": prompt, _FIRST: first, _SECOND: second}
     case: dict[str, CaseText] = {name: shortened(text, _MAX_CHARACTERS) for name, text in texts.items()}
-    prompt = render("", case, _END.format(question=question))
-    digest = hashlib.sha256(f"{_SYSTEM}\0{prompt.fingerprint}".encode()).hexdigest()
+    rendered = render("", case, _END.format(question=question))
+    digest = hashlib.sha256(f"{_SYSTEM}\0{rendered.fingerprint}".encode()).hexdigest()
     return JudgeRequest(
-        system=_SYSTEM, prompt=prompt.text, answer_form=_FORM, max_tokens=_MAX_TOKENS, purpose=PREFERRED,
+        system=_SYSTEM, prompt=rendered.text, answer_form=_FORM, max_tokens=_MAX_TOKENS, purpose=PREFERRED,
         fingerprint=digest,
     )  # fmt: skip
 
