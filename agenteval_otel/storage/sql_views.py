@@ -14,7 +14,7 @@ from agenteval_otel.storage.sql_rows import name_of
 
 COLUMNS: Final = (
     "evaluation_id", "moment", "criterion", "agent", "model", "prompt_version", "evaluator_version", "environment",
-    "reason", "evaluator_kind", "status", "passed", "weight", "probability", "normalized", "cluster", "shadow",
+    "arm", "reason", "evaluator_kind", "status", "passed", "weight", "probability", "normalized", "cluster", "shadow",
 )  # fmt: skip
 """Of a row of `read_columns`, in this order; `moment` is in seconds since the epoch."""
 _AT_ONCE: Final = 10_000
@@ -62,7 +62,7 @@ def read_columns(target: Target, *, after: str, skip: int = 0) -> Iterator[Seque
         is_shadow = sa.func.instr(results.details, '"shadow":true') > 0
     selected = (
         results.evaluation_id, sa.cast(moment, sa.BigInteger), results.criterion, results.agent, evaluations.model,
-        results.prompt_version, results.evaluator_version, results.environment,
+        results.prompt_version, results.evaluator_version, results.environment, results.arm,
         sa.func.coalesce(results.reason_code, results.error_type, results.label), results.evaluator_kind,
         results.status, results.passed, results.weight, results.probability, results.normalized,
         sa.func.coalesce(evaluations.conversation_id, results.trace_id, results.evaluation_id), is_shadow,

@@ -24,7 +24,7 @@ Rows = NDArray[np.int32]
 _MAX_NAMES: Final = 10_000
 OTHERS: Final = "(others)"
 NONE: Final = ""
-NAMED: Final = ("criterion", "agent", "model", "prompt_version", "evaluator_version", "environment", "reason")
+NAMED: Final = ("criterion", "agent", "model", "prompt_version", "evaluator_version", "environment", "arm", "reason")
 """Columns of names; a name beyond 10,000 of a column counts as ``(others)``, a missing one as the empty text."""
 _STATUS: Final = {"scored": 0, "skipped": 1, "failed": 2}
 SCORED, SKIPPED, FAILED = _STATUS.values()
@@ -123,9 +123,9 @@ class ResultColumns:
         if end > len(self._columns["moment"]):
             for name, column in self._columns.items():
                 self._columns[name] = np.concatenate([column, np.empty(len(column) // 4 + len(rows), column.dtype)])
-        (ids, moment, criterion, agent, model, prompt_version, evaluator_version, environment, reason, kind, status,
-         passed, weight, probability, normalized, cluster, is_shadow) = zip(*rows, strict=True)  # fmt: skip
-        texts = (criterion, agent, model, prompt_version, evaluator_version, environment, reason)
+        (ids, moment, criterion, agent, model, prompt_version, evaluator_version, environment, arm, reason, kind,
+         status, passed, weight, probability, normalized, cluster, is_shadow) = zip(*rows, strict=True)  # fmt: skip
+        texts = (criterion, agent, model, prompt_version, evaluator_version, environment, arm, reason)
         try:
             encoded = np.frombuffer(bytes.fromhex("".join(ids)), "V16")
         except ValueError:

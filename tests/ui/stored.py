@@ -64,6 +64,7 @@ def traffic(count: int = 300) -> list[AggregatedEvaluationResult]:
         answers.append(answer(
             *results, number=number, ended_ns=now - (count - number) * 3 * DAY_NS // count,
             conversation_id=f"conversation-{number // 3}", prompt_version="2" if is_new else "1",
+            experiment="shorter", arm="short" if number % 2 else "control",
             model=chance.choice(("claude-sonnet", "gpt-mini")), agent=chance.choice(("support", "billing")),
             overall_score=0.5, sampling_probability=probability,
         ))  # fmt: skip

@@ -24,7 +24,7 @@ AXE = {
     "integrity": "sha512-FHfa+lmNjQZfJz1q8wKqIDwC6DExcHt/pkjNQb09a3NPjCKg2rhu5qb2S4r76ASyFNNtuFooJpZe37OgudVGtQ==",
 }  # fmt: skip
 PAGES = ("/", "/criterion?name=helpfulness", "/label?criterion=helpfulness", "/conversation?id=conversation-1",
-         "/compare?by=prompt_version", "/health")  # fmt: skip
+         "/compare?by=prompt_version", "/compare?by=arm", "/health")  # fmt: skip
 SIZES = ((1600, "light"), (375, "dark"))
 _RUN_AXE = """() => axe.run().then(found => found.violations
     .filter(rule => ["serious", "critical"].includes(rule.impact))
