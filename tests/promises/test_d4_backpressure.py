@@ -91,7 +91,7 @@ def test_twice_the_load_lowers_sampling_and_passes(
         f"full again {recovered_s:.1f} s after the load",
     )  # fmt: skip
     assert 1 <= max(levels) <= 2  # it may be full again for moments
-    assert max(drain_s) <= 3 * MAX_DRAIN_S
+    assert max(drain_s) <= 4 * MAX_DRAIN_S  # what nobody lowers reaches twice that, or more
     assert then["shed"] > 0.2 * then["calls"]
     assert lost <= LOST_SHARE
     assert then["evaluated"] > 0

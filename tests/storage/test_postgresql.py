@@ -115,7 +115,7 @@ def test_times_are_times(server: PostgreSQL) -> None:
     assert server.query(requests) == [(3,)]
     indices = {name for (name,) in server.query("SELECT indexname FROM pg_indexes WHERE schemaname = 'public'")}
     assert {f"agenteval_results_{name}" for name in ("time", "criterion", "agent", "score", "trace")} <= indices
-    with pytest.raises(StorageError, match="ReadOnly"), connect_reader(storage._target) as connection:
+    with pytest.raises(StorageError, match="ReadOnly"), connect_reader(storage.target) as connection:
         connection.execute(sa.text("CREATE TABLE x (y int)"))
 
 

@@ -153,7 +153,7 @@ def test_anything_is_stored(storage: SqlStorageProvider) -> None:
 
 def test_a_refused_row_costs_only_its_result(where: dict[str, Any]) -> None:
     """The other rows of a batch are stored, and the error shows no content."""
-    database = Database(SqlStorageProvider(**where)._target)
+    database = Database(SqlStorageProvider(**where).target)
     several = [rows_of(aggregated(scored(f"c{number}"))) for number in range(5)]
     several[2].results[0]["started_ns"] = "canary-text"
     several[2].results[0]["criterion"] = None

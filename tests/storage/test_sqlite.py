@@ -190,7 +190,7 @@ def test_a_durable_one_waits_for_the_disk(tmp_path: Path) -> None:
     """With ``fsync: batch`` every commit is on the disk before its results count as saved."""
     for fsync, wanted in (("never", 1), ("batch", 2)):
         storage = SqlStorageProvider.load({"path": str(tmp_path / fsync), "fsync": fsync})
-        with connect_writer(storage._target, durable=fsync == "batch") as connection:
+        with connect_writer(storage.target, durable=fsync == "batch") as connection:
             assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == wanted
             assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
 
