@@ -223,7 +223,10 @@ class Soak:
         assert sum(outcomes.values()) + pending == self.report["calls"], (outcomes, pending)
         assert sum(results.values()) == 3 * outcomes["evaluated"], (results, outcomes)
         assert min(results["scored"], results["failed"]) > 0
-        assert failures == {"storage:faulty": self.report["unsaved"]}
+        # A thread that a busy machine held is replaced, and what it was saving counts as not saved in either storage.
+        held, unsaved = failures.pop("background_thread", 0), failures.pop("storage:json_file", 0)
+        assert bool(held) >= bool(unsaved)
+        assert failures == {"storage:faulty": self.report["unsaved"] + unsaved}
 
     def figure(self, seconds: float) -> str:
         report = self.report
