@@ -67,10 +67,10 @@ def test_bombs_are_refused_in_time_and_space(bomb: str, tmp_path: Path, promise:
     name, text = BOMBS[bomb]
     file = tmp_path / name
     file.write_text(text)
-    began = time.process_time()
+    began = time.thread_time()
     with pytest.raises(SettingsError, match=r"b\.(yaml|toml|json)"):
         configure(file)
-    took_s = time.process_time() - began
+    took_s = time.thread_time() - began
     assert took_s <= PASS_S * SLACK
     tracemalloc.start()
     try:
