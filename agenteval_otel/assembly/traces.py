@@ -207,7 +207,9 @@ class TraceAssembler:
         return AssembledTrace(trace.spans, trace.size_bytes)
 
     def _know(self, trace_id: int, span_ids: set[int]) -> None:
-        self._finished[trace_id] = span_ids | self._finished.pop(trace_id, set())
+        known = self._finished.pop(trace_id, set())
+        # A process may live within one trace: what was evaluated long ago is forgotten.
+        self._finished[trace_id] = span_ids if len(known) > 2 * self._max_trace_spans else known | span_ids
         if len(self._finished) > _MAX_FINISHED:
             self._finished.popitem(last=False)
 

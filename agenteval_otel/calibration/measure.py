@@ -125,8 +125,9 @@ def measure(
             rows.append(answer)
     _check_classes(rows, left_out)
     agreement = _agreement(rows)
-    others = [answer for answer in listed if answer.person is None and answer.passed is not None]
-    everything = [*rows, *others]
+    # The judge's own rate is of all answers: those that chose the threshold are no random part of them.
+    everything = [answer for answer in listed if answer.passed is not None]
+    others = [answer for answer in everything if answer.person is None]
     overlap = _kish([row.weight * row.label_weight for row in rows]) / _kish([row.weight for row in everything])
     judged = clustered_estimate(everything) if others else None
     return Measurement(

@@ -86,9 +86,10 @@ def _run(arguments: argparse.Namespace, folder: Path, runs: list[Run]) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     number = runs[-1].number + 1 if runs else 1
     path = folder / f"{number:04d}-{_NO_NAME.sub('_', version)}.jsonl"
+    part = path.with_suffix(".part")  # half a run is no version, also where the process is killed
     options = {
         "--settings": arguments.settings, "--profile": arguments.profile, "--agent": benchmark.agent,
-        "--run": benchmark.run, "--cache": arguments.cache, "--results": str(path),
+        "--run": benchmark.run, "--cache": arguments.cache, "--results": str(part),
         "--baseline": str(runs[-1].path) if runs else None,
     }  # fmt: skip
     words = [word for option, value in options.items() if value is not None for word in (option, value)]
@@ -97,10 +98,11 @@ def _run(arguments: argparse.Namespace, folder: Path, runs: list[Run]) -> int:
     parser = argparse.ArgumentParser()
     evaluate.add_arguments(parser)
     try:
-        return evaluate.run(parser.parse_args([*benchmark.dataset, *words]))
-    except BaseException:
-        path.unlink(missing_ok=True)  # half a run is no version
-        raise
+        code = evaluate.run(parser.parse_args([*benchmark.dataset, *words]))
+        part.replace(path)
+        return code
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def _benchmark(arguments: argparse.Namespace) -> BenchmarkSettings:

@@ -10,7 +10,6 @@ import textwrap
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from agenteval_otel.cli.figures import json_for_terminals, number_between, whole_number
 from agenteval_otel.comparison import Answer, Comparison, Filters, Options, Source, arms_of, compare, shadow_sides
@@ -140,7 +139,7 @@ def write(comparison: Comparison, report: str, output: str | None, *, answers: b
     from agenteval_otel.comparison.report import json_of, markdown_of, tables_of
     from agenteval_otel.reports.table import console_for
 
-    with open(output, "w", encoding="utf-8") if output else _Stdout() as file:
+    with open(output, "w", encoding="utf-8") if output else contextlib.nullcontext(sys.stdout) as file:
         if report == "markdown":
             file.write(markdown_of(comparison, answers=answers))
         elif report == "json":
@@ -151,15 +150,6 @@ def write(comparison: Comparison, report: str, output: str | None, *, answers: b
                 console.print(part)
 
 
-class _Stdout:
-    """Standard output, which stays open."""
-
-    def __enter__(self) -> Any:
-        return sys.stdout
-
-    def __exit__(self, *_: object) -> None: ...
-
-
 def _split(arguments: argparse.Namespace) -> tuple[str | None, tuple[str, ...]]:
     if (arguments.by is not None) + arguments.shadow + (arguments.b is not None) != 1:
         raise ConfigurationError("expected two sources, or one with either --by or --shadow")
@@ -167,8 +157,8 @@ def _split(arguments: argparse.Namespace) -> tuple[str | None, tuple[str, ...]]:
         return None, ()
     label, _, text = arguments.by.partition("=")
     values = tuple(filter(None, text.split(",")))
-    if text and len(values) != 2:
-        raise ConfigurationError(f"expected LABEL=A,B with two values, found {arguments.by!r}", path="--by")
+    if text and (len(values) != 2 or values[0] == values[1]):
+        raise ConfigurationError(f"expected LABEL=A,B with two different values, found {arguments.by!r}", path="--by")
     return label_of(label, "--by"), values
 
 

@@ -11,7 +11,7 @@ import threading
 from pathlib import Path
 from typing import Final
 
-from agenteval_otel.cli.ui import open_beside
+from agenteval_otel.cli.ui import PORT, open_beside
 from agenteval_otel.config.process import accounting, configure, default_pipeline, reload
 from agenteval_otel.config.settings import Settings
 from agenteval_otel.reports.figures import count_of
@@ -38,13 +38,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--host", metavar="ADDRESS",
         help="default: 127.0.0.1; another one needs AGENTEVAL_SIDECAR__TOKEN or client certificates, and TLS",
     )  # fmt: skip
-    parser.add_argument("--grpc-port", metavar="PORT", type=int, help="OTLP over gRPC; default: 4327; 0: a free one")
-    parser.add_argument("--http-port", metavar="PORT", type=int, help="OTLP over HTTP; default: 4328; 0: a free one")
+    parser.add_argument("--grpc-port", metavar="PORT", type=PORT, help="OTLP over gRPC; default: 4327; 0: a free one")
+    parser.add_argument("--http-port", metavar="PORT", type=PORT, help="OTLP over HTTP; default: 4328; 0: a free one")
     parser.add_argument(
         "--durable", metavar="DIR", help="acknowledge a request once it is written there; read it again after a crash"
     )
     parser.add_argument(
-        "--ui", metavar="PORT", nargs="?", type=int, const=8629,
+        "--ui", metavar="PORT", nargs="?", type=PORT, const=8629,
         help="serve the pages of `agenteval-otel ui` too, on 127.0.0.1 (default port: %(const)s; 0: a free one), with "
         "this process's health; needs the extra ui, and storage: sqlite or sql in the settings",
     )  # fmt: skip

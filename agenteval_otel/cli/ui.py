@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from agenteval_otel.cli.figures import number_between
 from agenteval_otel.config.load import load_settings
 from agenteval_otel.config.process import configure, default_pipeline, shutdown
 from agenteval_otel.config.settings import Settings
@@ -19,6 +20,7 @@ from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.reports.figures import count_of
 from agenteval_otel.runtime.masking import printable
 
+PORT = number_between(0, 65_535, "a port, 0 to 65535", int)
 DESCRIPTION = (
     "Look at stored scores and answers in the browser, without any other program: criteria with weighted pass rates "
     "and intervals, answers with every score, conversations, a queue for labelling. Listens on 127.0.0.1; the address "
@@ -35,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="an SQLite file, postgresql://user@host/database, or a file of JSON lines (default: %(default)s, where "
         "storage: sqlite writes)",
     )  # fmt: skip
-    parser.add_argument("--port", metavar="PORT", type=int, default=8629, help="default: %(default)s; 0: a free one")
+    parser.add_argument("--port", metavar="PORT", type=PORT, default=8629, help="default: %(default)s; 0: a free one")
     parser.add_argument("--no-open", action="store_true", help="print the address, and open no browser")
     parser.add_argument("--settings", metavar="FILE", help="a settings file, whose objectives the pages show")
     parser.add_argument(

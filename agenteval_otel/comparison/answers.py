@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, urlencode
 
 from agenteval_otel.components.explained import known_choices
 from agenteval_otel.database.target import target_of
@@ -254,7 +254,7 @@ class Source:
             is_filter = not is_url or name in (*LABELS, *_TIMES) or name.startswith("tag.")
             (own if is_filter else others).append((name, value))
         self.filters = Filters.parse(own, text)
-        rest = "&".join(f"{name}={value}" for name, value in others)
+        rest = urlencode(others)
         self.location = f"{location}?{rest}" if rest else location
 
     def answers(self, filters: Filters | None = None) -> Iterator[Answer]:
@@ -280,8 +280,15 @@ class Source:
         name = Path(self.location).name
         with open(self.location, "rb") as file:
             for number, line in enumerate(file, 1):
-                if line.strip():
-                    yield answer_of(_object(line, f"{name}:{number}"), f"{name}:{number}")
+                if not line.strip():
+                    continue
+                try:
+                    record = _object(line, f"{name}:{number}")
+                except ConfigurationError:
+                    if number == 1 or line.endswith(b"\n"):
+                        raise
+                    return  # the last line, cut off where a process was killed
+                yield answer_of(record, f"{name}:{number}")
 
     def _stored(self, filters: Filters) -> Iterator[Answer]:
         location = self.location.removeprefix(_SQL)

@@ -160,12 +160,14 @@ def shadow_sides(answers: Iterable[Answer]) -> tuple[list[Answer], list[Answer]]
     present, tried = [], []
     for answer in answers:
         of_tried = {name.removesuffix(SHADOW): score for name, score in answer.scores.items() if name.endswith(SHADOW)}
-        if of_tried:
-            present.append(
-                answer._replace(scores={name: answer.scores[name] for name in of_tried if name in answer.scores})
-            )
-            tried.append(answer._replace(scores=of_tried))
-    return ([item._replace(key=item.place) for item in side] for side in (present, tried))  # type: ignore[return-value]
+        failed = tuple(name.removesuffix(SHADOW) for name in answer.failed if name.endswith(SHADOW))
+        if criteria := {*of_tried, *failed}:
+            present.append(answer._replace(
+                key=answer.place, scores={name: score for name, score in answer.scores.items() if name in criteria},
+                failed=tuple(name for name in answer.failed if name in criteria),
+            ))  # fmt: skip
+            tried.append(answer._replace(key=answer.place, scores=of_tried, failed=failed))
+    return present, tried
 
 
 class _Side:
@@ -180,7 +182,8 @@ class _Side:
         self.by_key: dict[str, list[int]] = {}
         for index, answer in enumerate(answers):
             for name, score in answer.scores.items():
-                self.versions.setdefault(name, set()).add(score.version)
+                # Of a mean of several evaluators each on its own: one that failed on an answer is no other one.
+                self.versions.setdefault(name, set()).update(score.version.split(", "))
             if answer.key is not None:
                 self.by_key.setdefault(answer.key, []).append(index)
 
@@ -333,22 +336,13 @@ class _Comparing:
     # --- beside the criteria ------------------------------------------------------------------------------------------
     def _balance(self) -> Balance:
         share = self._options.share or 0.0
-        weights = [answer_weight for side in self._sides for answer_weight in _answer_weights(side)]
-        if max(weights) / min(weights) < _SAME_WEIGHTS:
-            a, b = (
-                float(len({answer.cluster or index for index, answer in enumerate(side.answers)}))
-                for side in self._sides
-            )
-            return Balance(a, b, share, statistics.balance((a, b), (0.0, 0.0), share))
-        totals, variances = [], []
-        for side in self._sides:
-            sums: Counter[str | int] = Counter()
-            for index, (answer, answer_weight) in enumerate(zip(side.answers, _answer_weights(side), strict=True)):
-                sums[answer.cluster or index] += answer_weight  # type: ignore[assignment]
-            totals.append(math.fsum(sums.values()))
-            variances.append(math.fsum(value * value for value in sums.values()))
-        p = statistics.balance((totals[0], totals[1]), (variances[0], variances[1]), share)
-        return Balance(totals[0], totals[1], share, p)
+        sides = [_unit_weights(side) for side in self._sides]
+        if max(map(max, sides)) / min(map(min, sides)) < _SAME_WEIGHTS:
+            units, variances = (float(len(sides[0])), float(len(sides[1]))), (0.0, 0.0)
+        else:
+            units = math.fsum(sides[0]), math.fsum(sides[1])
+            variances = math.fsum(map(_square, sides[0])), math.fsum(map(_square, sides[1]))
+        return Balance(*units, share, statistics.balance(units, variances, share))
 
     def _changes(self) -> Changed | None:
         if not self._is_paired:
@@ -458,18 +452,20 @@ def _lowest(side: _Side, numbers: Sequence[int], name: str) -> Answer:
     return side.answers[min(scored, key=lambda number: side.figures[number][name][0])]
 
 
-def _answer_weights(side: _Side) -> list[float]:
-    """For how many answers each stands: the least of its criteria's weights, whose own rates come on top."""
-    return [min((score.weight for score in answer.scores.values()), default=1.0) for answer in side.answers]
+def _unit_weights(side: _Side) -> list[float]:
+    """For how many units each conversation stands, else each answer; those without a score count as the mean of them.
+
+    The weight of an answer is the least of its criteria's, whose own rates come on top.
+    """
+    units: dict[str | int, float] = {}
+    for index, answer in enumerate(side.answers):
+        least = min((score.weight for score in answer.scores.values()), default=0.0)
+        unit = answer.cluster or index
+        units[unit] = max(units.get(unit, 0.0), least)
+    scored = [weight for weight in units.values() if weight]
+    mean = math.fsum(scored) / len(scored) if scored else 1.0
+    return [weight or mean for weight in units.values()]
 
 
-__all__ = [
-    "Balance",
-    "Changed",
-    "Comparison",
-    "CriterionComparison",
-    "Options",
-    "Regression",
-    "compare",
-    "shadow_sides",
-]
+def _square(value: float) -> float:
+    return value * value

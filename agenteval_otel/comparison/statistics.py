@@ -106,7 +106,7 @@ def paired(pairs: Clusters, column: int, squares: float) -> Difference:
     if not math.isfinite(mean.variance):
         return Difference(mean.mean, -1.0, 1.0, math.inf)
     differing = pairs.weights[np.abs(pairs.sums[:, column]) > _NOTHING, column]
-    is_few = differing.size == 0 or differing.sum() ** 2 / (differing @ differing) < _FEW_PAIRS
+    is_few = differing.size == 0 or differing.sum() ** 2 / (differing * differing).sum() < _FEW_PAIRS
     variance = mean.variance + (2 / mean.clusters**2 if is_few else 0.0)
     return _with_interval(mean.mean, math.sqrt(variance), mean.clusters - 1)
 

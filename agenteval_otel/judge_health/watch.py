@@ -76,7 +76,7 @@ class JudgeHealth:
         return f"<JudgeHealth watched={len(self._judged)} canaries={len(self.canaries)}>"
 
     def _reset(self) -> None:
-        self._judged: dict[tuple[str, str], JudgedCriterion] = {}
+        self._judged: dict[Key, JudgedCriterion] = {}
         self._by_judge: dict[Span, dict[str, EvaluationResult]] = {}
         self._by_people: dict[Span, dict[str, EvaluationResult]] = {}
         self._models: dict[str, dict[str, None]] = {}
@@ -116,8 +116,16 @@ class JudgeHealth:
     def take_over(self, before: JudgeHealth) -> None:
         """Continue with what another one has seen, where its settings are equal; otherwise start anew."""
         if before.settings == self.settings:
-            self._judged, self._next_round, self._models = before._judged, before._next_round, before._models
-            self.checks, self.changes, self._is_distrusted = before.checks, before.changes, before._is_distrusted
+            self._lock = before._lock  # its last questions may still be under way
+            with self._lock:
+                # A judge that was replaced gets no score that could clear it.
+                self._judged = {
+                    key: judged for key, judged in before._judged.items() if (key[0], key[2]) in self._known
+                }
+                self._next_round, self._models = before._next_round, before._models
+                self._by_judge, self._by_people = before._by_judge, before._by_people
+                self.checks, self.changes = before.checks, before.changes
+                self._is_distrusted = not all(judged.is_trusted for judged in self._judged.values())
         before.close()
 
     def close(self) -> None:
@@ -219,14 +227,13 @@ class JudgeHealth:
         known = self._known_of(result)
         if known is None:
             return None
-        place, version = (result.criterion_name, known.model), result.evaluator_version
-        judged = self._judged.get(place)
-        if judged is None or judged.version != version:  # another rubric has other scores, and begins anew
-            if judged is None and len(self._judged) >= MAX_WATCHED:
+        key: Key = (result.criterion_name, known.model, result.evaluator_version)  # another rubric has other scores
+        judged = self._judged.get(key)
+        if judged is None:
+            if len(self._judged) >= MAX_WATCHED:
                 log.warning("judge_not_watched", part=result.criterion_name, most=MAX_WATCHED)
                 return None
-            reference = self._references.get((*place, version))
-            judged = self._judged[place] = JudgedCriterion(self.settings, *place, version, reference)
+            judged = self._judged[key] = JudgedCriterion(self.settings, *key, self._references.get(key))
         return judged
 
     # --- comparisons, on either thread -------------------------------------------------------------------------------
@@ -271,7 +278,11 @@ class JudgeHealth:
     async def _round(self) -> None:
         for evaluator, known in self._evaluators():
             own = {item.criterion.name: item for item in known}
-            again = evaluator.again()
+            try:
+                again = evaluator.again()
+            except Exception as error:  # the others are asked all the same
+                self._broken("judge_health", error)
+                continue
             try:
                 for canary in self.canaries:
                     wanted = [own[name] for name in canary.labels if name in own]
@@ -287,6 +298,7 @@ class JudgeHealth:
             self._compare(CANARY, result, expected[result.criterion_name])
 
     def _repeat(self, evaluation_input: EvaluationInput, results: Sequence[EvaluationResult]) -> None:
+        self._look()  # while repeats keep coming the thread is never idle
         known = [item for result in results if (item := self._known_of(result)) is not None]
         if known and not self._is_closed and hasattr(known[0].evaluator, "again"):
             self._run(self._ask_again(evaluation_input, results, known))
@@ -339,31 +351,31 @@ class JudgeHealth:
                 grouped.setdefault(first, (known.evaluator, []))[1].append(known)
         return list(grouped.values())
 
-    # --- for the metrics, on any thread ------------------------------------------------------------------------------
+    # --- for the metrics, on any thread: of several versions of a criterion the worst ---------------------------------
 
     def agreements(self) -> dict[Labels, float]:
         """The share of the last comparisons that agreed, by criterion, judge and check."""
         with self._lock:
-            return {
-                (*_labels(judged), (names.JUDGE_CHECK, check)): last.share
+            return _chosen(min, (
+                ((*_labels(judged), (names.JUDGE_CHECK, check)), last.share)
                 for judged in self._judged.values() for check, last in judged.agreement.items()
-            }  # fmt: skip
+            ))  # fmt: skip
 
     def untrusted(self) -> dict[Labels, float]:
         """1 while a check distrusts the judge, 0 once it does no more."""
         with self._lock:
-            return {
-                (*_labels(judged), (names.JUDGE_CHECK, check)): float(distrusts)
+            return _chosen(max, (
+                ((*_labels(judged), (names.JUDGE_CHECK, check)), float(distrusts))
                 for judged in self._judged.values() for check, distrusts in judged.states.items()
-            }  # fmt: skip
+            ))  # fmt: skip
 
     def drifts(self) -> dict[Labels, float]:
         drifts = [(labels, scores.drift()) for labels, scores in self._scores()]
-        return {labels: drift.psi for labels, drift in drifts if drift is not None}
+        return _chosen(max, ((labels, drift.psi) for labels, drift in drifts if drift is not None))
 
     def length_correlations(self) -> dict[Labels, float]:
         values = [(labels, scores.length_correlation()) for labels, scores in self._scores()]
-        return {labels: value for labels, value in values if value is not None}
+        return _chosen(partial(max, key=abs), ((labels, value) for labels, value in values if value is not None))
 
     def _scores(self) -> list[tuple[Labels, ScoreWindow]]:
         # Copies: who computes with them must not keep the background thread waiting.
@@ -379,6 +391,13 @@ class JudgeHealth:
 
     def changes_by_model(self) -> dict[Labels, float]:
         return {((names.JUDGE_MODEL, model),): count for model, count in list(self.changes.items())}
+
+
+def _chosen(choose: Callable[[float, float], float], values: Iterable[tuple[Labels, float]]) -> dict[Labels, float]:
+    chosen: dict[Labels, float] = {}
+    for labels, value in values:
+        chosen[labels] = choose(chosen.get(labels, value), value)
+    return chosen
 
 
 def _labels(judged: JudgedCriterion) -> Labels:

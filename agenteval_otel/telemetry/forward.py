@@ -119,10 +119,11 @@ class EventStream:
 
     def _over(self, items: Sequence[Any], reason: str | None) -> None:
         outcome = SENT if reason is None else DROPPED_SHUTDOWN if reason == "shutdown" else DROPPED_UNSENT
-        self.waiting -= len(items)
+        count = len(items)  # before the subtraction, in which another thread's addition must not fall
+        self.waiting -= count
         if reason is not None:
-            self._lost += len(items)
-            log.warning("answers_not_sent", part="sidecar", reason=reason, lost=len(items))
+            self._lost += count
+            log.warning("answers_not_sent", part="sidecar", reason=reason, lost=count)
         for agent in items:
             self._on_outcome(agent, outcome)
 

@@ -147,9 +147,10 @@ class ResultColumns:
     def _encode(self, column: str, values: Sequence[str | None]) -> list[int]:
         codes = self._names[column]
         for value in set(values) - codes.keys():
-            codes[value if len(codes) < _MAX_NAMES else OTHERS] = len(codes)
-            if len(codes) > _MAX_NAMES:
+            if len(codes) >= _MAX_NAMES:
+                codes.setdefault(OTHERS, len(codes))
                 break
+            codes[value] = len(codes)
         others = codes.get(OTHERS, 0)
         return [codes.get(value, others) for value in values]
 
@@ -172,9 +173,8 @@ class ResultColumns:
         """The weighted pass rate, or the mean of the normalized scores; None where no row has it."""
         values = (self["passed"] if rate else self["normalized"])[rows].astype(np.float64)
         has_value = values >= 0 if rate else ~np.isnan(values)
-        rows, values = rows[has_value & (self["status"][rows] == SCORED)], values[has_value]
-        if len(values) != len(rows):  # a row that is not scored has a verdict: changed by hand
-            values = (self["passed"] if rate else self["normalized"])[rows].astype(np.float64)
+        kept = has_value & (self["status"][rows] == SCORED)
+        rows, values = rows[kept], values[kept]
         if not len(rows):
             return None
         weights = self["weight"][rows].astype(np.float64)

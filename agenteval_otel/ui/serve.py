@@ -52,7 +52,7 @@ def opened(place: str) -> Iterator[tuple[Target, bool]]:
 
 
 def _read_file(path: Path, target: Target) -> None:
-    database, items, wrong = Database(target), [], 0
+    database, items, wrong, written = Database(target), [], 0, False
     try:
         with path.open(encoding="utf-8", errors="replace") as lines:
             for line in filter(str.strip, lines):
@@ -62,10 +62,10 @@ def _read_file(path: Path, target: Target) -> None:
                     wrong += 1  # cut off by a full disk or a killed process, as the documentation says
                 if len(items) >= _AT_ONCE:
                     _write(database, items)
-                    items = []
+                    items, written = [], True
         if items:
             _write(database, items)
-        elif wrong:
+        elif wrong and not written:
             raise ConfigurationError(f"is neither an SQLite database nor a file of JSON lines: {path}", path="PLACE")
     finally:
         database.close()

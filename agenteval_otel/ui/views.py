@@ -177,17 +177,17 @@ def histogram(columns: ResultColumns, rows: Rows) -> tuple[list[float], list[flo
     return [round(float(edge), 4) for edge in edges[:-1]], [round(float(count) / total, 6) for count in counts]
 
 
-def worst(columns: ResultColumns, rows: Rows, limit: int, *, skip: int = 0) -> Rows:
+def worst(columns: ResultColumns, rows: Rows, limit: int) -> Rows:
     """The rows with the lowest scores, those that did not pass first, the newest first among equals."""
     scored = rows[columns["status"][rows] == SCORED]
     passed = columns["passed"][scored]
     values = np.nan_to_num(columns["normalized"][scored], nan=2.0)
     rank = np.where(passed == 0, values - 10.0, values)
-    if len(rank) > 4 * (limit + skip):  # sorting a million takes longer than finding the lowest
-        boundary = np.partition(rank, limit + skip)[limit + skip]
+    if len(rank) > 4 * limit:  # sorting a million takes longer than finding the lowest
+        boundary = np.partition(rank, limit)[limit]
         scored, rank = scored[rank <= boundary], rank[rank <= boundary]
     lowest: Rows = scored[np.lexsort((-columns["moment"][scored], rank))]
-    return lowest[skip : skip + limit]
+    return lowest[:limit]
 
 
 def compare(

@@ -153,6 +153,15 @@ def test_late_spans_take_no_room() -> None:
     assert max(map(len, assembler._finished.values())) <= 20
 
 
+def test_a_process_within_one_trace_is_bounded() -> None:
+    """A trace that is complete again and again remembers what was evaluated lately, and not all there ever was."""
+    assembler = TraceAssembler(quiet_s=1.0, max_trace_spans=10)
+    for number in range(1, 1000):
+        assembler.add(chat(1, number), 100, 3.0 * number)
+        assert taken(assembler, 3.0 * number + 1) == [[number]]
+    assert len(assembler._finished[1]) <= 21
+
+
 @pytest.mark.parametrize("name", AGENT_NAMES)
 def test_recorded_traces_shuffled_together_read_as_they_were(name: str) -> None:
     """Twenty copies of recorded traces, their spans in any order, in batches: each answer as from its own spans."""

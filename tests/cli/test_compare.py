@@ -91,7 +91,7 @@ def test_live_arms(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
         (["a.jsonl"], "expected two sources, or one with either --by or --shadow"),
         (["a.jsonl", "b.jsonl", "--shadow"], "expected two sources"),
         (["a.jsonl", "--by", "prompt_verison"], "did you mean 'prompt_version'"),
-        (["a.jsonl", "--by", "arm=a"], "expected LABEL=A,B with two values"),
+        (["a.jsonl", "--by", "arm=a"], "expected LABEL=A,B with two different values"),
         (["a.jsonl", "--shadow"], "no evaluator is tried there"),
         (["a.jsonl", "--by", "arm"], "expected two values of arm, found 0"),
         (["a.jsonl", "none.jsonl"], "none.jsonl: cannot be read"),
@@ -119,6 +119,25 @@ def test_a_run_below_its_baseline_fails(cli: CommandLine) -> None:
     for name, good in (("noise", 52), ("better", 60)):
         results(cli, name, good)
         cli("evaluate", f"{name}.data.jsonl", "--settings", settings, "--baseline", before)
+
+
+def test_results_that_were_cut_off_are_read_up_to_there(cli: CommandLine) -> None:
+    """A killed process leaves half a line; one in the middle is no accident."""
+    before, after = results(cli, "before", 57), results(cli, "after", 57)
+    text = Path(after).read_text()
+    Path(after).write_text(text[:-40])
+    assert "59 answers" in cli("compare", before, after)
+    Path(after).write_text(text.replace("{", "[", 1))
+    cli("compare", before, after, code=2)
+    assert "after.jsonl:1: not JSON" in cli.err
+
+
+def test_a_baseline_without_anything_in_common_leaves_the_reports(cli: CommandLine) -> None:
+    before = results(cli, "before", 57)
+    settings = cli.settings("evaluators: [ResponseHealth]")
+    table = cli("evaluate", "before.data.jsonl", "--settings", settings, "--baseline", before, code=2)
+    assert "response_health" in table
+    assert "no criterion has scores on both sides" in cli.err
 
 
 def test_a_baseline_of_another_evaluator_blocks_nothing(cli: CommandLine) -> None:

@@ -123,6 +123,40 @@ def test_evaluators_that_are_tried_beside_the_present_ones() -> None:
     assert (tone.name, tone.pairs, tone.lower, tone.outcome) == ("tone", 40, 20, "drop")
 
 
+def test_failures_of_a_tried_evaluator_are_said() -> None:
+    """Those answers have no score of it, so only the note can say that it breaks on half of them."""
+    broken = [{"criterion_name": "tone.shadow", "evaluator_type": "T", "error": "overloaded"}]
+    tried_results = [record(1.0, name="tone.shadow")["results"] if n % 2 else broken for n in range(100)]
+    both = [answer_of({"results": record(1.0)["results"] + more}, f"a:{n}") for n, more in enumerate(tried_results)]
+    present, tried = shadow_sides(both)
+    result = compare(present, tried, Options(pairs=True, same_evaluators=False))
+    assert (len(present), len(tried), result.criteria[0].pairs) == (100, 100, 50)
+    assert "tone: 0.0% and 50.0% of the evaluations failed" in result.notes[0]
+
+
+def test_one_failure_among_two_evaluators_of_a_criterion_is_no_other_evaluator() -> None:
+    def both(first: float, n: int) -> Answer:
+        second = {"criterion_name": "tone", "evaluator_type": "U", "normalized": first}
+        if n == 3:
+            second = {"criterion_name": "tone", "evaluator_type": "U", "error": "overloaded"}
+        return answer_of({**record(first, prompt=f"q{n}"), "results": [*record(first)["results"], second]}, f"a:{n}")
+
+    before = [both(score, 0 if n == 3 else n) for n, score in enumerate(GOOD)]
+    result = compare(before, [both(score, n) for n, score in enumerate([0.0] * 20 + GOOD[20:])], Options(pairs=False))
+    assert (result.criteria[0].outcome, result.exit_code) == ("drop", 1)
+
+
+def test_longer_conversations_are_no_imbalance() -> None:
+    """Units count and not their answers, also where weights differ; an answer without a score says nothing of them."""
+    a, b = live(0.9, 600, turns=2, probability=0.1), live(0.9, 900, seed=2, turns=3, probability=0.1)
+    a[0] = a[0]._replace(scores={})
+    uneven = [item._replace(scores={"tone": item.scores["tone"]._replace(weight=5.0)}) for item in b[:3]]
+    for after in (b, [*uneven, *b[3:]]):
+        balance = compare(a, after, Options(share=0.5)).balance
+        assert balance is not None
+        assert not balance.mismatch
+
+
 def test_arms_out_of_balance_are_no_experiment() -> None:
     options = Options(sequential=True, share=0.5)
     even, few = (

@@ -140,6 +140,10 @@ def test_arguments_are_matched_as_strictly_as_is_asked_for() -> None:
     assert scores == [0.0, 1.0]
     assert of(TrajectoryMatch(expected=[ExpectedCall(**C)], arguments="ignore"), {"name": "c"}).score == 1.0
     assert of(TrajectoryMatch(expected=[ExpectedCall(name="a")]), more).score == 1.0
+    for none in ({}, ""):
+        nothing = [ExpectedCall(name="a", arguments=none)]
+        assert of(TrajectoryMatch(expected=nothing, arguments="expected"), more).score == 1.0
+        assert of(TrajectoryMatch(expected=nothing), more).score == 0.0
     assert of(TrajectoryMatch(expected=[ExpectedCall(**A)]), {"name": "a", "arguments": {"x": True}}).score == 0.0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import threading
 from collections.abc import Callable, Iterator
@@ -238,6 +239,30 @@ def test_without_questions_on_top_there_is_no_thread(telemetry: RecordedTelemetr
     assert flush()
     assert len(provider.server.requests) == 1
     assert (len(health._judged), health._worker.has_thread) == (1, False)
+
+
+def test_two_wordings_of_a_criterion_are_watched_beside_each_other(
+    telemetry: RecordedTelemetry, provider: Provider
+) -> None:
+    """By two agents that alternate; a reload forgets the wording that is gone, with what it was distrusted for."""
+    first, second = (
+        LLMJudge(f"Is the answer polite{mark}?", criterion_name="polite", judge=provider.judge())
+        for mark in ("", " at all")
+    )
+    health = started(telemetry, first)
+    other = monitor(agent="other", evaluators=[second])(lambda question: question)
+    for number in range(20):
+        answer(f"At {number}, with pleasure.")
+        other(f"At {number}, with pleasure.")
+    assert flush()
+    assert [judged._scored for judged in health._judged.values()] == [20, 20]
+    health._judged["polite", MODEL, second.signature["evaluator_version"]].states["repeat"] = True
+    assert list(health.untrusted().values()) == [1.0]
+    del other
+    gc.collect()
+    again = started(telemetry, first)
+    assert [judged._scored for judged in again._judged.values()] == [20]
+    assert again.untrusted() == {}
 
 
 def test_reload_continues_what_was_seen(telemetry: RecordedTelemetry, provider: Provider, canaries: Path) -> None:

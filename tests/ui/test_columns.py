@@ -91,11 +91,14 @@ def test_what_is_stored_later_is_read_once(tmp_path: Path) -> None:
 def test_names_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Names beyond the most that are kept count together, and a page lists a dozen groups."""
     monkeypatch.setattr(module, "_MAX_NAMES", 40)
-    columns = ResultColumns(
-        store(tmp_path / "a.db", [answer(score(), number=number, agent=f"agent {number}") for number in range(60)])
-    )
+    named = [answer(score(), number=number, agent=f"agent {number}") for number in range(60)]
+    database = tmp_path / "a.db"
+    columns = ResultColumns(store(database, named[:45]))
     columns.refresh()
+    store(database, named[45:])  # when there are too many already
+    columns.refresh(at_once=True)
     assert len(columns.names("agent")) <= 41
+    assert columns.code("agent", "(others)") == 40
     groups = groups_of(columns, rows_in(columns, "all"), "agent", rate=True)
     assert len(groups) == 13
     assert sum(group.results for group in groups) == 60

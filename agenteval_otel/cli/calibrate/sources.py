@@ -336,7 +336,7 @@ def _results_in(files: Sequence[str]) -> Iterator[tuple[str, AggregatedEvaluatio
             except StorageError as error:
                 raise ConfigurationError(str(error)) from None
             continue
-        with open(file, encoding="utf-8-sig") as lines:
+        with open(file, encoding="utf-8-sig", errors="replace") as lines:
             for number, line in enumerate(lines, 1):
                 try:
                     yield "", AggregatedEvaluationResult.model_validate_json(line)

@@ -166,7 +166,7 @@ def run(arguments: argparse.Namespace) -> int:
             summary = Summary(totals, dataset.names, limits, targets, time.monotonic() - began, compared)
             for report in reports:
                 report.finish(summary)
-    code = _exit_code(totals, summary.missed, unscored)
+    code = _exit_code(totals, summary.missed, unscored, earlier)
     if arguments.open:
         open_results(arguments.results)
     return code
@@ -231,8 +231,12 @@ async def _evaluate(
             await config.storage.close()
 
 
-def _exit_code(totals: Totals, missed: Sequence[Target], unscored: Sequence[str]) -> int:
+def _exit_code(
+    totals: Totals, missed: Sequence[Target], unscored: Sequence[str], earlier: EarlierRun | None
+) -> int:  # fmt: skip
     """The exit code, explained on standard error where it is not 0."""
+    if earlier is not None:
+        earlier.check()
     if unscored:
         _print(f"criteria that no evaluator scores: {', '.join(unscored)}")
     if totals.judges:

@@ -7,6 +7,7 @@ import os
 from agenteval_otel.cli.evaluate.dataset import Row
 from agenteval_otel.cli.evaluate.reports import Report
 from agenteval_otel.comparison import Answer, Comparison, Source, answer_of_result, compare
+from agenteval_otel.errors import EvaluationError
 from agenteval_otel.models import AggregatedEvaluationResult
 
 
@@ -22,10 +23,20 @@ class EarlierRun(Report):
         self.path = os.path.realpath(source.location)
         self._name, self._before = source.name, list(source.answers())
         self._after: list[Answer] = []
+        self._error: EvaluationError | None = None
 
     def add(self, row: Row, aggregated: AggregatedEvaluationResult) -> None:
         self._after.append(answer_of_result(aggregated, row.place))
 
-    def comparison(self) -> Comparison:
-        """The comparison; `EvaluationError` where the two have nothing in common."""
-        return compare(self._before, self._after, names=(self._name, "this run"))
+    def comparison(self) -> Comparison | None:
+        """The comparison; None where the two have nothing in common: `check` says why, once the reports are written."""
+        try:
+            return compare(self._before, self._after, names=(self._name, "this run"))
+        except EvaluationError as error:
+            self._error = error
+            return None
+
+    def check(self) -> None:
+        """Raise `EvaluationError` where there was no comparison."""
+        if self._error is not None:
+            raise self._error

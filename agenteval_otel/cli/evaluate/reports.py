@@ -179,9 +179,9 @@ class MarkdownReport(Report):
 
 def _markdown(summary: Summary) -> Iterator[str]:
     totals, missed = summary.totals, summary.missed
-    outcome = "no targets set"
-    if summary.targets:
-        outcome = f"{count_of(len(missed), 'target')} missed" if missed else "all targets met"
+    outcome = "all targets met" if summary.targets else "no targets set"
+    if missed:
+        outcome = f"{count_of(len(missed), 'target')} missed"
     yield f"### {'❌ ' if missed else '✅ ' if summary.targets else ''}Evaluation: {outcome}"
     yield from ("", f"{markdown_text(_heading(summary))}.")
     yield from ("", "| criterion | mean (95 %) | pass rate (95 %) | scored | skipped | failed | target |")

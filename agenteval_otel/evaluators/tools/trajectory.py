@@ -131,13 +131,10 @@ class TrajectoryMatch(TrajectoryEvaluator, type="TrajectoryMatch"):
             return False
         if self.arguments == "ignore" or step.arguments is ABSENT:
             return True
-        if self.arguments == "exact" or not (
-            isinstance(step.arguments, Mapping) and isinstance(made.arguments, Mapping)
-        ):
-            return is_same(step.arguments or {}, made.arguments or {})
-        return all(
-            name in made.arguments and is_same(value, made.arguments[name]) for name, value in step.arguments.items()
-        )
+        wanted, actual = step.arguments or {}, made.arguments or {}
+        if self.arguments == "exact" or not (isinstance(wanted, Mapping) and isinstance(actual, Mapping)):
+            return is_same(wanted, actual)
+        return all(name in actual and is_same(value, actual[name]) for name, value in wanted.items())
 
 
 def _longest_common(fits: Sequence[Sequence[bool]]) -> int:
