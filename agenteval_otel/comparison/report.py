@@ -59,7 +59,7 @@ def tables_of(comparison: Comparison, *, width: int, answers: bool = False) -> I
 
 def _table(comparison: Comparison, is_wide: bool) -> Table:
     table = Table(box=None, padding=(0, 2 if is_wide else 1, 0, 0), pad_edge=False, header_style="dim")
-    shown = ["criterion", "A", "B", "B - A (95 %)", "p", "outcome", *(["finds", "more"] if is_wide else [])]
+    shown = ["criterion", "A", "B", "B - A (95 %)", "p", "outcome", *(["detectable", "needed"] if is_wide else [])]
     for name in shown:
         table.add_column(name, overflow="fold", no_wrap=name not in ("criterion", "outcome"))
     for item in comparison.criteria:
@@ -89,7 +89,7 @@ def _markdown(comparison: Comparison, answers: bool) -> Iterator[str]:
         "",
         f"A: {a}. B: {b}.",
         "",
-        "| criterion | A | B | B - A (95 %) | p | outcome | finds |",
+        "| criterion | A | B | B - A (95 %) | p | outcome | detectable |",
         "|---|---|---|---|--:|---|--:|",
     )
     for item in comparison.criteria:
@@ -217,13 +217,15 @@ def _legend(comparison: Comparison, *, with_size: bool) -> str:
         if options.sequential
         else "for one look" + (": signs are permuted" if changed else ": labels are permuted")
     )
+    claims = sum(item.outcome != "evaluator changed" for item in comparison.criteria)
     text = (
         f"{'Pass rates' if options.pass_rate else 'Mean scores'} weighted by 1 / probability, {how}, by conversation. "
-        f"p holds {test}, and is corrected for {count_of(len(comparison.criteria), 'criterion', 'criteria')} (Holm); a "
-        "drop or a gain has p <= 0.05. Intervals are not corrected."
+        f"p holds {test}, and is corrected for {count_of(claims, 'criterion', 'criteria')} (Holm); a "
+        "drop or a gain is significant at p <= 0.05. Intervals are not corrected."
     )
     if not with_size:
         return text
     return (
-        f"{text} finds: the drop found with a power of 80 %; more: answers a side missing to find {options.detect:g}."
+        f"{text} detectable: the drop that is detected with a power of 80 %; needed: how many more answers a side "
+        f"detect one of {options.detect:g}."
     )
