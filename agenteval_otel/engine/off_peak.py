@@ -150,8 +150,10 @@ class OffPeak:
             rows = self._do(partial(self._take, now_s=self.clock(), most=room))
             if not rows:
                 break
-            for row in rows:
-                submitted += self._submitted(*row)
+            taken = sum([self._submitted(*row) for row in rows])
+            submitted += taken
+            if taken < len(rows):  # no room: at the next look
+                break
         return submitted
 
     def finished(self, waited: Waited, outcome: str) -> None:

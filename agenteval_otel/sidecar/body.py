@@ -212,8 +212,10 @@ def _fits(data: bytes | bytearray, descriptor: Any, max_bytes: int) -> bool:
                 size_bytes, fields = _fields_of(child)
                 left -= size_bytes
                 end = at + length
-            else:
+            elif kind in (0, 1, 5):
                 at = _varint(data, at)[1] if kind == 0 else at + (8 if kind == 1 else 4)
+            else:  # a group, whose fields the parser would read; OTLP has none
+                return False
     except IndexError:
         return True
     return False
