@@ -72,6 +72,10 @@ PROTOBUF = {
     ),
     "nested lists": Bomb(lambda: nested_value(10_000, 5)),
     "thirty million unknown fields": Bomb(lambda: b"\x78\x01" * 30_000_000),
+    # What follows the group would look like one unknown field to a reader that does not know groups.
+    "messages behind a group": Bomb(
+        lambda: bytes.fromhex("7b08010a057a80dac4097c") + b"\x0a\x00" * 10_000_000
+    ),
     "zeros": Bomb(lambda: b"\0" * (LIMIT - 1)),
     "no protobuf": Bomb(lambda: b"\xff" * 100_000),
     "more than the limit": Bomb(lambda: field(1, b"x" * LIMIT)),
