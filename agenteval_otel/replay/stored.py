@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
+from typing import Final
 
 from agenteval_otel.database.target import Target, target_of
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models import AggregatedEvaluationResult
-from agenteval_otel.replay.recorded import RecordedAnswer, Selection
+from agenteval_otel.replay.recorded import RecordedAnswer, Scores, Selection
+
+_PAGE: Final = 200
+_SAID: Final = ("human", "application")
+Span = tuple[str, str]
 
 
 class StoredAnswers:
@@ -35,31 +41,51 @@ class StoredAnswers:
         return f"at {self._at:%Y-%m-%d %H:%M:%S}Z" if self._at else ""
 
     def answers(self) -> Iterator[RecordedAnswer]:
-        from agenteval_otel.storage.sql_database import read_evaluations  # loads SQLAlchemy
+        from agenteval_otel.storage.sql_database import read_evaluations, read_others  # loads SQLAlchemy
 
         selection = self._selection
         # By the end of the evaluation, which comes after the answer.
         since = None if selection.since_ns is None else datetime.fromtimestamp(selection.since_ns / 1e9, UTC)
-        stored_answers = read_evaluations(
-            self._target, since=since, agents=selection.agents, services=selection.services
-        )
-        for key, stored in stored_answers:
-            if stored.input_snapshot is None:
-                self.counts["evaluations stored without their input"] += 1
-            elif stored.replayed or stored.input_snapshot.conversation:
-                self.counts["replayed answers and conversations"] += 1
-            else:
-                answer = _answer_of(key, stored)
-                self._at = datetime.fromtimestamp(answer.ended_ns / 1e9, UTC)
-                yield answer
+        rows = read_evaluations(self._target, since=since, agents=selection.agents, services=selection.services)
+        while page := list(islice(rows, _PAGE)):
+            traces = {key: stored.span.trace_id for key, stored in page if stored.span is not None}
+            recorded = _recorded([*(stored for _, stored in page), *read_others(self._target, traces)])
+            for key, stored in page:
+                if answer := self._answer_of(key, stored, recorded):
+                    self._at = datetime.fromtimestamp(answer.ended_ns / 1e9, UTC)
+                    yield answer
+
+    def _answer_of(
+        self, key: str, stored: AggregatedEvaluationResult, recorded: Mapping[Span, Scores]
+    ) -> RecordedAnswer | None:
+        """The answer of an evaluation; None for one that is not scored again, which is counted."""
+        snapshot, span = stored.input_snapshot, stored.span
+        if stored.results and all(result.evaluator_kind in _SAID for result in stored.results):
+            return None  # it is with the recorded scores of its answer
+        if snapshot is None:
+            self.counts["evaluations stored without their input"] += 1
+            return None
+        if stored.replayed or snapshot.conversation:
+            self.counts["replayed answers and conversations"] += 1
+            return None
+        ended_ns = stored.response_ended_ns or _ended_ns(stored)
+        scores = {result.criterion_name: result for result in stored.results}
+        return RecordedAnswer(
+            f"{span.trace_id}-{span.span_id}" if span else key, snapshot, span,
+            ended_ns - int(max(0.0, snapshot.duration_s or 0.0) * 1e9), ended_ns,
+            recorded.get((span.trace_id, span.span_id), scores) if span else scores,
+        )  # fmt: skip
 
 
-def _answer_of(key: str, stored: AggregatedEvaluationResult) -> RecordedAnswer:
-    snapshot, span = stored.input_snapshot, stored.span
-    assert snapshot is not None
-    ended_ns = stored.response_ended_ns or stored.ended_ns or stored.timestamp * 1_000_000
-    return RecordedAnswer(
-        f"{span.trace_id}-{span.span_id}" if span else key, snapshot, span,
-        ended_ns - int(max(0.0, snapshot.duration_s or 0.0) * 1e9), ended_ns,
-        {result.criterion_name: result for result in stored.results},
-    )  # fmt: skip
+def _recorded(evaluations: Iterable[AggregatedEvaluationResult]) -> dict[Span, Scores]:
+    """By span the newest result of each criterion: what people said and what ran off-peak is stored by itself."""
+    recorded: dict[Span, Scores] = {}
+    for stored in sorted(evaluations, key=_ended_ns):
+        if stored.span is not None and not stored.replayed:
+            scores = recorded.setdefault((stored.span.trace_id, stored.span.span_id), {})
+            scores |= {result.criterion_name: result for result in stored.results}
+    return recorded
+
+
+def _ended_ns(stored: AggregatedEvaluationResult) -> int:
+    return stored.ended_ns or stored.timestamp * 1_000_000

@@ -375,17 +375,33 @@ def read_evaluations(
     newest = ""
     while True:
         page = sa.select(EVALUATIONS).where(columns.id > newest, *conditions).order_by(columns.id).limit(_PAGE_ROWS)
-        results: dict[str, list[Any]] = {}
         with connect_reader(target) as connection:
-            rows = connection.execute(page).mappings().all()
-            of_rows = RESULTS.c.evaluation_id.in_([row["id"] for row in rows])
-            for result in connection.execute(sa.select(RESULTS).where(of_rows).order_by(RESULTS.c.position)).mappings():
-                results.setdefault(result["evaluation_id"], []).append(result)
-            evaluations = [(row["id"], evaluation_of(row, results.get(row["id"], ()))) for row in rows]
+            evaluations = _with_results(connection, page)
         if not evaluations:
             return
         newest = evaluations[-1][0]
         yield from evaluations
+
+
+def read_others(target: Target, evaluations: Mapping[str, str]) -> list[AggregatedEvaluationResult]:
+    """The evaluations of the same traces as these, which are ids with their trace ids."""
+    columns = EVALUATIONS.c
+    others = columns.trace_id.in_(set(evaluations.values())) & columns.id.not_in(evaluations)
+    with connect_reader(target) as connection:
+        return [evaluation for _, evaluation in _with_results(connection, sa.select(EVALUATIONS).where(others))]
+
+
+def _with_results(
+    connection: sa.Connection, statement: sa.Select[Any]
+) -> list[tuple[str, AggregatedEvaluationResult]]:  # fmt: skip
+    """The evaluations of a statement by their ids, with their results."""
+    rows = connection.execute(statement).mappings().all()
+    results: dict[str, list[Any]] = {}
+    for at in range(0, len(rows), _AT_ONCE):
+        of_rows = RESULTS.c.evaluation_id.in_([row["id"] for row in rows[at : at + _AT_ONCE]])
+        for result in connection.execute(sa.select(RESULTS).where(of_rows).order_by(RESULTS.c.position)).mappings():
+            results.setdefault(result["evaluation_id"], []).append(result)
+    return [(row["id"], evaluation_of(row, results.get(row["id"], ()))) for row in rows]
 
 
 def read_feedback(target: Target, key: str) -> Iterator[AggregatedEvaluationResult]:

@@ -65,3 +65,24 @@ def test_stored_answers_are_chosen(cli: CommandLine) -> None:
     replay(cli, "--from", "sql", "agenteval.db", "--agent", "other", "--results", "b", code=2)
     replay(cli, "--from", "sql", "missing.db", "--results", "c", code=2)
     assert "missing.db: there is no such database" in cli.err
+
+
+def test_what_came_later_is_a_recorded_score(cli: CommandLine) -> None:
+    """What a person said, and what an off-peak evaluator found hours later, is stored by itself: no further answer."""
+    said = EvaluationResult(
+        criterion_name="thumbs", score=False, passed=False, normalized=0.0, evaluator_type="person",
+        evaluator_kind="human",
+    )  # fmt: skip
+    late = EvaluationResult(criterion_name="late", score=0.25, normalized=0.25, evaluator_type="RuleBased")
+    empty = EvaluationInput(response="", agent="support", service="shop")
+    hour = 3_600 * rec.SECOND
+    unjoined = stored(2, "", results=(said,), input_snapshot=empty, span=None)
+    save(cli.folder / "agenteval.db", *(stored(n, polite(n)) for n in range(3)), unjoined,
+         stored(1, "", results=(said,), input_snapshot=empty, ended_ns=rec.BASE_NS + hour),
+         stored(2, polite(2), results=(late,), ended_ns=rec.BASE_NS + hour))  # fmt: skip
+    assert replay(cli, "--from", "sql", "agenteval.db")["answers"] == 3
+    recorded = {line["span"]["traceId"]: line["metadata"]["replay"]["recorded"] for line in results(cli.folder)}
+    names = [{entry["criterion_name"] for entry in recorded[rec.ids(n)[0]]} for n in range(3)]
+    assert names == [{"polite"}, {"polite", "thumbs"}, {"polite", "late"}]
+    chosen = replay(cli, "--from", "sql", "agenteval.db", "--below", "thumbs=0.5", "--results", "said.jsonl")
+    assert chosen["answers"] == 1
