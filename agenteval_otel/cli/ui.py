@@ -115,11 +115,11 @@ def open_beside(settings: Settings, port: int) -> tuple[str, Callable[[], None]]
     from agenteval_otel.ui.columns import ResultColumns
     from agenteval_otel.ui.serve import listener, prepare, serve_beside
 
-    check_assets()
     databases = [part.target for part in settings.storage if isinstance(part, SqlStorageProvider)]
     if not databases:
         wrong = "the pages show what is stored in a database, and the settings name none: add storage: sqlite"
         raise ConfigurationError(wrong, path="--ui")
+    check_assets()
     target, listening = databases[0], listener(port)
     prepare(target)
     access = Access(listening.getsockname()[1])

@@ -78,6 +78,7 @@ class OffPeak:
         self._agents: dict[str, HandlerSettings] = {}
         self._batches = Batches(settings.batch_every_s, self._do, self._count) if settings.batch else None
         self._running: set[int] = set()
+        self._is_closed = False
         self._lock = threading.Lock()
         self._worker = Worker(
             "agenteval-off-peak", max_waiting=4, idle_s=_TICK_S, on_idle=self._look_safely, stays=True
@@ -94,7 +95,7 @@ class OffPeak:
 
     def start(self) -> None:
         """Start the thread that looks at the clock each second."""
-        if self._agents:
+        if self._agents and not self._is_closed:  # answers that end after a reload are the next pipeline's to look at
             self._worker.start()
 
     def keep(
@@ -137,7 +138,7 @@ class OffPeak:
                 self._count("no_room")
 
         self._store.submit(insert).add_done_callback(count)
-        self._worker.start()
+        self.start()
 
     def look(self) -> int:
         """Give up what is too old and, while the window is open, submit what waits; how many were submitted."""
@@ -186,6 +187,7 @@ class OffPeak:
 
     def close(self, timeout_s: float) -> bool:
         """End the thread and close the file; answers go on waiting."""
+        self._is_closed = True
         self._worker.close(timeout_s / 2)
         return self._store.close(timeout_s / 2)
 

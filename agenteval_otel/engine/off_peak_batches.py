@@ -47,6 +47,7 @@ _POLL_S: Final = 60.0
 _STALE_S: Final = 900.0  # a process that sends takes no longer
 _UNKNOWN: Final = "it is not known whether the provider took the batch, and so it is not sent again"
 
+Answers = dict[str, Verdict | JudgeError]
 Do = Callable[[Callable[["sqlite3.Connection"], Any]], Any]
 
 
@@ -122,7 +123,7 @@ class Batches:
         query = "SELECT key, request, reservation FROM questions WHERE batch = ? AND state = 'sent'"
         rows = self._do(lambda connection: connection.execute(query, (batch,)).fetchall())
         requests = {key: JudgeRequest.model_validate_json(text) for key, text, _ in rows}
-        answers: dict[str, Verdict | JudgeError] | None
+        answers: Answers | None
         try:
             answers = _run(judge.inner.batch_answers(batch, requests))
         except JudgeError as error:
@@ -133,15 +134,22 @@ class Batches:
         if answers is None:
             return
         reservations = {key: reservation_of_json(json.loads(text)) for key, _, text in rows}
-        done = []
-        for key, answer in answers.items():
-            priced = judge.batch_answer(reservations[key], answer)
-            done.append((json.dumps(answer_to_json(priced)), key))
+        settled = partial(self._settle, judge=judge, batch=batch, answers=answers, reservations=reservations)
+        for answer in self._do(settled):
             if isinstance(answer, JudgeError) and answer.error_type == "timeout":
                 self._count("batch_expired")
-        change = "UPDATE questions SET state = 'done', answer = ? WHERE key = ?"
-        self._do(lambda connection: connection.executemany(change, done))
         self._asked_s.pop(batch, None)
+
+    def _settle(
+        self, connection: sqlite3.Connection, *, judge: Any, batch: str, answers: Answers, reservations: dict[str, Any]
+    ) -> list[Verdict | JudgeError]:  # fmt: skip
+        """Note the answers with what they cost; those that another process has noted meanwhile are its own."""
+        query = "SELECT key FROM questions WHERE batch = ? AND state = 'sent'"
+        keys = [key for (key,) in connection.execute(query, (batch,)) if key in answers]
+        for key in keys:
+            priced = json.dumps(answer_to_json(judge.batch_answer(reservations[key], answers[key])))
+            connection.execute("UPDATE questions SET state = 'done', answer = ? WHERE key = ?", (priced, key))
+        return [answers[key] for key in keys]
 
 
 def _batches_of(connection: sqlite3.Connection, *, name: str) -> list[str]:

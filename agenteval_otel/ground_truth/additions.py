@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import io
 import json
 import os
 from collections.abc import Mapping
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, TextIO
 
 from agenteval_otel.errors import ConfigurationError
-from agenteval_otel.ground_truth.file_store import field_name, read_rows
+from agenteval_otel.ground_truth.file_store import field_name, lines_of, read_rows
 from agenteval_otel.ground_truth.index import NormalizedQuery, Row
 
 PROVENANCE: Final = "provenance"
@@ -90,11 +89,10 @@ def _write(
 
 def _lines_in(path: Path) -> list[tuple[dict[str, Any], str]]:
     """The fields of each row as they are written, and its text where that is a line."""
-    text = path.read_text("utf-8-sig")
     if path.suffix.lower() == ".csv":
-        rows = csv.DictReader(io.StringIO(text, newline=""))
+        rows = csv.DictReader(lines_of(path))
         return [({name: cell or "" for name, cell in cells.items() if name is not None}, "") for cells in rows]
-    return [(json.loads(line), line.rstrip("\n")) for line in io.StringIO(text, newline="\n") if line.strip()]
+    return [(json.loads(line), line.rstrip("\n")) for line in lines_of(path) if line.strip()]
 
 
 def _provenance_of(fields: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -136,7 +136,7 @@ def _signature(path: Path) -> tuple[int, ...] | None:
 
 
 def _csv_rows(path: Path) -> Iterator[Row]:
-    reader = csv.DictReader(_lines(path), strict=True)
+    reader = csv.DictReader(lines_of(path), strict=True)
     try:
         reader.fieldnames = header = [field_name(cell) for cell in reader.fieldnames or ()]
         _expect_fields(path, 1, header)
@@ -156,7 +156,7 @@ def _csv_rows(path: Path) -> Iterator[Row]:
 
 
 def _json_rows(path: Path) -> Iterator[Row]:
-    for number, line in enumerate(_lines(path), 1):
+    for number, line in enumerate(lines_of(path), 1):
         if not line.strip():
             continue
         try:
@@ -181,7 +181,7 @@ def read_rows(path: Path) -> tuple[Row, ...]:
     return tuple(reader(path))
 
 
-def _lines(path: Path) -> io.StringIO:
+def lines_of(path: Path) -> io.StringIO:
     """The lines of a file, split at line feeds alone: a text may contain what else splits lines."""
     try:
         content = path.read_bytes()

@@ -345,6 +345,10 @@ def client_for(url: str, *, max_bytes: int) -> httpx2.AsyncClient:
     )  # fmt: skip
 
 
+class ResponseTooLong(ModelError):
+    """A response is beyond the limit."""
+
+
 class _Bounded:
     """A body that fails beyond the limit, or is cut there."""
 
@@ -358,7 +362,7 @@ class _Bounded:
             if left < 0 and self._cuts:
                 return
             if left < 0:
-                raise unreadable(f"is longer than {self._limit} bytes")
+                raise ResponseTooLong(f"the response is longer than {self._limit} bytes", error_type="malformed_answer")
             yield part
 
     async def aclose(self) -> None:

@@ -16,7 +16,15 @@ from datetime import UTC, datetime
 from typing import Any, ClassVar, Final
 
 from agenteval_otel.errors import ConfigurationError, ModelError, StorageError
-from agenteval_otel.http_client.client import client_for, load_clients, no_connection, problem_of, quietly, wait_before
+from agenteval_otel.http_client.client import (
+    ResponseTooLong,
+    client_for,
+    load_clients,
+    no_connection,
+    problem_of,
+    quietly,
+    wait_before,
+)
 from agenteval_otel.mappers.span import ReadSpan, spans_of_otlp
 from agenteval_otel.replay.recorded import RecordedAnswer, Selection, answers_of
 from agenteval_otel.sidecar.body import OtlpMessages, request_of_json
@@ -161,7 +169,8 @@ class Backend:
             except TimeoutError:
                 problem = f"no answer within {self._timeout_s:g} s"
             except ModelError as error:
-                raise TooLarge(f"{self.title}: the response {error}") from None
+                kind = TooLarge if isinstance(error, ResponseTooLong) else StorageError
+                raise kind(f"{self.title}: {error}") from None
             except StorageError:
                 raise
             except Exception as error:

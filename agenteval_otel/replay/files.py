@@ -7,6 +7,7 @@ import json
 import os
 import sqlite3
 import time
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
@@ -128,7 +129,7 @@ class OtlpFiles:
                     if line.strip():
                         yield from self._of_line(name, number, line, file)
                     self._say_how_far(name, raw.tell(), size)
-            except (OSError, EOFError) as error:  # a cut .gz among them
+            except (OSError, EOFError, zlib.error) as error:  # a cut or damaged .gz among them
                 self._broken(name, f"ends early: {error}")
 
     def _whole(self, name: str, file: IO[bytes]) -> Any:

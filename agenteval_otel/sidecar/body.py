@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import contextlib
 import json
 import zlib
 from collections.abc import Callable, Iterator
@@ -15,6 +17,7 @@ from agenteval_otel.runtime.log import log
 T = TypeVar("T")
 PATIENCE_S: Final = 7.0
 """How long a client may take for the head of a request, again for its body, and again to read the reply."""
+NO_ROOM: Final = "no room: try again later"
 _PIECE_BYTES: Final = 256 * 1024
 _GZIP: Final = 31  # the window's size for zlib, and that a gzip header is expected
 _MAX_DEPTH: Final = 100
@@ -59,10 +62,38 @@ def attempt(work: Callable[[], T]) -> T | Refusal:
     except BodyError as error:
         return Refusal(error.status, str(error))
     except Full as full:
-        return Refusal(429, "no room: try again later", full.retry_after_s)
+        return Refusal(429, NO_ROOM, full.retry_after_s)
     except Exception as error:
         log.warning("request_failed", part="receiver", error_type=type(error).__name__)
         return Refusal(500, "not taken: an error of the receiver")
+
+
+class Decoding:
+    """The bodies that have come and are not decoded yet, of all receivers. Used on their event loop alone.
+
+    Attributes:
+        turn: Held while one is decoded: each may take its full size.
+    """
+
+    def __init__(self, max_request_bytes: int) -> None:
+        self.turn = asyncio.Lock()
+        self._left_bytes = 2 * max_request_bytes
+
+    @contextlib.contextmanager
+    def body(self) -> Iterator[Callable[[int], bool]]:
+        """Within the block a body is in memory: the function adds to its bytes; False where there is no room."""
+        size_bytes = 0
+
+        def add(count: int) -> bool:
+            nonlocal size_bytes
+            size_bytes += count
+            self._left_bytes -= count
+            return self._left_bytes >= 0
+
+        try:
+            yield add
+        finally:
+            self._left_bytes += size_bytes
 
 
 class OtlpMessages:

@@ -11,7 +11,7 @@ from typing import Any, Final, NoReturn
 
 from agenteval_otel.config.sidecar import SidecarSettings
 from agenteval_otel.errors import ConfigurationError
-from agenteval_otel.sidecar.body import PATIENCE_S, Refusal, attempt, decoded, unpacked
+from agenteval_otel.sidecar.body import NO_ROOM, PATIENCE_S, Decoding, Full, Refusal, attempt, decoded, unpacked
 from agenteval_otel.sidecar.intake import Intake
 from agenteval_otel.sidecar.journal import LOGS, TRACES
 
@@ -20,6 +20,8 @@ _CODES: Final = {429: "RESOURCE_EXHAUSTED", 413: "RESOURCE_EXHAUSTED", 500: "INT
 _HANDSHAKE_MS: Final = 8_000
 _GZIP: Final = b"\x1f\x8b"
 """What gzip begins with, and no message of protobuf does."""
+_MAX_CALLS: Final = 64  # whose bodies may be under way at once: gRPC reads them before their size is known
+_FULL: Final = Refusal(429, NO_ROOM, Full.retry_after_s)
 _IDLE_MS: Final = 8_000
 """A connection without a call is closed, and a client opens another without a word: half-open ones are told by it."""
 
@@ -29,13 +31,14 @@ class GrpcReceiver:
 
     Args:
         intake: Takes what was decoded.
-        decoding: Held while a request is decoded: each may take its full size.
+        decoding: Bounds what waits to be decoded.
     """
 
-    def __init__(self, intake: Intake, settings: SidecarSettings, decoding: asyncio.Lock) -> None:
+    def __init__(self, intake: Intake, settings: SidecarSettings, decoding: Decoding) -> None:
         self._intake, self._settings, self._decoding = intake, settings, decoding
         self._token = None if settings.token is None else f"Bearer {settings.token}".encode()
         self._server: Any = None
+        self._calls = 0
 
     async def start(self) -> int:
         """Listen, and return the port; raises `ConfigurationError` where it is taken or a certificate is wrong."""
@@ -85,25 +88,34 @@ class GrpcReceiver:
             sent = dict(context.invocation_metadata() or ()).get("authorization", "")
             if not hmac.compare_digest(str(sent).encode(), self._token):
                 await context.abort(codes.UNAUTHENTICATED, "send authorization: Bearer TOKEN")
+        self._calls += 1
         try:
-            async with asyncio.timeout(PATIENCE_S):
-                # Not by the iterator, which keeps what it gave last until it is collected as garbage.
-                data = await context.read()
-        except TimeoutError:
-            await context.abort(codes.DEADLINE_EXCEEDED, f"the request took longer than {PATIENCE_S:g} s")
-        if data is grpc.aio.EOF:
-            data = b""
-        rejected: int | Refusal
-        async with self._decoding:
-            work = partial(attempt, partial(self._taken, kind, data))
-            del data  # an abort below keeps this frame for a while
-            rejected = await asyncio.get_running_loop().run_in_executor(None, work)
-            del work
+            rejected = _FULL if self._calls > _MAX_CALLS else await self._received(kind, context)
+        finally:
+            self._calls -= 1
         if isinstance(rejected, Refusal):
             await _refuse(rejected, context)
         answer = self._intake.messages[kind].answer(rejected, "without a trace id or a span id")
         reply: bytes = answer.SerializeToString()
         return reply
+
+    async def _received(self, kind: int, context: Any) -> int | Refusal:
+        import grpc
+
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                # Not by the iterator, which keeps what it gave last until it is collected as garbage.
+                data = await context.read()
+        except TimeoutError:
+            await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, f"the request took longer than {PATIENCE_S:g} s")
+        if data is grpc.aio.EOF:
+            data = b""
+        with self._decoding.body() as add:
+            if not add(len(data)):
+                return _FULL
+            async with self._decoding.turn:
+                work = partial(attempt, partial(self._taken, kind, data))
+                return await asyncio.get_running_loop().run_in_executor(None, work)
 
     def _taken(self, kind: int, packed: bytes) -> int:
         most = self._settings.max_request_bytes
@@ -125,7 +137,7 @@ def _try_again(retry_after_s: int) -> bytes:
     """The status with `RetryInfo`, without which a client would not send the request again."""
     from google.rpc import code_pb2, error_details_pb2, status_pb2
 
-    status = status_pb2.Status(code=code_pb2.RESOURCE_EXHAUSTED, message="no room: try again later")
+    status = status_pb2.Status(code=code_pb2.RESOURCE_EXHAUSTED, message=NO_ROOM)
     retry = error_details_pb2.RetryInfo()
     retry.retry_delay.seconds = retry_after_s
     status.details.add().Pack(retry)

@@ -15,7 +15,17 @@ from agenteval_otel.config.sidecar import SidecarSettings
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.runtime.log import log
 from agenteval_otel.runtime.version import scope_version
-from agenteval_otel.sidecar.body import PATIENCE_S, Full, Refusal, attempt, decoded, decoded_json, unpacked
+from agenteval_otel.sidecar.body import (
+    NO_ROOM,
+    PATIENCE_S,
+    Decoding,
+    Full,
+    Refusal,
+    attempt,
+    decoded,
+    decoded_json,
+    unpacked,
+)
 from agenteval_otel.sidecar.erasure import MAX_BYTES as ERASURE_BYTES
 from agenteval_otel.sidecar.erasure import take_erasure
 from agenteval_otel.sidecar.feedback import MAX_BYTES as FEEDBACK_BYTES
@@ -32,6 +42,8 @@ _FEEDBACK: Final = "/v1/feedback"
 _ERASE: Final = "/v1/erase"
 
 Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Add = Callable[[int], bool]
 
 
 class Reply(NamedTuple):
@@ -46,20 +58,19 @@ class HttpReceiver:
 
     Args:
         intake: Takes what was decoded.
-        decoding: Held while a request is decoded: each may take its full size.
+        decoding: Bounds what waits to be decoded.
         is_ready: Whether `/readyz` says yes.
     """
 
     def __init__(
-        self, intake: Intake, settings: SidecarSettings, decoding: asyncio.Lock, is_ready: Callable[[], bool]
+        self, intake: Intake, settings: SidecarSettings, decoding: Decoding, is_ready: Callable[[], bool]
     ) -> None:  # fmt: skip
         self._intake, self._is_ready, self._max_bytes = intake, is_ready, settings.max_request_bytes
         self._token = None if settings.token is None else f"Bearer {settings.token}".encode()
-        self._reading_bytes = 0  # bodies that have not been decoded, of all clients
         self._decoding = decoding
 
     async def __call__(
-        self, scope: Message, receive: Callable[[], Awaitable[Message]], send: Callable[[Message], Awaitable[None]]
+        self, scope: Message, receive: Receive, send: Callable[[Message], Awaitable[None]]
     ) -> None:  # fmt: skip
         try:
             reply = await self._reply(scope, receive)
@@ -70,7 +81,7 @@ class HttpReceiver:
         await send({"type": "http.response.start", "status": reply.status, "headers": [*headers, *reply.headers]})
         await send({"type": "http.response.body", "body": reply.body})
 
-    async def _reply(self, scope: Message, receive: Callable[[], Awaitable[Message]]) -> Reply:
+    async def _reply(self, scope: Message, receive: Receive) -> Reply:
         path, method = scope["path"], scope["method"]
         if path in ("/healthz", "/readyz") and method in ("GET", "HEAD"):
             ready = path == "/healthz" or self._is_ready()
@@ -84,26 +95,23 @@ class HttpReceiver:
         headers = dict(scope["headers"])
         if self._token is not None and not hmac.compare_digest(headers.get(b"authorization", b""), self._token):
             return _refused(401, "send Authorization: Bearer TOKEN", www_authenticate=b"Bearer")
-        if path == _ERASE:
-            return await self._erase(headers, receive)
-        if kind is None:
-            return await self._feedback(await self._body(headers, receive, FEEDBACK_BYTES))
-        return await self._otlp(kind, headers, receive)
+        with self._decoding.body() as add:
+            if kind is None:
+                return await self._json(path, headers, receive, add)
+            return await self._otlp(kind, headers, receive, add)
 
-    async def _otlp(
-        self, kind: int, headers: dict[bytes, bytes], receive: Callable[[], Awaitable[Message]]
-    ) -> Reply:  # fmt: skip
+    async def _otlp(self, kind: int, headers: dict[bytes, bytes], receive: Receive, add: Add) -> Reply:
         content_type = headers.get(b"content-type", b"").decode("latin-1").partition(";")[0].strip().lower()
         if content_type not in (_PROTOBUF, _JSON):
             return _refused(415, f"content-type: {_PROTOBUF} or {_JSON}")
         encoding = headers.get(b"content-encoding", b"").decode("latin-1").strip().lower()
         if encoding not in ("", "identity", "gzip"):
             return _refused(415, "content-encoding: gzip or none")
-        body = await self._body(headers, receive, self._max_bytes)
+        body = await self._body(headers, receive, add, self._max_bytes)
         if isinstance(body, Reply):
             return body
         loop, messages = asyncio.get_running_loop(), self._intake.messages[kind]
-        async with self._decoding:
+        async with self._decoding.turn:
             work = partial(attempt, partial(self._taken, kind, body, encoding, content_type))
             rejected = await loop.run_in_executor(None, work)
         if isinstance(rejected, Refusal):
@@ -113,26 +121,23 @@ class HttpReceiver:
             return Reply(200, messages.json.MessageToJson(answer).encode(), _JSON)
         return Reply(200, answer.SerializeToString(), _PROTOBUF)
 
-    async def _feedback(self, body: bytearray | Reply) -> Reply:
+    async def _json(self, path: str, headers: dict[bytes, bytes], receive: Receive, add: Add) -> Reply:
+        """Feedback, or an erasure."""
+        if self._token is None and b"origin" in headers:  # a page of any site, in a browser on this machine
+            return _refused(403, "not from a page in a browser: send it from a program, or set sidecar.token")
+        take: Callable[[bytes], Any] = take_erasure if path == _ERASE else take_feedback
+        max_bytes = ERASURE_BYTES if path == _ERASE else FEEDBACK_BYTES
+        body = await self._body(headers, receive, add, max_bytes)
         if isinstance(body, Reply):
             return body
-        work = partial(attempt, partial(take_feedback, bytes(body)))
-        count = await asyncio.get_running_loop().run_in_executor(None, work)
-        return _refused(*count) if isinstance(count, Refusal) else Reply(202, b'{"taken": %d}' % count, _JSON)
-
-    async def _erase(self, headers: dict[bytes, bytes], receive: Callable[[], Awaitable[Message]]) -> Reply:
-        # A page in a browser on this machine cannot send it without being asked whether it may.
-        if headers.get(b"content-type", b"").partition(b";")[0].strip().lower() != _JSON.encode():
-            return _refused(415, f"content-type: {_JSON}")
-        body = await self._body(headers, receive, ERASURE_BYTES)
-        if isinstance(body, Reply):
-            return body
-        work = partial(attempt, partial(take_erasure, bytes(body)))
+        work = partial(attempt, partial(take, bytes(body)))
         answer = await asyncio.get_running_loop().run_in_executor(None, work)
-        return _refused(*answer) if isinstance(answer, Refusal) else Reply(200, answer, _JSON)
+        if isinstance(answer, Refusal):
+            return _refused(*answer)
+        return Reply(200, answer, _JSON) if path == _ERASE else Reply(202, b'{"taken": %d}' % answer, _JSON)
 
     async def _body(
-        self, headers: dict[bytes, bytes], receive: Callable[[], Awaitable[Message]], max_bytes: int
+        self, headers: dict[bytes, bytes], receive: Receive, add: Add, max_bytes: int
     ) -> bytearray | Reply:  # fmt: skip
         too_large = _refused(413, f"larger than {max_bytes:,} bytes")
         length = headers.get(b"content-length", b"0")
@@ -147,17 +152,15 @@ class HttpReceiver:
                         return _refused(400, "the client has left")
                     chunk = message.get("body", b"")
                     body += chunk
-                    self._reading_bytes += len(chunk)
+                    has_room = add(len(chunk))
                     if len(body) > max_bytes:
                         return too_large
-                    if self._reading_bytes > 2 * self._max_bytes:
-                        return _refused(429, "no room: try again later", Full.retry_after_s)
+                    if not has_room:
+                        return _refused(429, NO_ROOM, Full.retry_after_s)
                     if not message.get("more_body"):
                         return body
         except TimeoutError:
             return _refused(408, f"the body took longer than {PATIENCE_S:g} s")
-        finally:
-            self._reading_bytes -= len(body)
 
     def _taken(self, kind: int, body: bytearray, encoding: str, content_type: str) -> int:
         data: Any = unpacked(body, encoding, self._max_bytes)

@@ -29,6 +29,7 @@ _HEADER: Final = struct.Struct(">4sBIQI")
 _CHECKED: Final = struct.Struct(">BIQ")  # of the header, what the checksum covers beside the payload
 _ENTRY: Final = struct.Struct(">16s8sQ")
 _SEGMENT_BYTES: Final = 16 * 1024 * 1024
+_ERASING: Final = ".erasing"
 _NAME: Final = re.compile(r"[0-7][0-9a-f]{15}\.otlp")
 
 Key = tuple[int, int]
@@ -71,6 +72,8 @@ class Journal:
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._lock = _locked(folder / "lock")
+            for unfinished in folder.glob(f"*{_ERASING}"):  # an erasure that was killed
+                unfinished.unlink()
             # A segment's name is the number of its first request.
             files = [file for file in folder.iterdir() if _NAME.fullmatch(file.name) and file.is_file()]
             self._segments = {int(file.stem, 16): file.stat().st_size for file in files}
@@ -147,15 +150,18 @@ class Journal:
         if segment == self._begun:
             self._close()  # the next request begins another one
         path = self._folder / _name(segment)
-        temporary = path.with_suffix(".erasing")
+        temporary = path.with_suffix(_ERASING)
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            for number, kind, payload in self._records(segment):
-                file.write(_packed(kind, payload if kind == _DONE else changed.get(number, payload), number))
-            file.flush()
-            os.fsync(file.fileno())
-            size_bytes = file.tell()
-        os.replace(temporary, path)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                for number, kind, payload in self._records(segment):
+                    file.write(_packed(kind, payload if kind == _DONE else changed.get(number, payload), number))
+                file.flush()
+                os.fsync(file.fileno())
+                size_bytes = file.tell()
+            os.replace(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
         _sync_folder(self._folder)
         self.size_bytes += size_bytes - self._segments[segment]
         self._segments[segment] = size_bytes

@@ -10,6 +10,7 @@ import json
 import socket
 import threading
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from functools import partial
@@ -19,7 +20,7 @@ from typing import Any, Final, NamedTuple
 from agenteval_otel.config.process import default_pipeline, reload, shutdown
 from agenteval_otel.config.sidecar import SidecarSettings
 from agenteval_otel.errors import ConfigurationError
-from agenteval_otel.sidecar.body import BodyError, Full, request_of_json
+from agenteval_otel.sidecar.body import BodyError, Decoding, Full, request_of_json
 from agenteval_otel.sidecar.grpc import GrpcReceiver, cannot_bind
 from agenteval_otel.sidecar.http import EventLoop, HttpReceiver, HttpServer
 from agenteval_otel.sidecar.intake import Intake
@@ -91,7 +92,8 @@ class Sidecar:
                 self._addresses.set_exception(error)
 
     async def _serve(self) -> None:
-        settings, decoding, ending = self._settings, asyncio.Lock(), asyncio.Event()
+        settings, ending = self._settings, asyncio.Event()
+        decoding = Decoding(settings.max_request_bytes)
         self._end = partial(asyncio.get_running_loop().call_soon_threadsafe, ending.set)
         grpc = GrpcReceiver(self.intake, settings, decoding)
         http = HttpServer(HttpReceiver(self.intake, settings, decoding, self._takes_requests), settings)
@@ -168,7 +170,7 @@ def evaluate_files(settings: SidecarSettings, files: list[str]) -> bool:
 
     A file holds one request in protobuf, or requests in JSON, one a line as the Collector writes them; ``.gz`` too.
     """
-    intake = Intake(settings)
+    intake = Intake(settings.model_copy(update={"durable": None}))  # the files are there
     intake.start()
     try:
         for name in files:
@@ -197,7 +199,7 @@ def _requests_of(path: Path, intake: Intake) -> Iterator[tuple[int, Any]]:
     try:
         data = path.read_bytes()
         data = gzip.decompress(data) if path.suffix == ".gz" else data
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise ConfigurationError(f"cannot be read: {error}", path=str(path)) from None
     try:
         if data.lstrip()[:1] != b"{":

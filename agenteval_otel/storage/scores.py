@@ -253,8 +253,9 @@ def scores_of(aggregated: AggregatedEvaluationResult, *, with_failures: bool) ->
 def _score_of(result: EvaluationResult, aggregated: AggregatedEvaluationResult) -> SpanScore:
     span, name, evaluator = aggregated.span, _name(result.criterion_name), result.evaluator_id or result.evaluator_type
     trace_id, span_id = (span.trace_id, span.span_id) if span else ("", "")
-    # The response's id keeps two answers of one span apart.
-    parts = (trace_id, span_id, evaluator, name, result.evaluator_version or "", aggregated.response_id or "")
+    # The response's id keeps two answers of one span apart; what another person says replaces nothing.
+    by = aggregated.user_id or str(result.ended_ns) if result.evaluator_kind == "human" else ""
+    parts = (trace_id, span_id, evaluator, name, result.evaluator_version or "", aggregated.response_id or "", by)
     about = {
         "evaluator": _name(evaluator), "evaluator_version": result.evaluator_version,
         "evaluator_kind": result.evaluator_kind, "sampling_probability": result.probability, "passed": result.passed,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import socket
 import subprocess
 import sys
@@ -100,3 +101,19 @@ def test_files_that_hold_no_otlp_are_refused(cli: CommandLine) -> None:
         assert "wrong.json: is no OTLP" in cli.err
     lines = '{"resourceMetrics": [{}]}\n{"resourceSpans": []}\n'
     assert cli("serve", "--once", cli.file("right.json", lines)) == "0 answers\n"
+
+
+def test_files_are_evaluated_without_the_journal(cli: CommandLine) -> None:
+    """With `durable` in the settings too: the files are there, and the folder may be the running sidecar's."""
+    settings = cli.settings(SETTINGS.replace("quiet_s: 0.5", "quiet_s: 0.5, durable: kept"))
+    lines = '{"resourceSpans": []}\n'
+    assert cli("serve", "--settings", settings, "--once", cli.file("right.json", lines)) == "0 answers\n"
+    assert not (cli.folder / "kept").exists()
+
+
+def test_a_damaged_file_is_named(cli: CommandLine) -> None:
+    packed = bytearray(gzip.compress(b'{"resourceSpans": []}\n' * 1_000))
+    packed[20:40] = bytes(20)
+    (cli.folder / "damaged.json.gz").write_bytes(packed)
+    cli("serve", "--once", "damaged.json.gz", code=2)
+    assert "damaged.json.gz: cannot be read" in cli.err

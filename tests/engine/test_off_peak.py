@@ -20,6 +20,7 @@ from agenteval_otel.config import default_pipeline
 from agenteval_otel.engine.off_peak import OffPeak
 from agenteval_otel.engine.window import OffPeakSettings
 from agenteval_otel.errors import ConfigurationError
+from agenteval_otel.semconv import DROPPED_QUEUE_FULL
 from agenteval_otel.testing import RecordedTelemetry
 
 NOON = datetime(2026, 7, 1, 12, tzinfo=ZoneInfo("Europe/Berlin")).timestamp()
@@ -347,3 +348,41 @@ def test_a_conversation_waits_with_the_spans_of_its_turns(
     late = [span for span in telemetry.spans("evaluation support") if span.links]
     assert [len(span.links) for span in late] == [1]
     assert "repetition" in names(telemetry)
+
+
+def test_without_room_a_look_ends(
+    telemetry: RecordedTelemetry, tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the queue refuses waits for the next look, and is evaluated then."""
+    off_peak = set_up(telemetry, tmp_path, clock)
+    answer_of()("When?")
+    assert flush(30)
+    clock.now_s += 10 * HOUR
+    refused: list[Any] = []
+
+    def refuse(call: Any, size: int) -> bool:
+        refused.append(call)
+        off_peak.finished(call.waited, DROPPED_QUEUE_FULL)
+        return False
+
+    with monkeypatch.context() as patched:
+        patched.setattr(off_peak, "_submit", refuse)
+        assert off_peak.look() == 0
+    assert (len(refused), waiting(tmp_path)) == (1, 1)
+    assert off_peak.look() == 1
+    assert flush(30)
+    assert (names(telemetry)[-1], waiting(tmp_path)) == ("contains", 0)
+
+
+def test_an_answer_that_ends_after_a_reload_starts_nothing_of_the_old_pipeline(
+    telemetry: RecordedTelemetry, tmp_path: Path, clock: Clock
+) -> None:
+    """It is written down, and waits for the next pipeline; the thread of the closed one stays away."""
+    off_peak = set_up(telemetry, tmp_path, clock)
+    answer = answer_of()
+    del off_peak._worker.start  # type: ignore[method-assign]
+    assert off_peak.close(5.0)
+    answer("When?")
+    assert flush(30)
+    assert off_peak.flush(5.0)
+    assert (waiting(tmp_path), off_peak._worker.has_thread) == (1, False)

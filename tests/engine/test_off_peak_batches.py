@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sqlite3
 from collections.abc import Iterator
@@ -242,3 +243,33 @@ def test_equal_questions_are_asked_once(
         pass_time(off_peak, clock)
     assert len(server.requests) == 1
     assert names(telemetry).count("when") == 2
+
+
+def test_two_processes_that_fetch_one_batch_settle_it_once(
+    telemetry: RecordedTelemetry, tmp_path: Path, clock: Clock, server: ModelServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both are answered by the provider; the budget is corrected by the one that notes the answers first."""
+    server.batch_polls = 0
+    off_peak = set_up(telemetry, tmp_path, clock, server)
+    answer("ann")
+    assert flush(30)
+    pass_time(off_peak, clock, 400)
+    off_peak._batches._asked_s["msgbatch_0001"] = clock.now_s + 1e6  # type: ignore[union-attr]
+    pass_time(off_peak, clock)
+    assert questions(tmp_path) == [("sent", "msgbatch_0001")]
+    batches_here = off_peak._batches
+    assert batches_here is not None
+    (judge,) = batches_here._judges.values()
+    settled: list[Any] = []
+    kind = type(judge.inner)
+    fetch = kind.batch_answers
+
+    async def twice(self: Any, batch: str, requests: Any) -> Any:
+        monkeypatch.setattr(kind, "batch_answers", fetch)
+        await asyncio.to_thread(batches_here._fetch, judge, batch)  # the other process is faster
+        return await fetch(self, batch, requests)
+
+    monkeypatch.setattr(kind, "batch_answers", twice)
+    monkeypatch.setattr(judge, "batch_answer", lambda reservation, given: settled.append(given) or given)
+    batches_here._fetch(judge, "msgbatch_0001")
+    assert (len(settled), questions(tmp_path)) == (1, [("done", "msgbatch_0001")])

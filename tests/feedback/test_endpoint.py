@@ -134,3 +134,18 @@ def test_the_command_line_sends_feedback(
     assert "cannot be reached" in capsys.readouterr().err
     assert flush()
     assert criteria(telemetry) == ["user_feedback"]
+
+
+def test_a_page_in_a_browser_cannot_send_feedback(telemetry: RecordedTelemetry) -> None:
+    """Of whatever site: without a token, a request with its origin is refused, of an erasure too."""
+    sidecar = Sidecar(SidecarSettings(grpc_port=0, http_port=0))
+    url = sidecar.start().http
+    try:
+        for path in ("/v1/feedback", "/v1/erase"):
+            request = Request(f"{url}{path}", b"{}", {"origin": "https://example.com", "content-type": "text/plain"})
+            with pytest.raises(HTTPError) as caught:
+                urlopen(request, timeout=10)
+            with caught.value as refusal:
+                assert refusal.code == 403
+    finally:
+        sidecar.stop(5.0)

@@ -18,6 +18,8 @@ from agenteval_otel import annotate, configure, evaluation_reference, flush, mon
 from agenteval_otel.cli import main
 from agenteval_otel.feedback.recorder import RECORDER
 from agenteval_otel.ground_truth import FileGroundTruthStore
+from agenteval_otel.ground_truth.additions import add, read_known
+from agenteval_otel.ground_truth.index import Row
 from agenteval_otel.models import EvaluationInput
 from agenteval_otel.storage import JsonFileStorageProvider, SqlStorageProvider
 from agenteval_otel.testing import RecordedTelemetry
@@ -233,3 +235,16 @@ def test_on_a_terminal_each_is_asked(database: str, tmp_path: Path) -> None:
         ("When is it due?", "On Tuesday."), ("Where is it?", "At work."),
     ]  # fmt: skip
     assert [row["provenance"].get("edited") for row in rows] == [None, True]
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl"])
+def test_line_ends_inside_a_text_stay_as_they_are(tmp_path: Path, suffix: str) -> None:
+    """Of the rows that were there: a file from Windows, or a text with lines."""
+    path = tmp_path / f"truth.{suffix}"
+    rows = b'UserPrompt,ExpectedOutput\r\nWhen?,"One\r\nTwo\rThree\nFour"\r\n'
+    if suffix == "jsonl":
+        rows = b'{"userPrompt": "When?", "expectedOutput": "One\\r\\nTwo\\rThree\\nFour"}\r\n'
+    path.write_bytes(rows)
+    add(path, Row("Where?", "Here."), {})
+    known = {item.row.prompt: item.row.answer for item in read_known(path)}
+    assert known == {"When?": "One\r\nTwo\rThree\nFour", "Where?": "Here."}

@@ -82,7 +82,9 @@ def _seconds(text: str) -> float:
 
 
 @contextmanager
-def answering(answer: Callable[[str, dict[str, str]], Reply]) -> Iterator[tuple[str, list[dict[str, str]]]]:
+def answering(
+    answer: Callable[[str, dict[str, str]], Reply], headers_of: Callable[[str], dict[str, str]] = lambda path: {}
+) -> Iterator[tuple[str, list[dict[str, str]]]]:
     """A server whose address and requests' headers are returned."""
     headers: list[dict[str, str]] = []
 
@@ -92,7 +94,7 @@ def answering(answer: Callable[[str, dict[str, str]], Reply]) -> Iterator[tuple[
             headers.append({name.lower(): value for name, value in self.headers.items()})
             status, value = answer(parts.path, {key: values[0] for key, values in parse_qs(parts.query).items()})
             body = value if isinstance(value, bytes) else json.dumps(value).encode()
-            self.answer(status, body, {"content-type": "application/json"})
+            self.answer(status, body, {"content-type": "application/json", **headers_of(parts.path)})
 
     assert issubclass(Handler, BaseHTTPRequestHandler)
     with serving(Handler) as port:

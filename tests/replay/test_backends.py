@@ -140,3 +140,15 @@ def test_backends_are_searched_by_time(cli: CommandLine) -> None:
     replay(cli, "--from", "tempo", "http://user:secret@127.0.0.1:1", *WINDOW, code=2)
     assert "expected an address without user" in cli.err
     assert "secret" not in cli.err
+
+
+def test_a_compressed_response_is_not_taken_for_a_long_one(cli: CommandLine) -> None:
+    """A proxy's: the window is named, and not halved until nothing is left of it."""
+    searched = Searched([1.0])
+    with answering(searched.of_jaeger, lambda path: {} if "services" in path else {"content-encoding": "gzip"}) as (
+        url,
+        _,
+    ):
+        replay(cli, "--from", "jaeger", url, *WINDOW, code=2)
+    assert "Jaeger: the response is compressed" in cli.err
+    assert len(searched.queries) == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -234,3 +235,15 @@ def test_wrong_options_are_named(cli: CommandLine, options: tuple[str, str], err
     kind = ("--from", "jaeger", "http://127.0.0.1:1", "--since", "1h") if options[0] == "--header" else ("otlp.jsonl",)
     replay(cli, *kind, *options, code=2)
     assert error in cli.err
+
+
+def test_a_damaged_gz_is_read_up_to_there(cli: CommandLine) -> None:
+    """What comes before the damage is scored, and the file is named."""
+    lines = rec.lines(*(rec.traces([rec.answer_span(n, polite(n))]) for n in range(100)))
+    packer = zlib.compressobj(wbits=31)
+    packed = packer.compress(lines.encode()) + packer.flush(zlib.Z_FULL_FLUSH)
+    (cli.folder / "damaged.jsonl.gz").write_bytes(packed + b"\xff" * 100)
+    report = replay(cli, "damaged.jsonl.gz")
+    assert report["left_out"]["broken lines"] == 1
+    assert "damaged.jsonl.gz: ends early" in cli.err
+    assert report["answers"] > 50

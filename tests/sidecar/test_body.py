@@ -13,6 +13,7 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 from agenteval_otel.mappers.span import spans_of_otlp
 from agenteval_otel.sidecar.body import (
     BodyError,
+    Decoding,
     Full,
     OtlpMessages,
     Refusal,
@@ -146,3 +147,18 @@ def test_a_refusal_keeps_nothing_of_the_body(caplog: pytest.LogCaptureFixture) -
     assert refusal == Refusal(500, "not taken: an error of the receiver")
     assert "ValueError" in caplog.text
     assert "hello" not in caplog.text
+
+
+def test_bodies_that_wait_are_counted_for_all_receivers() -> None:
+    """Up to twice the limit of a request; what has been decoded, or refused, makes room again."""
+    decoding = Decoding(100)
+    with decoding.body() as first:
+        assert first(100)
+        with decoding.body() as second:
+            assert second(60)
+            assert second(40)
+            assert not second(1)
+        with decoding.body() as third:
+            assert third(100)
+    with decoding.body() as last:
+        assert last(200)

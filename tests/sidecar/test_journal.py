@@ -266,3 +266,22 @@ def test_others_cannot_read_it(tmp_path: Path) -> None:
     journal.close()
     assert folder.stat().st_mode & 0o777 == 0o700
     assert segments(folder)[0].stat().st_mode & 0o777 == 0o600
+
+
+def test_an_erasure_that_failed_leaves_no_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither where the disk refuses, nor of a process that was killed in between."""
+    journal = opened(tmp_path)
+    number = journal.write(TRACES, b"of a person")
+
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", full)
+        with pytest.raises(OSError, match="No space"):
+            journal.rewrite(journal.segments()[0], {number: b""})
+    assert sorted(path.suffix for path in tmp_path.iterdir()) == ["", ".otlp"]
+    journal.close()
+    (tmp_path / "0000000000000001.erasing").write_bytes(b"of a person")
+    assert contents(tmp_path) == [b"of a person"]
+    assert sorted(path.suffix for path in tmp_path.iterdir()) == ["", ".otlp"]

@@ -23,7 +23,7 @@ from agenteval_otel.models.results import SpanReference
 from agenteval_otel.runtime.memory import MEMORY
 from agenteval_otel.storage import LangfuseStorageProvider, MlflowStorageProvider, PhoenixStorageProvider
 from agenteval_otel.storage.base import DeliveryError
-from agenteval_otel.storage.scores import ScoreStorageProvider
+from agenteval_otel.storage.scores import ScoreStorageProvider, scores_of
 from tests.backends.faults import free_ports
 from tests.storage.receiver import SECRET, SPAN, TRACE, Answer, Receiver, Request, of_span, receiving
 from tests.storage.samples import aggregated, failed, scored, skipped
@@ -496,3 +496,12 @@ def test_a_forked_child_sends_only_its_own() -> None:
     assert losses == []
     names = sorted(score["name"] for request in receiver.requests for score in request.body["data"])
     assert names == ["childs", "parents"]
+
+
+def test_what_two_people_say_are_two_scores() -> None:
+    """By their user ids, and where there is none by the time; what is sent again replaces itself."""
+    thumbs = {"name": "thumbs", "evaluator_kind": "human"}
+    said = [of_span(scored(**thumbs), user_id=user) for user in ("ann", "bob", "ann")]
+    unnamed = [of_span(scored(**thumbs, ended_ns=at_ns)) for at_ns in (2_000, 3_000, 3_000)]
+    ids = [scores_of(result, with_failures=True)[0].id for result in (*said, *unnamed)]
+    assert [ids.index(key) for key in ids] == [0, 1, 0, 3, 4, 4]
