@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import os
 import sqlite3
 import time
-import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from operator import attrgetter
-from typing import IO, Any, Final
+from typing import Any, Final
 
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.mappers.span import ReadEvent, ReadSpan, event_of_log, spans_of_otlp
 from agenteval_otel.replay.recorded import RecordedAnswer, answers_of
 from agenteval_otel.runtime.masking import printable
-from agenteval_otel.sidecar.body import OtlpMessages, request_of_json
+from agenteval_otel.sidecar.body import OtlpMessages
+from agenteval_otel.sidecar.files import requests_in
+from agenteval_otel.sidecar.journal import LOGS, TRACES
 
 _MAX_SPANS: Final = 10_000  # of a trace, and events of it
-_WHOLE_BYTES: Final = 64 * 1024 * 1024  # of a file that is one request
 _CACHE_KIB: Final = 16_384
 _COMMIT_ROWS: Final = 2_000
 _NAMED_LINES: Final = 5
 _SAY_EVERY_S: Final = 10.0
 _BROKEN: Final = "broken lines"
-_KINDS: Final = {"resourceSpans": "trace", "resourceLogs": "logs", "resourceMetrics": None}
 Parts = tuple[list[ReadSpan], list[tuple[int, ReadEvent]]]
 """What a request has of a trace: spans, and events that came as log records, by their span."""
 _SPAN, _EVENT = (attrgetter(*(field.name for field in fields(kind))) for kind in (ReadSpan, ReadEvent))
@@ -35,7 +33,7 @@ _EVENTS_AT: Final = [field.name for field in fields(ReadSpan)].index("events")
 
 
 class OtlpFiles:
-    """Answers of files as the Collector's file exporter writes them (a request in JSON a line), or with one request.
+    """Answers of files with OTLP: see `requests_in`.
 
     A first pass brings the parts of each trace together, in a temporary file of about the same size without a name;
     only one request is in memory at a time. A line that cannot be read is named and counted. Traces come in the order
@@ -54,7 +52,7 @@ class OtlpFiles:
                 raise ConfigurationError("cannot be read: no such file, or no right to read it", path=path)
         self.counts: Counter[str] = Counter()
         self._paths, self._nested, self._say, self._says_how_far = paths, nested_agents, say, progress
-        self._messages = {kind: OtlpMessages(kind) for kind in ("trace", "logs")}
+        self._messages = {TRACES: OtlpMessages("trace"), LOGS: OtlpMessages("logs")}
         # SQLite's own temporary file: it has no name, so it is gone with the process, however that ends.
         self._database = sqlite3.connect("", check_same_thread=False)
         self._done = self._traces = 0
@@ -99,9 +97,9 @@ class OtlpFiles:
         query("CREATE TABLE parts (number INTEGER PRIMARY KEY, trace BLOB, data TEXT)")
         rows: list[tuple[bytes, str]] = []
         for path in self._paths:
-            for kind, request in self._requests(path):
+            for kind, request in requests_in(path, self._messages, self._broken, self._say_how_far):
                 number += 1
-                for trace_id, parts in (_of_spans if kind == "trace" else _of_logs)(request).items():
+                for trace_id, parts in (_of_spans if kind == TRACES else _of_logs)(request).items():
                     rows.append((trace_id.to_bytes(16, "big"), _packed(parts)))
                 if len(rows) >= _COMMIT_ROWS:
                     self._insert(rows)
@@ -113,54 +111,10 @@ class OtlpFiles:
             self._database.executemany("INSERT INTO parts (trace, data) VALUES (?, ?)", rows)
         rows.clear()
 
-    def _requests(self, path: str) -> Iterator[tuple[str, Any]]:
-        """The requests of a file with spans or log records, and their kind; metrics are passed over."""
-        name = os.path.basename(path)
-        with open(path, "rb") as raw:
-            file: IO[bytes] = gzip.open(raw) if path.endswith(".gz") else raw  # type: ignore[assignment]  # noqa: SIM115
-            size = os.fstat(raw.fileno()).st_size
-            try:
-                first = file.read(1)
-                file.seek(0)
-                if first not in b"{[ \t\r\n":
-                    yield "trace", self._whole(name, file)
-                    return
-                for number, line in enumerate(file, 1):
-                    if line.strip():
-                        yield from self._of_line(name, number, line, file)
-                    self._say_how_far(name, raw.tell(), size)
-            except (OSError, EOFError, zlib.error) as error:  # a cut or damaged .gz among them
-                self._broken(name, f"ends early: {error}")
-
-    def _whole(self, name: str, file: IO[bytes]) -> Any:
-        data = file.read(_WHOLE_BYTES + 1)
-        try:
-            if len(data) > _WHOLE_BYTES:
-                raise ValueError
-            return self._messages["trace"].request.FromString(data)
-        except Exception:
-            wrong = f"is no OTLP: neither a request in protobuf of at most {_WHOLE_BYTES:,} bytes, nor lines of JSON"
-            raise ConfigurationError(wrong, path=name) from None
-
-    def _of_line(self, name: str, number: int, line: bytes, file: IO[bytes]) -> Iterator[tuple[str, Any]]:
-        try:
-            if number == 1 and line.strip() == b"{":  # one request over several lines
-                line += file.read(_WHOLE_BYTES)
-            value = json.loads(line)
-            kinds = [kind for key, kind in _KINDS.items() if key in value]
-            if not kinds:
-                raise ValueError(f"none of {', '.join(_KINDS)}")
-            requests = [(kind, request_of_json(value, self._messages[kind])) for kind in kinds if kind is not None]
-        except Exception as error:  # of the parsers; the text of some quotes content
-            reason = str(error) if type(error) is ValueError else type(error).__name__
-            self._broken(f"{name}:{number}", f"is no OTLP in JSON ({reason}), left out")
-            return
-        yield from requests
-
     def _broken(self, place: str, problem: str) -> None:
         self.counts[_BROKEN] += 1
         if self.counts[_BROKEN] <= _NAMED_LINES:
-            self._say(printable(f"{place}: {problem}"))
+            self._say(printable(f"{place}: {problem}, left out"))
 
     def _say_how_far(self, name: str, at: int, size: int) -> None:
         if self._says_how_far and time.monotonic() - self._said_at > _SAY_EVERY_S:

@@ -4,34 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gzip
 import hashlib
-import json
 import socket
 import threading
 import time
-import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, NoReturn
 
 from agenteval_otel.config.process import default_pipeline, reload, shutdown
 from agenteval_otel.config.sidecar import SidecarSettings
 from agenteval_otel.errors import ConfigurationError
-from agenteval_otel.sidecar.body import BodyError, Decoding, Full, request_of_json
+from agenteval_otel.sidecar.body import BodyError, Decoding, Full
+from agenteval_otel.sidecar.files import requests_in
 from agenteval_otel.sidecar.grpc import GrpcReceiver, cannot_bind
 from agenteval_otel.sidecar.http import EventLoop, HttpReceiver, HttpServer
 from agenteval_otel.sidecar.intake import Intake
-from agenteval_otel.sidecar.journal import LOGS, TRACES
 
 _START_S: Final = 30.0
 _FILES_S: Final = 86_400.0
 """How long the answers of files may take: judges are slow, and a file does not go away."""
 _STOP_S: Final = 4.0
-_SIGNALS: Final = {"resourceSpans": TRACES, "resourceLogs": LOGS, "resourceMetrics": None}
-"""What a request holds; metrics, which the Collector may write into the same file, are passed over."""
 _BACKLOG: Final = 1_024
 
 
@@ -168,19 +163,23 @@ def evaluate_files(settings: SidecarSettings, files: list[str]) -> bool:
 
     False where something was not delivered within `drain_s`.
 
-    A file holds one request in protobuf, or requests in JSON, one a line as the Collector writes them; ``.gz`` too.
+    Raises `ConfigurationError` for a file that `requests_in` cannot read, and for a line that is wrong.
     """
     intake = Intake(settings.model_copy(update={"durable": None}))  # the files are there
     intake.start()
     try:
         for name in files:
-            for kind, request in _requests_of(Path(name), intake):
+            for kind, request in requests_in(name, intake.messages, _wrong):
                 _take(intake, kind, request, name, settings.drain_s)
         intake.drain(_FILES_S, last=True)
         default_pipeline().dispatcher.flush(_FILES_S)
     finally:
         drained = intake.close(settings.drain_s)
     return shutdown(settings.drain_s) and drained
+
+
+def _wrong(place: str, problem: str) -> NoReturn:
+    raise ConfigurationError(problem, path=place)
 
 
 def _take(intake: Intake, kind: int, request: Any, name: str, drain_s: float) -> None:
@@ -193,32 +192,3 @@ def _take(intake: Intake, kind: int, request: Any, name: str, drain_s: float) ->
             intake.drain(drain_s)
         except BodyError as error:
             raise ConfigurationError(str(error), path=name) from None
-
-
-def _requests_of(path: Path, intake: Intake) -> Iterator[tuple[int, Any]]:
-    try:
-        data = path.read_bytes()
-        data = gzip.decompress(data) if path.suffix == ".gz" else data
-    except (OSError, EOFError, zlib.error) as error:
-        raise ConfigurationError(f"cannot be read: {error}", path=str(path)) from None
-    try:
-        if data.lstrip()[:1] != b"{":
-            yield TRACES, intake.messages[TRACES].request.FromString(data)
-            return
-        for value in _json_values(data):
-            if value.keys().isdisjoint(_SIGNALS):
-                raise ValueError(f"none of {', '.join(_SIGNALS)}")
-            kind = _SIGNALS[next(key for key in _SIGNALS if key in value)]
-            if kind is not None:
-                yield kind, request_of_json(value, intake.messages[kind])
-    except Exception as error:
-        wrong = f"is no OTLP, neither protobuf nor JSON with resourceSpans or resourceLogs: {type(error).__name__}"
-        raise ConfigurationError(wrong, path=str(path)) from None
-
-
-def _json_values(data: bytes) -> Iterator[Any]:
-    try:
-        yield json.loads(data)
-    except ValueError:
-        for line in filter(bytes.strip, data.splitlines()):
-            yield json.loads(line)

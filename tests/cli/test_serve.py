@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import re
 import socket
 import subprocess
 import sys
@@ -98,7 +99,7 @@ def test_files_that_hold_no_otlp_are_refused(cli: CommandLine) -> None:
     """What is no request at all, and JSON of something else; the Collector's metrics beside spans are passed over."""
     for text in ("hello", '{"a": 1}'):
         cli("serve", "--once", cli.file("wrong.json", text), code=2)
-        assert "wrong.json: is no OTLP" in cli.err
+        assert re.search(r"wrong\.json(:1)?: is no OTLP", cli.err)
     lines = '{"resourceMetrics": [{}]}\n{"resourceSpans": []}\n'
     assert cli("serve", "--once", cli.file("right.json", lines)) == "0 answers\n"
 
@@ -116,4 +117,4 @@ def test_a_damaged_file_is_named(cli: CommandLine) -> None:
     packed[20:40] = bytes(20)
     (cli.folder / "damaged.json.gz").write_bytes(packed)
     cli("serve", "--once", "damaged.json.gz", code=2)
-    assert "damaged.json.gz: cannot be read" in cli.err
+    assert "damaged.json.gz: ends early" in cli.err

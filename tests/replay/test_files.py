@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import zlib
 from pathlib import Path
 from typing import Any
@@ -118,8 +119,12 @@ def test_broken_lines_are_named_and_counted(cli: CommandLine) -> None:
 
 def test_files_of_one_request_are_read_as_the_sidecar_reads_them(cli: CommandLine) -> None:
     """In JSON over several lines; what is neither is an error that names the file."""
-    cli.file("one.json", json.dumps(rec.traces([rec.answer_span(0, polite(0))]), indent=2))
-    assert replay(cli, "one.json")["answers"] == 1
+    text = json.dumps(rec.traces([rec.answer_span(0, polite(0))]), indent=2)
+    for name, written in (("one.json", text), ("two.json", re.sub(r"^\{\s+", "{", text))):
+        cli.file(name, written)
+        assert replay(cli, name, "--results", f"of-{name}l")["answers"] == 1
+    cli.file("cut.jsonl", '{"cut\n' + rec.lines(rec.traces([rec.answer_span(1, polite(1))])))
+    assert replay(cli, "cut.jsonl", "--results", "of-cut.jsonl")["answers"] == 1
     (cli.folder / "other.bin").write_bytes(b"\xff\xff neither")
     replay(cli, "other.bin", "--results", "b.jsonl", code=2)
     assert "other.bin: is no OTLP" in cli.err
