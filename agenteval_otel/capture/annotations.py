@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import date
 from decimal import Decimal
 from typing import Any, Final
@@ -15,6 +15,9 @@ from agenteval_otel.models.inputs import Annotations
 from agenteval_otel.semconv import CRITERION_NAME, CRITERION_NAME_RULE, MAX_TAGS
 
 NAMES: Final = frozenset(Annotations.model_fields) - {"service", "service_version"}
+FLAG_KEY: Final = "feature_flag.key"
+FLAG_VARIANTS: Final = ("feature_flag.result.variant", "feature_flag.variant")
+"""Feature flags, by the present convention and the one before."""
 _MAX_CHARS: Final = 200
 _HASH_CHARS: Final = 32
 _TEXTS: Final = (str, int, float, Decimal, UUID, date)
@@ -38,6 +41,13 @@ def clean_annotation(name: str, value: Any, user_id: Callable[[str], str], wrong
     if text is None:
         wrong("expected text or a number")
     return clean(user_id(text) if name == "user_id" else text, _MAX_CHARS) if text else None
+
+
+def flag_of(events: Iterable[Any]) -> dict[str, Any]:
+    """The experiment and the arm by the feature flag that a span's events name, where it is the only one."""
+    flags = [event.attributes for event in events if event.attributes and FLAG_KEY in event.attributes]
+    variants = {flag[FLAG_KEY]: next((flag[name] for name in FLAG_VARIANTS if name in flag), None) for flag in flags}
+    return dict(zip(("experiment", "arm"), *variants.items(), strict=True)) if len(variants) == 1 else {}
 
 
 def _tags(value: Any, wrong: Callable[[str], None]) -> dict[str, str] | None:

@@ -19,6 +19,7 @@ from typing import Any, Final
 from opentelemetry import trace
 from opentelemetry.trace import SpanContext
 
+from agenteval_otel.capture.annotations import flag_of
 from agenteval_otel.capture.calls import CURRENT, EVALUATING, Arguments, CapturedCall, fresh_call
 from agenteval_otel.config.process import follow
 from agenteval_otel.engine.handler import HandlerSettings, prepare_models
@@ -192,6 +193,11 @@ class Handler:
             call.keep_answer(answer)
         if call.facts is not None:
             call.keep_facts()
+        span: Any = call.span or call.host_span
+        call.host_span = None
+        if getattr(span, "_events", None):  # the public property copies them, also where there are none
+            facts = call.facts or {}
+            call.facts = facts if "arm" in facts else {**facts, **flag_of(span.events)}
         return size + call.size_bytes
 
     def _ends_late(self, call: CapturedCall) -> bool:
@@ -245,7 +251,6 @@ class Handler:
             span = call.host_span or call.span
             if span is not None and decision.settled and span.is_recording():
                 span.set_attributes(call.settings.evaluated_attributes)
-            call.host_span = None
             return True
         except Exception as error:
             self.broken("sampler", error, call)
@@ -273,9 +278,8 @@ class Handler:
                 call.span_context = span_context
                 if config.upstream_attribute is not None:
                     call.upstream = (getattr(span, "attributes", None) or {}).get(config.upstream_attribute)
-                if not (decision.sampled and decision.applies):
-                    call.host_span = span
-                elif span.is_recording():
+                call.host_span = span
+                if decision.sampled and decision.applies and span.is_recording():
                     span.set_attributes(settings.evaluated_attributes)
             if self.scoped:
                 self.scope.open(call)

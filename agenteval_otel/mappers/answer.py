@@ -11,13 +11,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from agenteval_otel.capture.annotations import clean_annotation
+from agenteval_otel.capture.annotations import clean_annotation, flag_of
 from agenteval_otel.capture.build import SNAPSHOT, TRUNCATED, history_fields, last_question
 from agenteval_otel.capture.fields import MAX_ITEMS, short
 from agenteval_otel.capture.messages import Call, Turn
 from agenteval_otel.capture.reading import plain_calls
 from agenteval_otel.capture.text import CAP_CHARS, PlainCopy, clean, plain
-from agenteval_otel.mappers.base import FLAG_KEY, FLAG_VARIANTS, Role, SpanMapper
+from agenteval_otel.mappers.base import Role, SpanMapper
 from agenteval_otel.mappers.span import ReadSpan
 from agenteval_otel.mappers.values import has_text, structured
 from agenteval_otel.models import EvaluationInput, Message, ToolCall, Usage
@@ -326,7 +326,7 @@ def _agent_config(answer: Answer) -> dict[str, Any] | None:
 def _annotations(answer: Answer, facts: dict[str, Any]) -> dict[str, Any]:
     values: dict[str, Any] = {name: facts[name] for name in _ANNOTATIONS if name in facts}
     if "arm" not in values:
-        values |= _flag_of(answer.root.span)
+        values |= flag_of(answer.root.span.events)
     values["environment"] = environment_of(answer.root.span.resource)
     mapper = answer.root.mapper
     values["tags"] = dict(mapper.tags(answer.root.span)) if mapper else {}
@@ -334,13 +334,6 @@ def _annotations(answer: Answer, facts: dict[str, Any]) -> dict[str, Any]:
     cleaned = {name: clean_annotation(name, value, str, _ignored) for name, value in known}
     ends = {"conversation_ends": True} if answer.root.span.attributes.get(_CONVERSATION_ENDS) is True else {}
     return {name: value for name, value in cleaned.items() if value} | ends
-
-
-def _flag_of(span: ReadSpan) -> dict[str, Any]:
-    """The experiment and the arm by the feature flag that was evaluated within the span, where it is the only one."""
-    flags = [event.attributes for event in span.events if FLAG_KEY in event.attributes]
-    variants = {flag[FLAG_KEY]: next((flag[name] for name in FLAG_VARIANTS if name in flag), None) for flag in flags}
-    return dict(zip(("experiment", "arm"), *variants.items(), strict=True)) if len(variants) == 1 else {}
 
 
 def environment_of(resource: Mapping[str, Any]) -> Any:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, ClassVar, Final, Literal, TypeVar
 
+from agenteval_otel.capture.annotations import FLAG_KEY, FLAG_VARIANTS
 from agenteval_otel.capture.messages import Call, Turn
 from agenteval_otel.mappers.span import ReadSpan
 from agenteval_otel.semconv import (
@@ -31,9 +32,6 @@ own, it is evaluated as an agent is; otherwise what lies below it."""
 Names = tuple[str, ...]
 
 
-FLAG_KEY: Final = "feature_flag.key"
-FLAG_VARIANTS: Final = ("feature_flag.result.variant", "feature_flag.variant")
-"""Feature flags, by the present convention and the one before."""
 COMMON: Final[Mapping[str, Names]] = {
     "agent": (AGENT_NAME,),
     "conversation_id": (CONVERSATION_ID,),

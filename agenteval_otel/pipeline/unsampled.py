@@ -51,7 +51,6 @@ class UnsampledCalls:
 
     def keep(self, call: CapturedCall, size_bytes: int) -> None:
         """Keep a call whose decision says that it is not sampled; the oldest go where there is no room."""
-        call.host_span = None
         with self._lock:
             self.expire()
             while not MEMORY.unsampled_calls.reserve(size_bytes):

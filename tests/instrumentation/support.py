@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pydantic import Field
@@ -30,10 +30,10 @@ class _Note(Free):
 class Seen:
     """A pipeline, `monitor` on it, and the evaluation inputs that came through."""
 
-    def __init__(self, ratio: float = 1.0, **settings: Any) -> None:
+    def __init__(self, ratio: float = 1.0, storage: Sequence[Any] = (), **settings: Any) -> None:
         self.inputs: list[EvaluationInput] = []
         self.pipeline = Pipeline(
-            sampler=RatioSampler(ratio=ratio), evaluators=(_Note(seen=self.inputs),), storage=(),
+            sampler=RatioSampler(ratio=ratio), evaluators=(_Note(seen=self.inputs),), storage=tuple(storage),
             dispatcher=InlineDispatcher(), **settings,
         )  # fmt: skip
 

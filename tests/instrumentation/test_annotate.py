@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 from collections.abc import AsyncGenerator, Generator
 from typing import Any
 
+import pytest
+from opentelemetry import trace
+
 from agenteval_otel import annotate
+from agenteval_otel.testing import RecordedTelemetry
 from tests.instrumentation.support import Seen
 
 
@@ -162,3 +167,29 @@ def test_the_innermost_call_is_meant(seen: Seen) -> None:
         ("inner-stream", "inner"), ("outer-of-stream", "outer"),
     ]  # fmt: skip
     assert {made.session_id for made in seen.inputs} == {None}
+
+
+@pytest.mark.parametrize("begun", [True, False], ids=["host's span", "own span"])
+def test_a_feature_flag_names_the_arm(begun: bool, telemetry: RecordedTelemetry) -> None:
+    """Of events on the current span, the host's or the handler's own; what is annotated stands, and two flags say
+    nothing."""
+    seen = Seen(storage=() if begun else [telemetry.storage()])
+
+    @seen.monitor
+    def handler(flags: str) -> str:
+        for flag in flags.split():
+            key, _, variant = flag.partition("=")
+            event = {"feature_flag.key": key, "feature_flag.result.variant": variant}
+            trace.get_current_span().add_event("feature_flag.evaluation", event)
+        if flags == "short=a":
+            annotate(arm="own")
+        return "a"
+
+    tracer = telemetry.tracer()
+    for flags in ("short=b", "short=a", "short=a long=b", ""):
+        with tracer.start_as_current_span("request") if begun else contextlib.nullcontext():
+            handler(flags)
+    seen.pipeline.shutdown(5)
+    assert [(made.experiment, made.arm) for made in seen.inputs] == [
+        ("short", "b"), (None, "own"), (None, None), (None, None),
+    ]  # fmt: skip
