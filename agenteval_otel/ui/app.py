@@ -39,6 +39,11 @@ _MOST_SIDES: Final = 200
 _MOST_ROWS: Final = 100_000
 _ROWS_AT_ONCE: Final = 2_000
 _MAX_COMMENT: Final = 4_096
+_OUTCOMES: Final = {
+    "gain": ("up", "▲ better"), "drop": ("down", "▼ worse"), "not significant": ("same", "no clear change"),
+    "evaluator changed": ("same", "evaluator changed"),
+}  # fmt: skip
+"""Of a comparison, with its class in the style sheet and its words on a page."""
 
 
 class UiSettings(NamedTuple):
@@ -79,11 +84,12 @@ class Pages:
         )  # fmt: skip
         self._templates.filters |= {
             "shown": shown, "visible": visible, "brief": brief, "percent": partial(percent, digits=1),
-            "moment": views.moment_text, "count": lambda count, word: count_of(count, word), "json": _compact,
+            "moment": views.moment_text, "points": views.points, "json": _compact,
+            "count": lambda count, word: count_of(count, word),
         }  # fmt: skip
         self._templates.globals |= {
             "explained": views.explained, "figure_text": views.figure_text, "windows": list(views.WINDOWS),
-            "orders": ORDERS, "url": _url, "dimensions": views.DIMENSIONS,
+            "orders": ORDERS, "url": _url, "dimensions": views.DIMENSIONS, "outcomes": _OUTCOMES,
         }  # fmt: skip
 
     def __repr__(self) -> str:

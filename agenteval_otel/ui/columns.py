@@ -47,6 +47,7 @@ class Figure(NamedTuple):
         represents: For how many answers the scores stand: the sum of the weights.
         unknown: How many of them have an unknown probability, and so count once.
         clusters: How many conversations or traces they come from.
+        evaluators: The codes of the evaluators' versions that gave the scores.
     """
 
     estimate: Estimate
@@ -54,6 +55,7 @@ class Figure(NamedTuple):
     represents: float
     unknown: int
     clusters: int
+    evaluators: frozenset[int]
 
 
 class ResultColumns:
@@ -181,7 +183,8 @@ class ResultColumns:
         codes = self._clusters()[rows]
         estimate, mean, clusters = _estimate(values, weights, codes)
         unknown = int(np.count_nonzero(~self["is_known"][rows]))
-        return Figure(estimate, mean, float(weights.sum()), unknown, clusters)
+        versions = np.flatnonzero(np.bincount(self["evaluator_version"][rows]))
+        return Figure(estimate, mean, float(weights.sum()), unknown, clusters, frozenset(versions.tolist()))
 
     def _clusters(self) -> NDArray[Any]:
         """Of each row the number of its conversation or trace; counted again once there are new rows."""

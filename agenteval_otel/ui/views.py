@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from agenteval_otel.comparison.compare import Outcome
 from agenteval_otel.comparison.statistics import ALPHA, Difference, holm, p_value, unpaired
 from agenteval_otel.reports.figures import count_of, with_interval
 from agenteval_otel.scoring.intervals import WeightedSums
@@ -41,17 +42,20 @@ class Change(NamedTuple):
     after: Figure
     difference: Difference
     rate: bool
-    p: float  # corrected for the number of criteria that are shown
+    p: float | None  # corrected for the number of criteria that are shown; None where the evaluators differ
+
+    @property
+    def outcome(self) -> Outcome:
+        """In the words of `comparison`: what another evaluator scored is no change of the answers."""
+        if self.p is None:
+            return "evaluator changed"
+        if self.p > ALPHA:
+            return "not significant"
+        return "gain" if self.difference.value > 0 else "drop"
 
     @property
     def is_clear(self) -> bool:
-        return self.p <= ALPHA
-
-    @property
-    def words(self) -> str:
-        value, low, high, _ = (100 * part for part in self.difference)
-        points = f"{value:+.1f} points ({low:+.1f} to {high:+.1f})"
-        return points.replace("-", "\N{MINUS SIGN}")
+        return self.outcome in ("gain", "drop")
 
 
 class CriterionView(NamedTuple):
@@ -87,6 +91,12 @@ class Group(NamedTuple):
     results: int
     share: float
     figure: Figure | None
+
+
+def points(difference: Difference) -> str:
+    """A difference with its interval, in hundredths."""
+    value, low, high, _ = (100 * part for part in difference)
+    return f"{value:+.1f} points ({low:+.1f} to {high:+.1f})".replace("-", "\N{MINUS SIGN}")
 
 
 def moment_text(seconds: float) -> str:
@@ -199,14 +209,18 @@ def compare(
         views = overview(columns, window, {}, {dimension: name})
         sides.append({view.name: view for view in views if not view.is_human})
     names = sorted(sides[0].keys() & sides[1].keys())
-    changes = zip(names, _corrected(_beside(*(side[name] for side in sides)) for name in names), strict=True)
+    of_evaluators = dimension == "evaluator_version"  # that the evaluators differ is what is looked at
+    beside = [_beside(*(side[name] for side in sides), of_evaluators=of_evaluators) for name in names]
+    changes = zip(names, _corrected(beside), strict=True)
     return sorted(changes, key=lambda item: (not (item[1] and item[1].is_clear), item[0]))
 
 
-def _beside(left: CriterionView, right: CriterionView) -> Change | None:
+def _beside(left: CriterionView, right: CriterionView, *, of_evaluators: bool) -> Change | None:
     if left.passes and right.passes:
-        return _change(left.passes, right.passes, rate=True)
-    return _change(left.mean, right.mean, rate=False) if left.mean and right.mean else None
+        return _change(left.passes, right.passes, rate=True, of_evaluators=of_evaluators)
+    if left.mean and right.mean:
+        return _change(left.mean, right.mean, rate=False, of_evaluators=of_evaluators)
+    return None
 
 
 def _criterion(
@@ -233,16 +247,17 @@ def _halves(columns: ResultColumns, rows: Rows, span: tuple[int, int], *, rate: 
     return _change(before, after, rate=rate) if before and after else None
 
 
-def _change(before: Figure, after: Figure, *, rate: bool) -> Change:
+def _change(before: Figure, after: Figure, *, rate: bool, of_evaluators: bool = False) -> Change:
     difference = unpaired(before.mean, after.mean)
-    return Change(before, after, difference, rate, p_value(difference))
+    is_claimed = of_evaluators or before.evaluators == after.evaluators
+    return Change(before, after, difference, rate, p_value(difference) if is_claimed else None)
 
 
 def _corrected(changes: Iterable[Change | None]) -> Iterator[Change | None]:
     """The changes with p-values after Holm: what is marked as better or worse is rarely marked by chance."""
     changes = list(changes)
-    p_values = iter(holm([change.p for change in changes if change]))
-    return (change and change._replace(p=next(p_values)) for change in changes)
+    p_values = iter(holm([change.p for change in changes if change and change.p is not None]))
+    return (change if not change or change.p is None else change._replace(p=next(p_values)) for change in changes)
 
 
 def series(columns: ResultColumns, rows: Rows, span: tuple[int, int], *, rate: bool) -> Series:

@@ -7,6 +7,7 @@ import csv
 import io
 import json
 import sqlite3
+import time
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from agenteval_otel.ui.serve import opened, prepare
 from agenteval_otel.ui.text import MAX_SHOWN, brief, shown, visible
 from tests.ui.conftest import PORT, Open
 from tests.ui.served import Structure
-from tests.ui.stored import answer, score, store, traffic
+from tests.ui.stored import DAY_NS, answer, score, store, traffic
 
 
 def test_every_figure_says_how_it_was_estimated(open_pages: Open) -> None:
@@ -34,6 +35,29 @@ def test_every_figure_says_how_it_was_estimated(open_pages: Open) -> None:
         assert words in page.text, words
     narrower = Structure(client.get("/criterion?name=helpfulness&prompt_version=2").text)
     assert "prompt version: 2" in narrower.text
+
+
+def test_another_evaluator_is_no_change_of_the_agent(open_pages: Open) -> None:
+    """A criterion that another version scores since is not called worse; one that the same version scores is."""
+    answers = [
+        answer(
+            score("kept", float(is_good), passed=is_good, evaluator_version="1"),
+            score("changed", float(is_good), passed=is_good, evaluator_version="1" if number < 100 else "2"),
+            number=number, ended_ns=time.time_ns() - (200 - number) * DAY_NS, prompt_version=str(number // 100),
+        )
+        for number in range(200)
+        for is_good in [number < 100]
+    ]  # fmt: skip
+    client = open_pages(answers)
+    shown = {"kept": "▼ worse", "changed": "evaluator changed"}
+    for path in ("/", "/compare?by=prompt_version", "/export/compare.html?by=prompt_version"):
+        rows = client.get(path).text.partition("<tbody>")[2].split("<tr")
+        for name, words in shown.items():
+            (row,) = (row for row in rows if f">{name}<" in row or f">{name} " in row)
+            assert [other for other in (*shown.values(), "▲ better") if other in row] == [words], (path, name)
+    by_evaluator = client.get("/compare?by=evaluator_version").text
+    assert "evaluator changed" not in by_evaluator, "there the evaluators are what is compared"
+    assert "▼ worse" in by_evaluator
 
 
 def test_an_answer_shows_its_content_scores_and_trace(open_pages: Open) -> None:
