@@ -8,7 +8,7 @@ import importlib.util
 import os
 import sys
 import webbrowser
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +33,9 @@ _ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "place", metavar="PLACE", nargs="?", default="agenteval.db",
-        help="an SQLite file, postgresql://user@host/database, or a file of JSON lines (default: %(default)s, where "
-        "storage: sqlite writes)",
+        "places", metavar="PLACE", nargs="*", default=["agenteval.db"],
+        help="an SQLite file, postgresql://user@host/database, or a file of JSON lines (default: agenteval.db, where "
+        "storage: sqlite writes); several files of `evaluate --results` are runs, compared side by side",
     )  # fmt: skip
     parser.add_argument("--port", metavar="PORT", type=PORT, default=8629, help="default: %(default)s; 0: a free one")
     parser.add_argument("--no-open", action="store_true", help="print the address, and open no browser")
@@ -44,43 +44,58 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--trace-url", metavar="URL",
         help="where a trace is shown, such as http://localhost:16686/trace/{trace_id}; {span_id} may stand there too",
     )  # fmt: skip
-    parser.add_argument("--export", metavar="FILE", help="write the overview as one HTML file, and serve nothing")
+    parser.add_argument("--export", metavar="FILE", help="write the overview, or the comparison of "
+        "the first run with the last one, as one HTML file, and serve nothing")  # fmt: skip
 
 
 def run(arguments: argparse.Namespace) -> int:
     check_extra()
+    from agenteval_otel.ui.app import UiSettings
     from agenteval_otel.ui.assets import check_assets
     from agenteval_otel.ui.columns import ResultColumns
-    from agenteval_otel.ui.serve import opened, prepare
+    from agenteval_otel.ui.serve import prepare
 
     check_assets()
     _check_trace_url(arguments.trace_url)
     objectives = _objectives(arguments.settings)
-    with opened(arguments.place) as (target, is_database):
+    with _opened(arguments.places) as (target, is_database, runs):
         if target.path is not None and not target.path.is_file():
             _say(f"new        {target.place}: nothing is stored there so far")
         if made := prepare(target):
             _say(f"indices    made: {', '.join(made)}")
-        columns = ResultColumns(target)
+        columns = ResultColumns(target, runs=runs)
         columns.refresh(progress=_progress)
-        _say(
-            f"results    {count_of(columns.count, 'result')} of {arguments.place if not is_database else target.place}"
-        )
+        place = target.place if is_database else ", ".join(arguments.places)
+        _say(f"results    {count_of(columns.count, 'result')} of {place}")
+        settings = UiSettings(target, place, objectives, arguments.trace_url, can_label=is_database, runs=runs)
         if arguments.export:
-            return _export(arguments.export, target.place, columns, objectives)
-        return _serve(arguments, target, columns, objectives, is_database)
+            return _export(arguments.export, settings, columns)
+        return _serve(arguments, settings, columns)
 
 
-def _serve(arguments: argparse.Namespace, target: Any, columns: Any, objectives: dict[str, float], is_db: bool) -> int:
+@contextlib.contextmanager
+def _opened(places: Sequence[str]) -> Iterator[tuple[Any, bool, Any]]:
+    """The database to show, whether labels can be stored in it, and its runs where several files are named."""
+    from agenteval_otel.ui.runs import opened_runs
+    from agenteval_otel.ui.serve import opened
+
+    if len(places) == 1:
+        with opened(places[0]) as (target, is_database):
+            yield target, is_database, None
+    else:
+        with opened_runs(places) as runs:
+            yield runs.target, False, runs
+
+
+def _serve(arguments: argparse.Namespace, settings: Any, columns: Any) -> int:
     from agenteval_otel.ui.access import Access
-    from agenteval_otel.ui.app import Pages, UiSettings, application
+    from agenteval_otel.ui.app import Pages, application
     from agenteval_otel.ui.serve import listener, serve
 
-    keeps_comments = is_db and _configure(target)
+    keeps_comments = settings.can_label and _configure(settings.target)
     listening = listener(arguments.port)
-    access = Access(listening.getsockname()[1])
-    place = target.place if is_db else arguments.place
-    settings = UiSettings(target, place, objectives, arguments.trace_url, keeps_comments, is_db)
+    access = Access(listening.getsockname()[1], page="/compare" if settings.runs else "/")
+    settings = settings._replace(keeps_comments=keeps_comments)
 
     def on_start() -> None:
         _say(f"open       {access.address}")
@@ -181,12 +196,13 @@ def _check_trace_url(url: str | None) -> None:
         raise ConfigurationError("expected an http address with {trace_id}, and perhaps {span_id}", path="--trace-url")
 
 
-def _export(file: str, place: str, columns: Any, objectives: dict[str, float]) -> int:
-    from agenteval_otel.ui.app import Pages, UiSettings
+def _export(file: str, settings: Any, columns: Any) -> int:
+    from agenteval_otel.ui.app import Pages
     from agenteval_otel.ui.report import single_file
 
-    pages = Pages(UiSettings(columns.target, place, objectives), columns)
-    Path(file).write_text(single_file(pages.overview({}, is_static=True)), encoding="utf-8", errors="replace")
+    pages = Pages(settings, columns)
+    page = (pages.compare if settings.runs else pages.overview)({}, is_static=True)
+    Path(file).write_text(single_file(page), encoding="utf-8", errors="replace")
     _say(f"written    {file}")
     return 0
 

@@ -20,9 +20,10 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response, Stream
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
+from agenteval_otel.components.explained import known_choices
 from agenteval_otel.database.target import Target
-from agenteval_otel.errors import AgentEvalError, StorageError
-from agenteval_otel.reports.figures import count_of, percent
+from agenteval_otel.errors import AgentEvalError, ConfigurationError, StorageError
+from agenteval_otel.reports.figures import count_of, percent, with_interval
 from agenteval_otel.storage.sql_views import find_answer, find_conversation
 from agenteval_otel.ui import views
 from agenteval_otel.ui.access import Access
@@ -31,6 +32,7 @@ from agenteval_otel.ui.columns import ResultColumns
 from agenteval_otel.ui.health import Metrics, sections
 from agenteval_otel.ui.labels import ORDERS, Labels, record
 from agenteval_otel.ui.report import single_file
+from agenteval_otel.ui.runs import Runs
 from agenteval_otel.ui.text import brief, shown, visible
 
 _MAX_FORM: Final = 64 * 1024
@@ -55,6 +57,7 @@ class UiSettings(NamedTuple):
         keeps_comments: The content of labels is stored.
         can_label: Labels can be stored: the results are in a database and not read from a file.
         metrics: Reads the metrics of the process that evaluates; None where that is another one.
+        runs: The runs that were opened beside each other; None for one place.
     """
 
     target: Target
@@ -64,6 +67,7 @@ class UiSettings(NamedTuple):
     keeps_comments: bool = True
     can_label: bool = True
     metrics: Callable[[], Metrics] | None = None
+    runs: Runs | None = None
 
 
 class Pages:
@@ -77,7 +81,8 @@ class Pages:
         self.settings, self.columns, self.access = settings, columns, access
         self.lock = threading.Lock()
         self.labels = Labels(settings.target, columns)
-        self._overviews: dict[str, tuple[int, list[views.CriterionView]]] = {}
+        self.dimensions = views.DIMENSIONS if settings.runs else views.DIMENSIONS[1:]
+        self._overviews: dict[tuple[str, str | None], tuple[int, list[views.CriterionView]]] = {}
         self._templates = jinja2.Environment(
             loader=jinja2.FileSystemLoader(HERE / "templates"), autoescape=True, undefined=jinja2.StrictUndefined,
             trim_blocks=True, lstrip_blocks=True,
@@ -89,7 +94,7 @@ class Pages:
         }  # fmt: skip
         self._templates.globals |= {
             "explained": views.explained, "figure_text": views.figure_text, "windows": list(views.WINDOWS),
-            "orders": ORDERS, "url": _url, "dimensions": views.DIMENSIONS, "outcomes": _OUTCOMES,
+            "orders": ORDERS, "url": _url, "outcomes": _OUTCOMES, "with_interval": with_interval,
         }  # fmt: skip
 
     def __repr__(self) -> str:
@@ -103,17 +108,18 @@ class Pages:
         )  # fmt: skip
 
     def overview(self, query: Mapping[str, str], *, is_static: bool = False) -> str:
-        window = _window(query)
-        criteria = self._overview(window)
+        window, run = _window(query), self._run(query)
+        criteria = self._overview(window, run)
         results = sum(view.scored + view.skipped + view.failed for view in criteria)
         newest = int(self.columns["moment"].max()) if results else None
         return self.render(
-            "overview.html", is_static=is_static, window=window, criteria=criteria, results=results, newest=newest
-        )
+            "overview.html", is_static=is_static, window=window, criteria=criteria, results=results, newest=newest,
+            run=run,
+        )  # fmt: skip
 
     def criterion(self, query: Mapping[str, str], *, is_static: bool = False) -> str:
         window, name = _window(query), query.get("name", "")
-        filters = {column: query[column] for column in views.DIMENSIONS if query.get(column)}
+        filters = {column: query[column] for column in self.dimensions if query.get(column)}
         stored = views.criterion(self.columns, name, window, self.settings.objectives, filters)
         if stored is None:
             raise _NotFound(f"no result of a criterion {name!r} is stored")
@@ -122,7 +128,7 @@ class Pages:
         low = [] if is_static else self._answers(views.worst(self.columns, rows, _WORST))
         return self.render(
             "criterion.html", is_static=is_static, window=window, view=view, rate=rate, filters=filters, worst=low,
-            groups={name: views.groups_of(self.columns, rows, name, rate=rate) for name in views.DIMENSIONS},
+            groups={name: views.groups_of(self.columns, rows, name, rate=rate) for name in self.dimensions},
             histogram=views.histogram(self.columns, rows), agreement=self.labels.agreement(name),
         )  # fmt: skip
 
@@ -155,25 +161,31 @@ class Pages:
         )
 
     def compare(self, query: Mapping[str, str], *, is_static: bool = False) -> str:
-        window = _window(query)
-        names = {
-            dimension: sorted(filter(None, self.columns.names(dimension)))[:_MOST_SIDES] for dimension in views.SIDES
-        }
-        possible = [dimension for dimension in views.SIDES if len(names[dimension]) > 1]
-        dimension = query.get("by", "")
-        if dimension not in possible:
-            dimension = possible[0] if possible else ""
-        sides = names.get(dimension, [])
-        left, right = (query.get(side) for side in ("left", "right"))
-        left, right = (
-            (left if left in sides else next(iter(sides), "")),
-            right if right in sides else (sides or [""])[-1],
-        )
-        changes = views.compare(self.columns, window, dimension, left, right) if dimension and left != right else []
+        window, runs, sides = _window(query), self.settings.runs, self._sides()
+        dimension = query.get("by") or next(iter(sides), "")
+        if dimension and dimension not in sides:
+            raise ConfigurationError(f"not two of {dimension!r} are stored{known_choices(dimension, sides)}", path="by")
+        names = sides.get(dimension, [""])
+        left, right = query.get("left") or names[0], query.get("right") or names[-1]
+        for side, name in (("left", left), ("right", right)):
+            if name not in names:
+                raise ConfigurationError(f"no {dimension} {name!r}{known_choices(name, names)}", path=side)
+        rate, changes, comparison = query.get("figure") == "pass_rate", [], None
+        if left != right and dimension == "run" and runs is not None:
+            comparison = runs.compare(left, right, pass_rate=rate)
+        elif left != right:
+            changes = views.compare(self.columns, window, dimension, left, right)
         return self.render(
-            "compare.html", is_static=is_static, window=window, possible=possible, by=dimension, sides=sides, left=left,
-            right=right, changes=changes,
+            "compare.html", is_static=is_static, window=window, possible=list(sides), by=dimension, sides=names,
+            left=left, right=right, changes=changes, comparison=comparison, rate=rate,
         )  # fmt: skip
+
+    def _sides(self) -> dict[str, list[str]]:
+        """What answers can be compared by, each with the sides to choose from: runs in their order, others by name."""
+        runs = self.settings.runs
+        sides = {name: sorted(filter(None, self.columns.names(name)))[:_MOST_SIDES] for name in views.SIDES}
+        sides["run"] = [] if runs is None else list(runs.names)
+        return {name: names for name, names in sides.items() if len(names) > 1}
 
     def health(self, query: Mapping[str, str]) -> str:
         del query
@@ -184,7 +196,7 @@ class Pages:
         """The rows of the overview, or of a criterion's results, as they are with the first row that is asked for."""
         window, name = _window(query), query.get("name")
         if not name:
-            criteria = self._overview(window)
+            criteria = self._overview(window, self._run(query))
             yield ("criterion", "kind", "scored", "skipped", "failed", "pass_rate", "low", "high", "mean", "represents")
             for view in criteria:
                 ends = view.passes.estimate[:3] if view.passes else (None, None, None)
@@ -196,25 +208,31 @@ class Pages:
         stored = views.criterion(self.columns, name, window, {})
         if stored is None:
             raise _NotFound(f"no result of a criterion {name!r} is stored")
-        values = ("evaluation_id", "moment", "status", "passed", "normalized", "weight", *views.DIMENSIONS)
+        values = ("evaluation_id", "moment", "status", "passed", "normalized", "weight", *self.dimensions)
         columns = {column: self.columns[column] for column in values}
-        names = {dimension: self.columns.names(dimension) for dimension in views.DIMENSIONS}
-        yield ("evaluation_id", "evaluated_at", *views.DIMENSIONS, "status", "passed", "normalized", "weight")
+        names = {dimension: self.columns.names(dimension) for dimension in self.dimensions}
+        yield ("evaluation_id", "evaluated_at", *self.dimensions, "status", "passed", "normalized", "weight")
         status = ("scored", "skipped", "failed")
         for row in stored[1][-_MOST_ROWS:]:
             passed, value = int(columns["passed"][row]), float(columns["normalized"][row])
             yield (
                 columns["evaluation_id"][row].tobytes().hex(), views.moment_text(int(columns["moment"][row])),
-                *(names[dimension][columns[dimension][row]] for dimension in views.DIMENSIONS),
+                *(names[dimension][columns[dimension][row]] for dimension in self.dimensions),
                 status[columns["status"][row]], "" if passed < 0 else bool(passed), "" if value != value else value,
                 float(columns["weight"][row]),
             )  # fmt: skip
 
-    def _overview(self, window: str) -> list[views.CriterionView]:
-        version, criteria = self._overviews.get(window, (-1, []))
+    def _run(self, query: Mapping[str, str]) -> str | None:
+        """The run that a page is of, the last one where none is named; None without runs."""
+        runs = self.settings.runs
+        return None if runs is None else runs.check(query.get("run") or runs.names[-1], "run")
+
+    def _overview(self, window: str, run: str | None = None) -> list[views.CriterionView]:
+        version, criteria = self._overviews.get((window, run), (-1, []))
         if version != (current := self.columns.version):
-            criteria = views.overview(self.columns, window, self.settings.objectives)
-            self._overviews[window] = (current, criteria)
+            filters = {"run": run} if run else {}
+            criteria = views.overview(self.columns, window, self.settings.objectives, filters)
+            self._overviews[window, run] = (current, criteria)
         return criteria
 
     def _criteria(self) -> list[str]:

@@ -19,12 +19,15 @@ from agenteval_otel.database.target import Target
 from agenteval_otel.errors import StorageError
 from agenteval_otel.scoring.intervals import Estimate, estimate_by
 from agenteval_otel.storage.sql_views import count_results, read_columns
+from agenteval_otel.ui.runs import Runs
 
 Rows = NDArray[np.int32]
 _MAX_NAMES: Final = 10_000
 OTHERS: Final = "(others)"
 NONE: Final = ""
-NAMED: Final = ("criterion", "agent", "model", "prompt_version", "evaluator_version", "environment", "arm", "reason")
+NAMED: Final = (
+    "criterion", "agent", "model", "prompt_version", "evaluator_version", "environment", "arm", "reason", "run",
+)  # fmt: skip
 """Columns of names; a name beyond 10,000 of a column counts as ``(others)``, a missing one as the empty text."""
 _STATUS: Final = {"scored": 0, "skipped": 1, "failed": 2}
 SCORED, SKIPPED, FAILED = _STATUS.values()
@@ -59,13 +62,13 @@ class Figure(NamedTuple):
 
 
 class ResultColumns:
-    """The results of a database, the newest `max_results` of them; reading blocks.
+    """The results of a database, the newest `max_results` of them; reading blocks. `runs` are those that it holds.
 
     Any thread, one at a time: what is new is read into the same columns.
     """
 
-    def __init__(self, target: Target, *, max_results: int = 2_000_000) -> None:
-        self.target, self._max_results = target, max_results
+    def __init__(self, target: Target, *, max_results: int = 2_000_000, runs: Runs | None = None) -> None:
+        self.target, self._max_results, self._runs = target, max_results, runs
         self._names: dict[str, dict[str | None, int]] = {name: {} for name in NAMED}
         self._columns: dict[str, NDArray[Any]] = {}
         self._settled, self._settled_id = 0, ""
@@ -127,7 +130,8 @@ class ResultColumns:
                 self._columns[name] = np.concatenate([column, np.empty(len(column) // 4 + len(rows), column.dtype)])
         (ids, moment, criterion, agent, model, prompt_version, evaluator_version, environment, arm, reason, kind,
          status, passed, weight, probability, normalized, cluster, is_shadow) = zip(*rows, strict=True)  # fmt: skip
-        texts = (criterion, agent, model, prompt_version, evaluator_version, environment, arm, reason)
+        run = [None] * len(rows) if self._runs is None else map(self._runs.name_of, ids)
+        texts = (criterion, agent, model, prompt_version, evaluator_version, environment, arm, reason, tuple(run))
         try:
             encoded = np.frombuffer(bytes.fromhex("".join(ids)), "V16")
         except ValueError:

@@ -16,7 +16,7 @@ from agenteval_otel.ui.columns import FAILED, NONE, SCORED, SKIPPED, Figure, Res
 
 WINDOWS: Final = {"1h": 3_600, "24h": 86_400, "7d": 7 * 86_400, "30d": 30 * 86_400, "all": 0}
 """Windows of time in seconds, which end with the newest result; 0 is all of it."""
-DIMENSIONS: Final = ("agent", "model", "prompt_version", "evaluator_version", "environment", "arm", "reason")
+DIMENSIONS: Final = ("run", "agent", "model", "prompt_version", "evaluator_version", "environment", "arm", "reason")
 SIDES: Final = DIMENSIONS[:-1]
 """What two sides of a comparison may differ in."""
 _STEPS_S: Final = (60, 300, 900, 3_600, 3 * 3_600, 6 * 3_600, 86_400, 7 * 86_400, 30 * 86_400)

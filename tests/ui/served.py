@@ -19,9 +19,9 @@ END_LIMIT_S = 20.0
 
 
 @contextmanager
-def served(place: Path | str, *arguments: str) -> Iterator[str]:
-    """The address with its token, until the block ends; the server ends by itself on SIGTERM, with exit code 0."""
-    command = [sys.executable, "-m", "agenteval_otel", "ui", str(place), "--port", "0", "--no-open", *arguments]
+def served(*arguments: Path | str) -> Iterator[str]:
+    """The address with its token, of places and options, until the block ends; on SIGTERM it ends with exit code 0."""
+    command = [sys.executable, "-m", "agenteval_otel", "ui", *map(str, arguments), "--port", "0", "--no-open"]
     process = subprocess.Popen(
         command, cwd=ROOT, env=bare_environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
         stderr=subprocess.PIPE, text=True,

@@ -69,3 +69,19 @@ def traffic(count: int = 300) -> list[AggregatedEvaluationResult]:
             overall_score=0.5, sampling_probability=probability,
         ))  # fmt: skip
     return answers
+
+
+def write_run(path: Path, *, rate: float = 0.95, version: str = "1", count: int = 120, first: int = 0) -> Path:
+    """A file as `evaluate --results` writes it: a dataset's answers, of which this share contains what they should."""
+    chance, lines = random.Random(3), []
+    for number in range(first, first + count):
+        passed = chance.random() < rate
+        snapshot = EvaluationInput(prompt=f"Question {number}?", response=f"Answer {number}, {passed}.")
+        results = (
+            score("contains", float(passed), passed=passed),
+            score("response_health", evaluator_version=version),
+            score("length", chance.random(), passed=None),
+        )
+        lines.append(answer(*results, input_snapshot=snapshot, with_span=False, number=number))
+    path.write_text("".join(f"{line.model_dump_json(by_alias=True)}\n" for line in lines))
+    return path

@@ -15,7 +15,7 @@ from agenteval_otel.ui.columns import ResultColumns
 from agenteval_otel.ui.labels import Labels
 from tests.promises.test_b14_pages import HOSTILE, everywhere
 from tests.ui.served import served
-from tests.ui.stored import answer, score, store, traffic
+from tests.ui.stored import answer, score, store, traffic, write_run
 
 pytestmark = [pytest.mark.backend, pytest.mark.slow]
 
@@ -99,6 +99,25 @@ def test_every_page_is_whole_in_both_themes(visit: Any, axe: str, tmp_path: Path
             page.wait_for_selector("text=How do I return order")
             page.evaluate(axe)
             assert page.evaluate(_RUN_AXE) == []
+
+
+def test_runs_are_looked_at_side_by_side(visit: Any, axe: str, tmp_path: Path) -> None:
+    """Two files open their comparison, whole at both sizes; from another figure one click leads to an answer."""
+    files = [write_run(tmp_path / "main.jsonl"), write_run(tmp_path / "branch.jsonl", rate=0.7, version="2")]
+    with served(*files) as address:
+        for width, scheme in SIZES:
+            page = visit(address, width, scheme, bypass_csp=True)
+            page.wait_for_selector("text=branch.jsonl beside main.jsonl, by run")
+            page.wait_for_selector("text=▼ worse")
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
+            page.evaluate(axe)
+            assert page.evaluate(_RUN_AXE) == []
+            page.select_option("select[name=figure]", "pass_rate")
+            with page.expect_navigation():
+                page.click("button:has-text('Compare')")
+            page.wait_for_selector("text=Pass rates, weighted", state="attached")
+            page.locator("a[href^='/answer/']").first.click()
+            page.wait_for_selector("text=Question")
 
 
 def test_fifty_answers_are_labelled_with_keys(visit: Any, tmp_path: Path) -> None:
