@@ -14,13 +14,14 @@ from typing import Final, NamedTuple
 from pydantic import ConfigDict, Field
 
 from agenteval_otel.models.value import Value
-from agenteval_otel.scoring.intervals import Z95, Estimate, wilson_interval
+from agenteval_otel.scoring.intervals import Z95, Estimate, student95, wilson_interval
 
 FEWEST: Final = 5
 """Rows of each class of people's labels from which on a judge's errors can be corrected."""
 _PSEUDO = 0.5  # rows that each cell is counted for beside its own: an error that was not seen yet is not impossible
 _NOTHING = 1e-12
 _CELLS = range(4)
+_MOST_OF_ONE = 0.9  # of a cluster that has nearly all weight the others say too little
 _ONE_OF_EACH: Final[dict[tuple[float, ...], int]] = {
     tuple(float(cell == other) for other in _CELLS): 1 for cell in _CELLS
 }
@@ -189,7 +190,7 @@ class Agreement(Value):
 
     @property
     def _quantile(self) -> float:
-        return _t95(self.clusters * self.effective_rows / self.rows - 1)
+        return student95(max(4.0, self.clusters * self.effective_rows / self.rows - 1))
 
     @property
     def _smoothed(self) -> Four:
@@ -229,9 +230,10 @@ class Agreement(Value):
 def agreement_of(rows: Iterable[LabelledRow]) -> Agreement:
     """The agreement on the rows; rows without a cluster are their own.
 
-    The covariance of the shares s is the sum over the clusters of (sum w (x - s))(sum w (x - s))' / sum(w)^2, times
-    G / (G - 1). The effective rows n are Kish's sum(w)^2 / sum(w^2), divided by the design effect of the clusters: the
-    trace of that covariance, over that for independent rows. Each cell then counts half a row more than n says.
+    The covariance of the shares s is the jackknife's: the sum over the G clusters of r r' (G - 1) / G, where r is
+    sum w (x - s) / sum(w) / (1 - h), and h the cluster's share of the weight. The effective rows n are Kish's
+    sum(w)^2 / sum(w^2), divided by the design effect of the clusters: the trace of the clusters' covariance, over that
+    for independent rows. Each cell then counts half a row more than n says.
 
     Raises:
         ValueError: There are no rows.
@@ -247,14 +249,15 @@ def agreement_of(rows: Iterable[LabelledRow]) -> Agreement:
     counted: Counter[tuple[float, ...]] = Counter(tuple(cells) for cells in clusters.values())
     a, b, c, d = (math.fsum(cells[cell] * times for cells, times in counted.items()) for cell in _CELLS)
     shares = (a, b, c, d)
-    scale = len(clusters) / max(1, len(clusters) - 1)
+    scale = max(1, len(clusters) - 1) / len(clusters)
     effective = total * total / math.fsum(row.weight**2 for row in listed)
     independent = (1.0 - _dot(shares, shares)) / effective
     if independent > _NOTHING:
         trace = sum(_outer(counted, shares, 1.0)[cell][cell] for cell in _CELLS)
         effective = max(1.0, effective / max(1.0, trace / independent))
     smoothed, count = _smoothed(shares, effective), effective + 4 * _PSEUDO
-    seen, unseen = _outer(counted, smoothed, scale * (effective / count) ** 2), _outer(_ONE_OF_EACH, smoothed, 1.0)
+    seen = _outer(counted, smoothed, scale * (effective / count) ** 2, left_out=True)
+    unseen = _outer(_ONE_OF_EACH, smoothed, 1.0)
     covariance = tuple(
         tuple(seen[first][second] + _PSEUDO * unseen[first][second] / count**2 for second in _CELLS) for first in _CELLS
     )
@@ -264,12 +267,15 @@ def agreement_of(rows: Iterable[LabelledRow]) -> Agreement:
     )  # fmt: skip
 
 
-def _outer(counted: Mapping[tuple[float, ...], int], centre: Four, scale: float) -> list[list[float]]:
-    """The sum of the outer products of the clusters' residuals, times `scale`."""
+def _outer(
+    counted: Mapping[tuple[float, ...], int], centre: Four, scale: float, *, left_out: bool = False
+) -> list[list[float]]:  # fmt: skip
+    """The sum of the outer products of the clusters' residuals, with `left_out` from what is without them."""
     matrix = [[0.0] * 4 for _ in _CELLS]
     for cells, times in counted.items():
         whole = sum(cells)
-        residuals = [cells[cell] - whole * centre[cell] for cell in _CELLS]
+        others = 1.0 - min(whole, _MOST_OF_ONE) if left_out else 1.0
+        residuals = [(cells[cell] - whole * centre[cell]) / others for cell in _CELLS]
         for first in _CELLS:
             for second in _CELLS:
                 matrix[first][second] += times * scale * residuals[first] * residuals[second]
@@ -322,12 +328,3 @@ def _kappa(shares: Sequence[float]) -> float:
 
 def _dot(left: Sequence[float], right: Sequence[float]) -> float:
     return math.fsum(x * y for x, y in zip(left, right, strict=True))
-
-
-def _t95(freedom: float) -> float:
-    """The 97.5 % quantile of Student's t by its expansion (Abramowitz and Stegun 26.7.5), 0.1 % off from 4 on."""
-    z, n = Z95, max(4.0, freedom)
-    return (
-        z + (z**3 + z) / (4 * n) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * n**2)
-        + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * n**3)
-    )  # fmt: skip

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, Self
 from urllib.parse import parse_qsl, urlencode
 
 from agenteval_otel.components.explained import known_choices
-from agenteval_otel.database.target import target_of
+from agenteval_otel.database.target import database_at, is_sqlite
 from agenteval_otel.errors import ConfigurationError, StorageError
 from agenteval_otel.models import AggregatedEvaluationResult, Message
 from agenteval_otel.runtime.masking import mask_text
@@ -25,7 +25,6 @@ LABELS: Final = (
 """What answers can be chosen and split by, besides tags (``tag.<key>``) and time."""
 _TIMES: Final = ("since", "until")
 _SQL: Final = "sql:"
-_SQLITE: Final = b"SQLite format 3\0"
 _ASKED: Final = ("prompt", "message_history", "ground_truth")
 
 
@@ -271,8 +270,7 @@ class Source:
         if self.location.startswith(_SQL):
             return True
         try:
-            with open(self.location, "rb") as file:
-                return file.read(len(_SQLITE)) == _SQLITE
+            return is_sqlite(self.location)
         except OSError as error:
             raise ConfigurationError(f"cannot be read: {error.strerror}", path=self.location) from None
 
@@ -291,10 +289,8 @@ class Source:
                 yield answer_of(record, f"{name}:{number}")
 
     def _stored(self, filters: Filters) -> Iterator[Answer]:
-        location = self.location.removeprefix(_SQL)
-        is_url = "://" in location
         try:
-            target = target_of(None if is_url else Path(location), location if is_url else None)
+            target = database_at(self.location.removeprefix(_SQL))
         except ValueError as error:
             raise ConfigurationError(str(error), path=_SQL) from None
         from agenteval_otel.storage.sql_database import read_records  # loads SQLAlchemy

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from agenteval_otel.scoring.intervals import Estimate, estimate_by, is_rare
+from agenteval_otel.scoring.intervals import Estimate, estimate_by, is_rare, student95
 
 Array = npt.NDArray[np.float64]
 
@@ -112,18 +112,8 @@ def paired(pairs: Clusters, column: int, squares: float) -> Difference:
 
 
 def _with_interval(value: float, error: float, freedom: float) -> Difference:
-    half = _student(freedom) * error
+    half = student95(freedom) * error
     return Difference(value, max(-1.0, value - half), min(1.0, value + half), error)
-
-
-def _student(freedom: float) -> float:
-    """The quantile of a two-sided 95 % interval, by the expansion of Fisher and Cornish; exact enough from 3 on."""
-    z, v = _Z(1 - ALPHA / 2), max(freedom, 1.0)
-    terms = (
-        (z**3 + z) / 4, (5 * z**5 + 16 * z**3 + 3 * z) / 96, (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
-        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92_160,
-    )  # fmt: skip
-    return z + sum(term / v**power for power, term in enumerate(terms, 1))
 
 
 def p_value(difference: Difference) -> float:

@@ -12,19 +12,12 @@ from sqlalchemy.pool import QueuePool
 
 from agenteval_otel.database.engines import error_of, server_engine, sqlite_engine
 from agenteval_otel.database.target import Target
+from agenteval_otel.errors import GroundTruthError
 from agenteval_otel.runtime.fork import reset_in_child
 
 _RECYCLE_S = 300
 _SQLITE_ERROR = 1  # wrong SQL, or a table that is not there
 _CANCELED = "57014"  # by the statement's time limit
-
-
-class LookupFailed(Exception):
-    """Why a lookup gave nothing: `reason` is ``unreachable``, ``timeout``, ``busy`` or ``query``."""
-
-    def __init__(self, message: str, *, reason: str) -> None:
-        self.reason = reason
-        super().__init__(message)
 
 
 class Lookups:
@@ -49,13 +42,13 @@ class Lookups:
         reset_in_child(self._leave)
 
     def first(self, parameters: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The first row by its columns' names, in their order; None without a row. Raises `LookupFailed`."""
+        """The first row by its columns' names, in their order; None without a row. Raises `GroundTruthError`."""
         try:
             with self._engine.connect() as connection:
                 row = connection.execute(self._statement, dict(parameters)).mappings().first()
                 return None if row is None else dict(row)
         except SQLAlchemyError as error:
-            raise LookupFailed(str(error_of(error, self._target)), reason=_reason_of(error)) from None
+            raise GroundTruthError(str(error_of(error, self._target)), reason=_reason_of(error)) from None
 
     def close(self) -> None:
         """Close the connections that are not in use; a later lookup opens others."""
@@ -66,7 +59,7 @@ class Lookups:
 
 
 def _reason_of(error: SQLAlchemyError) -> str:
-    """The database itself, or what it was asked."""
+    """The reason of a `GroundTruthError`: the database itself, or what it was asked."""
     if isinstance(error, TimeoutError):
         return "busy"
     cause = getattr(error, "orig", None)

@@ -9,6 +9,7 @@ from urllib.parse import unquote, urlsplit
 
 from agenteval_otel.runtime.masking import mask_known, mask_text
 
+_SQLITE = b"SQLite format 3\0"
 _FORMS = "expected sqlite:///<file> or postgresql://<user>:<password>@<host>/<database>"
 
 
@@ -49,6 +50,17 @@ def target_of(path: Path | None, url: str | None) -> Target:
     except ValueError:
         raise ValueError(f"{_FORMS}, in a password / @ : written as %2F %40 %3A; the port is no number") from None
     return Target(None, f"postgresql+psycopg://{rest}")
+
+
+def database_at(place: str) -> Target:
+    """The database of a file or an address; `ValueError` as of `target_of`."""
+    return target_of(None, place) if "://" in place else target_of(Path(place), None)
+
+
+def is_sqlite(path: str | Path) -> bool:
+    """Whether a file is an SQLite database; raises `OSError` where it cannot be read."""
+    with open(path, "rb") as file:
+        return file.read(len(_SQLITE)) == _SQLITE
 
 
 def _require(module: str, extra: str) -> None:

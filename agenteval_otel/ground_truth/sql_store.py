@@ -129,12 +129,9 @@ class CachedLookups:
             "agenteval-ground-truth-sql", max_waiting=_MAX_WAITING, max_threads=connections, idle_s=_IDLE_S,
             on_idle=lambda: self._lookups.close(),
         )  # fmt: skip
-        from agenteval_otel.database.lookups import LookupFailed, Lookups  # loads SQLAlchemy and the driver
+        from agenteval_otel.database.lookups import Lookups  # loads SQLAlchemy and the driver
 
-        self._lookups, self._failed = (
-            Lookups(target, statement, timeout_s=timeout_s, connections=connections),
-            LookupFailed,
-        )
+        self._lookups = Lookups(target, statement, timeout_s=timeout_s, connections=connections)
         self._reset()
         reset_in_child(self._reset)
 
@@ -170,10 +167,10 @@ class CachedLookups:
         """On a thread of the worker's."""
         try:
             row = self._lookups.first(parameters)
-        except self._failed as error:
+        except GroundTruthError as error:
             if error.reason in _AWAY:
                 self._away_until_s = time.monotonic() + _PAUSE_S
-            raise GroundTruthError(str(error), reason=error.reason) from None
+            raise
         return None if row is None else _ground_truth_of(row)
 
     def _remember(self, key: bytes, answer: GroundTruth | None) -> None:

@@ -6,10 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from itertools import islice
-from pathlib import Path
 from typing import Final
 
-from agenteval_otel.database.target import Target, target_of
+from agenteval_otel.database.target import Target, database_at
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models import AggregatedEvaluationResult
 from agenteval_otel.replay.recorded import RecordedAnswer, Scores, Selection
@@ -31,7 +30,7 @@ class StoredAnswers:
         self._selection = selection
         self._at: datetime | None = None
         try:
-            self._target: Target = target_of(None, place) if "://" in place else target_of(Path(place), None)
+            self._target: Target = database_at(place)
         except ValueError as error:
             raise ConfigurationError(str(error), path="--from sql") from None
 

@@ -5,16 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha256
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from agenteval_otel.database.target import target_of
+from agenteval_otel.database.target import database_at, is_sqlite
 from agenteval_otel.errors import StorageError
 from agenteval_otel.models import AggregatedEvaluationResult
 
 _CORRECTION: Final = "correction"
 _HUMAN: Final = "human"
-_SQLITE: Final = b"SQLite format 3\0"
 
 
 class Correction(NamedTuple):
@@ -148,15 +146,14 @@ def _is_file_of_lines(place: str) -> bool:
     if "://" in place:
         return False
     try:
-        with open(place, "rb") as file:
-            return file.read(len(_SQLITE)) != _SQLITE
+        return not is_sqlite(place)
     except OSError as error:
         raise StorageError(f"{place}: cannot be read: {error.strerror or type(error).__name__}") from None
 
 
 def _target(place: str) -> Any:
     try:
-        return target_of(None, place) if "://" in place else target_of(Path(place), None)
+        return database_at(place)
     except ValueError as error:  # a wrong address, or an extra that is not installed
         raise StorageError(f"{error}") from None
 

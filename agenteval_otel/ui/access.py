@@ -30,14 +30,13 @@ class Access:
         address: Of the page that is opened first, with the token.
     """
 
-    def __init__(self, port: int, host: str = "127.0.0.1", token: str | None = None, *, page: str = "/") -> None:
-        self.token = token or secrets.token_urlsafe(24)
+    def __init__(self, port: int, *, page: str = "/") -> None:
+        self.token = secrets.token_urlsafe(24)
         self._session = secrets.token_urlsafe(24)
         self.csrf = hmac.new(self._session.encode(), b"form", hashlib.sha256).hexdigest()
         self.cookie = f"agenteval_{port}"  # cookies do not tell ports apart
-        names = {host, "localhost", "127.0.0.1"}
-        self._hosts = {f"{name}:{port}" for name in names}
-        self.address = f"http://{host}:{port}{page}?token={self.token}"
+        self._hosts = {f"{name}:{port}" for name in ("localhost", "127.0.0.1")}
+        self.address = f"http://127.0.0.1:{port}{page}?token={self.token}"
 
     def __repr__(self) -> str:
         return f"<Access {self.cookie}>"

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from agenteval_otel.database.target import Target, target_of
+from agenteval_otel.database.target import Target, database_at, is_sqlite
 from agenteval_otel.errors import ConfigurationError, StorageError
 from agenteval_otel.models import AggregatedEvaluationResult
 from agenteval_otel.storage.sql_database import Database, add_missing_indices
@@ -23,7 +23,6 @@ from agenteval_otel.storage.sql_views import count_results
 LOOPBACK: Final = "127.0.0.1"
 _AT_ONCE: Final = 500
 _STOP_S: Final = 3.0
-_SQLITE: Final = b"SQLite format 3\0"
 
 
 @contextmanager
@@ -33,16 +32,14 @@ def opened(place: str) -> Iterator[tuple[Target, bool]]:
     A file of JSON lines is read into a database of its own, which is gone with the block. Raises `ConfigurationError`.
     """
     try:
-        target = target_of(None, place) if "://" in place else target_of(Path(place), None)
+        target = database_at(place)
     except ValueError as error:
         raise ConfigurationError(str(error), path="PLACE") from None
     path = target.path
     if path is None or not path.is_file():
         yield target, True
         return
-    with path.open("rb") as file:
-        is_database = file.read(len(_SQLITE)) in (_SQLITE, b"")
-    if is_database:
+    if not path.stat().st_size or is_sqlite(path):
         yield target, True
         return
     with tempfile.TemporaryDirectory() as folder:

@@ -5,6 +5,7 @@ It refuses to run as root: then an unprivileged user starts it, from a folder th
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pwd
 import shutil
@@ -149,7 +150,8 @@ class PostgreSQL(BackendProcess):
         assert self._process is not None
         children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text().split()
         for pid in (self._process.pid, *map(int, children)):
-            os.kill(pid, number)
+            with contextlib.suppress(ProcessLookupError):  # a child that has just ended
+                os.kill(pid, number)
 
 
 def _is_installed(binary: Path) -> bool:

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from agenteval_otel.calibration.measure import digest
 from agenteval_otel.cli.calibrate.collected import Collected, Labelled, label_of, labelled_row, value_of
 from agenteval_otel.cli.evaluate import configuration_of
-from agenteval_otel.cli.evaluate.dataset import Dataset, columns_of, is_sqlite
+from agenteval_otel.cli.evaluate.dataset import Dataset, columns_of, is_database
 from agenteval_otel.components.explained import known_choices
 from agenteval_otel.database.target import target_of
 from agenteval_otel.engine.config import EvaluationRunConfig
@@ -215,7 +215,7 @@ def _are_results(files: Sequence[str]) -> bool:
 def _is_results(file: str) -> bool:
     if file == "-":
         return False
-    if is_sqlite(file):
+    if is_database(file):
         return True
     try:
         with open(file, encoding="utf-8-sig", errors="replace") as lines:
@@ -324,7 +324,7 @@ def _names_of(identifier: str, aggregated: AggregatedEvaluationResult) -> list[s
 def _results_in(files: Sequence[str]) -> Iterator[tuple[str, AggregatedEvaluationResult]]:
     """The evaluations with their ids, which are empty in files."""
     for file in files:
-        if is_sqlite(file):
+        if is_database(file):
             try:
                 target = target_of(Path(file), None)
             except ValueError as error:  # the extra is missing

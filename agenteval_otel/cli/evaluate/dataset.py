@@ -25,7 +25,7 @@ from pydantic import ValidationError
 
 from agenteval_otel.components.explained import explain_validation, known_choices
 from agenteval_otel.config import Problem, SettingsError
-from agenteval_otel.database.target import target_of
+from agenteval_otel.database.target import is_sqlite, target_of
 from agenteval_otel.errors import ConfigurationError, StorageError
 from agenteval_otel.models import EvaluationInput
 
@@ -45,7 +45,6 @@ _JSON_CELLS = {
 }  # fmt: skip
 """Fields that are lists or mappings: their cells are JSON."""
 _SNAPSHOT = ("inputSnapshot", "input_snapshot")  # where a stored result has its input
-_SQLITE = b"SQLite format 3\0"
 _WITHOUT_INPUT = (
     "a result that was stored without its input, as live answers are by default; with "
     "`telemetry: {content: span_and_event}` it is stored"
@@ -119,12 +118,10 @@ def _decoded(line: bytes, name: str, number: int) -> str:
         raise ConfigurationError(hint, path=f"{name}:{number}") from None
 
 
-def is_sqlite(path: str) -> bool:
-    """Whether a file is an SQLite database."""
+def is_database(path: str) -> bool:
+    """Whether it is an SQLite database, and no pipe: what is read of that is gone."""
     with suppress(OSError, ValueError):
-        if Path(path).is_file():  # what is read of a pipe is gone
-            with open(path, "rb") as file:
-                return file.read(len(_SQLITE)) == _SQLITE
+        return Path(path).is_file() and is_sqlite(path)
     return False
 
 
@@ -220,7 +217,7 @@ class Dataset:
                 yield [Problem(path, None, message) for path, message in error.problems]
 
     def _parsed(self, name: str, path: str, source: Open) -> Iterator[Parsed]:
-        if is_sqlite(path):
+        if is_database(path):
             return _parse_sqlite(path)
         lines = lines_of(source, path, name)
         first = next(lines, "")
