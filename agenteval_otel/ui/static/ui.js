@@ -59,7 +59,7 @@ function draw(element) {
       x: isBars ? { time: false, range: () => [0, 1] } : times.length < 2 ? { range: (_, x) => [x - 60, x + 60] } : {},
       y: { range: () => [least, most > least ? most : least + 0.1] },
     },
-    axes: isSpark ? [{ show: false }, { show: false }] : [isBars ? axis : { ...axis, values: (_, ticks) => moments(ticks) }, { ...axis, size: 64, values: (_, ticks) => ticks.map((tick) => (rate ? percent(tick, 0) : tick.toFixed(2))) }],
+    axes: isSpark ? [{ show: false }, { show: false }] : [isBars ? { ...axis, size: 30 } : { ...axis, size: 30, values: (_, ticks) => moments(ticks) }, { ...axis, size: 64, values: (_, ticks) => ticks.map((tick) => (rate ? percent(tick, 0) : tick.toFixed(2))) }],
   };
   charts.get(element)?.destroy();
   element.replaceChildren();
