@@ -13,6 +13,7 @@ import pytest
 from agenteval_otel.ui import assets
 from agenteval_otel.ui.columns import ResultColumns
 from agenteval_otel.ui.labels import Labels
+from tests.docs.generator import load_script
 from tests.promises.test_b14_pages import HOSTILE, everywhere
 from tests.ui.served import served
 from tests.ui.stored import answer, score, store, traffic, write_run
@@ -102,12 +103,12 @@ def test_every_page_is_whole_in_both_themes(visit: Any, axe: str, tmp_path: Path
 
 
 def test_runs_are_looked_at_side_by_side(visit: Any, axe: str, tmp_path: Path) -> None:
-    """Two files open their comparison, whole at both sizes; from another figure one click leads to an answer."""
+    """Two files open their comparison, whole at both sizes; an answer is one click away, also of pass rates."""
     files = [write_run(tmp_path / "main.jsonl"), write_run(tmp_path / "branch.jsonl", rate=0.7, version="2")]
     with served(*files) as address:
         for width, scheme in SIZES:
             page = visit(address, width, scheme, bypass_csp=True)
-            page.wait_for_selector("text=branch.jsonl beside main.jsonl, by run")
+            page.wait_for_selector("text=branch.jsonl beside main.jsonl")
             page.wait_for_selector("text=▼ worse")
             assert page.evaluate("document.documentElement.scrollWidth") <= width
             page.evaluate(axe)
@@ -180,6 +181,18 @@ def test_hostile_answers_run_nothing(visit: Any, tmp_path: Path) -> None:
         assert page.evaluate("window.broken") is None
         assert page.locator(".stored script, .stored img, .stored svg, iframe, base").count() == 0
         assert [request for request in requests if not request.startswith((base, "data:"))] == []
+
+
+def test_the_pictures_of_the_documents_can_be_made(browser: Any, tmp_path: Path) -> None:
+    """Each page in both themes, of the demo's traffic; the words beside them are compared in test_pictures.py."""
+    pictures = load_script("ui_pictures")
+    (tmp_path / "pictures").mkdir()
+    names = list(pictures.take(browser, pictures.Stored(tmp_path), tmp_path / "pictures"))
+    assert len(names) == len(pictures.PAGES) * len(pictures.THEMES)
+    for name in pictures.PAGES:
+        light, dark = ((tmp_path / "pictures" / f"ui-{name}-{theme}.png").read_bytes() for theme in pictures.THEMES)
+        assert light != dark
+        assert min(len(light), len(dark)) > 20_000, name
 
 
 def test_a_report_opens_from_disk(visit: Any, tmp_path: Path) -> None:
