@@ -28,7 +28,10 @@ NONE: Final = ""
 NAMED: Final = (
     "criterion", "agent", "model", "prompt_version", "evaluator_version", "environment", "arm", "reason", "run",
 )  # fmt: skip
-"""Columns of names; a name beyond 10,000 of a column counts as ``(others)``, a missing one as the empty text."""
+"""Columns of names; a name beyond 10,000 of a column counts as ``(others)``, a missing one as the empty text.
+
+Without runs there is no column of them.
+"""
 _STATUS: Final = {"scored": 0, "skipped": 1, "failed": 2}
 SCORED, SKIPPED, FAILED = _STATUS.values()
 _UNSETTLED_MS: Final = 60_000
@@ -109,7 +112,8 @@ class ResultColumns:
 
     def _reset(self, total: int) -> None:
         self.left_out = max(0, total - self._max_results)
-        self._columns = {name: np.empty(total + 1_000, kind) for name, kind in _TYPES.items()}
+        types = {name: kind for name, kind in _TYPES.items() if name != "run" or self._runs is not None}
+        self._columns = {name: np.empty(total + 1_000, kind) for name, kind in types.items()}
         self.count, self._settled, self._settled_id = 0, 0, ""
 
     def _read(self, progress: Callable[[int, int], None] | None) -> None:
@@ -130,15 +134,16 @@ class ResultColumns:
                 self._columns[name] = np.concatenate([column, np.empty(len(column) // 4 + len(rows), column.dtype)])
         (ids, moment, criterion, agent, model, prompt_version, evaluator_version, environment, arm, reason, kind,
          status, passed, weight, probability, normalized, cluster, is_shadow) = zip(*rows, strict=True)  # fmt: skip
-        run = [None] * len(rows) if self._runs is None else map(self._runs.name_of, ids)
-        texts = (criterion, agent, model, prompt_version, evaluator_version, environment, arm, reason, tuple(run))
+        texts = [criterion, agent, model, prompt_version, evaluator_version, environment, arm, reason]
+        if self._runs is not None:
+            texts.append(tuple(map(self._runs.name_of, ids)))
         try:
             encoded = np.frombuffer(bytes.fromhex("".join(ids)), "V16")
         except ValueError:
             raise StorageError(f"{self.target.place}: an id of an evaluation was changed by hand") from None
         values = {
             "evaluation_id": encoded, "moment": [value or 0 for value in moment],
-            **{name: self._encode(name, column) for name, column in zip(NAMED, texts, strict=True)},
+            **{name: self._encode(name, column) for name, column in zip(NAMED, texts, strict=False)},
             "is_human": [value == "human" for value in kind],
             "status": [_STATUS.get(value, FAILED) for value in status],
             "passed": [-1 if value is None else value for value in passed], "weight": weight,
