@@ -20,7 +20,9 @@ _CODES: Final = {429: "RESOURCE_EXHAUSTED", 413: "RESOURCE_EXHAUSTED", 500: "INT
 _HANDSHAKE_MS: Final = 8_000
 _GZIP: Final = b"\x1f\x8b"
 """What gzip begins with, and no message of protobuf does."""
-_MAX_CALLS: Final = 64  # whose bodies may be under way at once: gRPC reads them before their size is known
+_MOST_READ: Final = 64
+"""Bodies that may be under way at once: gRPC reads them before their size is known. Beyond it the oldest is cut off, as
+the slowest: to refuse new ones instead would let slow clients keep others out."""
 _FULL: Final = Refusal(429, NO_ROOM, Full.retry_after_s)
 _IDLE_MS: Final = 8_000
 """A connection without a call is closed, and a client opens another without a word: half-open ones are told by it."""
@@ -38,7 +40,7 @@ class GrpcReceiver:
         self._intake, self._settings, self._decoding = intake, settings, decoding
         self._token = None if settings.token is None else f"Bearer {settings.token}".encode()
         self._server: Any = None
-        self._calls = 0
+        self._reading: dict[asyncio.Timeout, None] = {}  # oldest first
 
     async def start(self) -> int:
         """Listen, and return the port; raises `ConfigurationError` where it is taken or a certificate is wrong."""
@@ -88,11 +90,7 @@ class GrpcReceiver:
             sent = dict(context.invocation_metadata() or ()).get("authorization", "")
             if not hmac.compare_digest(str(sent).encode(), self._token):
                 await context.abort(codes.UNAUTHENTICATED, "send authorization: Bearer TOKEN")
-        self._calls += 1
-        try:
-            rejected = _FULL if self._calls > _MAX_CALLS else await self._received(kind, context)
-        finally:
-            self._calls -= 1
+        rejected = await self._received(kind, context)
         if isinstance(rejected, Refusal):
             await _refuse(rejected, context)
         answer = self._intake.messages[kind].answer(rejected, "without a trace id or a span id")
@@ -103,11 +101,17 @@ class GrpcReceiver:
         import grpc
 
         try:
-            async with asyncio.timeout(PATIENCE_S):
-                # Not by the iterator, which keeps what it gave last until it is collected as garbage.
-                data = await context.read()
+            async with asyncio.timeout(PATIENCE_S) as patience:
+                self._make_room()
+                self._reading[patience] = None
+                try:
+                    # Not by the iterator, which keeps what it gave last until it is collected as garbage.
+                    data = await context.read()
+                finally:
+                    self._reading.pop(patience, None)
         except TimeoutError:
-            await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, f"the request took longer than {PATIENCE_S:g} s")
+            wrong = f"the request took longer than {PATIENCE_S:g} s, or longer than others while many were under way"
+            await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, wrong)
         if data is grpc.aio.EOF:
             data = b""
         with self._decoding.body() as add:
@@ -116,6 +120,13 @@ class GrpcReceiver:
             async with self._decoding.turn:
                 work = partial(attempt, partial(self._taken, kind, data))
                 return await asyncio.get_running_loop().run_in_executor(None, work)
+
+    def _make_room(self) -> None:
+        if len(self._reading) >= _MOST_READ:
+            oldest = next(iter(self._reading))
+            del self._reading[oldest]
+            if not oldest.expired():
+                oldest.reschedule(asyncio.get_running_loop().time())
 
     def _taken(self, kind: int, packed: bytes) -> int:
         most = self._settings.max_request_bytes

@@ -96,5 +96,5 @@ def _rows_of_run(place: str, number: int) -> Iterator[Rows]:
     except OSError as error:
         raise ConfigurationError(f"{place} cannot be read: {error.strerror}", path="PLACE") from None
     if not is_run:
-        wrong = f"{place} is no file of results; several places are runs, each a file that evaluate --results writes"
-        raise ConfigurationError(f"{wrong} (one place may be a database too)", path="PLACE")
+        wrong = f"{place} is no file of results as evaluate --results writes them"
+        raise ConfigurationError(f"{wrong}, nor an SQLite database that is shown alone", path="PLACE")

@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import signal
 import socket
-import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, Final
 
 from agenteval_otel.database.target import Target, database_at, is_sqlite
 from agenteval_otel.errors import ConfigurationError, StorageError
-from agenteval_otel.models import AggregatedEvaluationResult
-from agenteval_otel.storage.sql_database import Database, add_missing_indices
-from agenteval_otel.storage.sql_rows import rows_of
+from agenteval_otel.storage.sql_database import add_missing_indices
 from agenteval_otel.storage.sql_views import count_results
+from agenteval_otel.ui.runs import opened_runs
 
 LOOPBACK: Final = "127.0.0.1"
-_AT_ONCE: Final = 500
 _STOP_S: Final = 3.0
 
 
@@ -36,42 +31,11 @@ def opened(place: str) -> Iterator[tuple[Target, bool]]:
     except ValueError as error:
         raise ConfigurationError(str(error), path="PLACE") from None
     path = target.path
-    if path is None or not path.is_file():
+    if path is None or not path.is_file() or not path.stat().st_size or is_sqlite(path):
         yield target, True
-        return
-    if not path.stat().st_size or is_sqlite(path):
-        yield target, True
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        copy = Target(Path(folder, "results.db"), "")
-        _read_file(path, copy)
-        yield copy, False
-
-
-def _read_file(path: Path, target: Target) -> None:
-    database, items, wrong, written = Database(target), [], 0, False
-    try:
-        with path.open(encoding="utf-8", errors="replace") as lines:
-            for line in filter(str.strip, lines):
-                try:
-                    items.append(rows_of(AggregatedEvaluationResult.model_validate(json.loads(line))))
-                except (ValueError, TypeError):
-                    wrong += 1  # cut off by a full disk or a killed process, as the documentation says
-                if len(items) >= _AT_ONCE:
-                    _write(database, items)
-                    items, written = [], True
-        if items:
-            _write(database, items)
-        elif wrong and not written:
-            raise ConfigurationError(f"is neither an SQLite database nor a file of JSON lines: {path}", path="PLACE")
-    finally:
-        database.close()
-
-
-def _write(database: Database, items: list[Any]) -> None:
-    for error in database.write(items, may_wait=True):
-        if error is not None:
-            raise error
+    else:
+        with opened_runs([place]) as runs:
+            yield runs.target, False
 
 
 def prepare(target: Target) -> list[str]:

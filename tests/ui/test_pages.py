@@ -222,7 +222,7 @@ def test_a_file_of_json_lines_is_read(tmp_path: Path) -> None:
         assert target.path is not None
         assert target.path.is_file()
     (tmp_path / "notes.txt").write_text("hello")
-    with pytest.raises(ConfigurationError, match="neither an SQLite database nor"), opened(str(tmp_path / "notes.txt")):
+    with pytest.raises(ConfigurationError, match="is no file of results"), opened(str(tmp_path / "notes.txt")):
         pass
 
 
