@@ -1,0 +1,46 @@
+"""The gRPC receiver: who is slow makes room for others."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import grpc
+import pytest
+
+from agenteval_otel import configure
+from agenteval_otel.config.sidecar import SidecarSettings
+from agenteval_otel.sidecar import grpc as receiver
+from agenteval_otel.sidecar.serve import Sidecar
+from agenteval_otel.testing import RecordedTelemetry
+from tests.promises.served import TRACES, new_trace_id, trace_request
+
+
+def test_the_oldest_of_many_slow_calls_is_cut_off(
+    telemetry: RecordedTelemetry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before its time is up, so that a call that comes later is answered; the others go on."""
+    monkeypatch.setattr(receiver, "_MOST_READ", 3)
+    configure(storage=[telemetry.storage()], evaluators=["ResponseHealth"])
+    sidecar = Sidecar(SidecarSettings(grpc_port=0, http_port=0))
+    address = sidecar.start().grpc
+
+    async def work() -> list[Any]:
+        async with grpc.aio.insecure_channel(address) as channel:
+            slow = [channel.stream_unary(TRACES)() for _ in range(3)]  # they send no body
+            for call in slow:
+                await call.wait_for_connection()
+            await asyncio.sleep(0.5)  # the receiver waits for each
+            await channel.unary_unary(TRACES)(trace_request(new_trace_id()), timeout=5)
+            # They arrive in any order.
+            ended, going_on = await asyncio.wait(
+                [asyncio.ensure_future(call.code()) for call in slow], timeout=5, return_when=asyncio.FIRST_COMPLETED
+            )
+            for call in slow:
+                call.cancel()
+            return [*(task.result() for task in ended), len(going_on)]
+
+    try:
+        assert asyncio.run(work()) == [grpc.StatusCode.DEADLINE_EXCEEDED, 2]
+    finally:
+        sidecar.stop(5.0)
