@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -176,13 +177,19 @@ def _most(evaluators: Sequence[Any], size: Size) -> Numbers:
     """Traces that a sidecar scores each second where there are always more, and the CPU time of each."""
     run = Run(evaluators, load_shedding={"enabled": False})
     run.send_ahead(_QUIET_S + 3)
-    before, began, cpu_s, own_s = run.receiver.complete, time.monotonic(), run.sidecar.cpu_s(), time.process_time()
-    run.send_ahead(size.of(4, 10))
-    scored, took_s, used_s = run.receiver.complete - before, time.monotonic() - began, run.sidecar.cpu_s() - cpu_s
+    own_s, marks = time.process_time(), [(run.receiver.complete, time.monotonic(), run.sidecar.cpu_s())]
+    for _ in range(size.of(4, 10)):
+        run.send_ahead(1.0)
+        marks.append((run.receiver.complete, time.monotonic(), run.sidecar.cpu_s()))
+    scored, took_s, used_s = (last - first for first, last in zip(marks[0], marks[-1], strict=True))
     busy = (time.process_time() - own_s) / took_s
     run.finish()
     run.check()
-    return {"per s": scored / took_s, "us": used_s / scored * 1e6, "core": used_s / took_s, "load's core": busy}
+    seconds = [(now[0] - then[0], now[1] - then[1]) for then, now in pairwise(marks)]
+    return {
+        "per s": scored / took_s, "us": used_s / scored * 1e6, "core": used_s / took_s, "load's core": busy,
+        "best second": max(count / lasted for count, lasted in seconds),
+    }  # fmt: skip
 
 
 def _steady(evaluators: Sequence[Any], size: Size, traces_per_s: float) -> Numbers:
@@ -238,6 +245,7 @@ def _figures(measured: dict[str, Numbers]) -> list[Figure]:
         beyond_s = steady["p99 s"] - _QUIET_S
         figures += [
             Figure(f"{name}: traces scored", "1/s", {"ours": most["per s"]}, at_least(most["per s"], goal)),
+            Figure("the same: in the best second", "1/s", {"ours": most["best second"]}),
             Figure("the same: CPU time of a trace", "us", {"ours": most["us"]}, at_most(most["us"], 1e6 / goal)),
             Figure("the same: of a core", "share", {"ours": most["core"]}),
             Figure("the same: the load's and receiver's part of theirs", "share", {"ours": most["load's core"]}),
