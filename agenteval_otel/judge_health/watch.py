@@ -43,7 +43,7 @@ _ASK_S: Final = 120.0
 Span = tuple[int, int]
 
 
-class Known(NamedTuple):
+class Watched(NamedTuple):
     """A criterion, the evaluator that has a judge score it, and the model that the judge asks."""
 
     evaluator: Any
@@ -64,7 +64,7 @@ class JudgeHealth:
         self.canaries: Sequence[Canary] = () if settings.canaries is None else read_canaries(settings.canaries)
         self._references = read_references(settings.reference)
         self._lock = ForkSafeLock()
-        self._known: dict[tuple[str, str | None], Known] = {}
+        self._watched: dict[tuple[str, str | None], Watched] = {}
         self._worker = Worker(
             "agenteval-judges", max_waiting=2 * _MAX_REPEATS, idle_s=min(_TICK_S, settings.every_s),
             on_idle=self._look, stays=True, thread_class=EvaluationThread,
@@ -102,7 +102,7 @@ class JudgeHealth:
                 criterion = find_criterion(criteria, own.name) or own
                 self._check_labels(evaluator, criterion)
                 key = own.name, evaluator.signature["evaluator_version"]
-                self._known[key] = Known(evaluator, criterion, judge.model or judge.type, emitter)
+                self._watched[key] = Watched(evaluator, criterion, judge.model or judge.type, emitter)
 
     def _check_labels(self, evaluator: Evaluator, criterion: EvaluationCriteria) -> None:
         for number, canary in enumerate(self.canaries, 1):
@@ -120,7 +120,7 @@ class JudgeHealth:
             with self._lock:
                 # A judge that was replaced gets no score that could clear it.
                 self._judged = {
-                    key: judged for key, judged in before._judged.items() if (key[0], key[2]) in self._known
+                    key: judged for key, judged in before._judged.items() if (key[0], key[2]) in self._watched
                 }
                 self._next_round, self._models = before._next_round, before._models
                 self._by_judge, self._by_people = before._by_judge, before._by_people
@@ -165,11 +165,11 @@ class JudgeHealth:
             self._broken("judge_health", error)
 
     def _note(self, result: EvaluationResult, evaluation_input: EvaluationInput) -> None:
-        known, judgement = self._known_of(result), result.judgement
-        if known is None or judgement is None:
+        watched, judgement = self._watched_of(result), result.judgement
+        if watched is None or judgement is None:
             return
         if not judgement.from_cache and result.status == "scored":
-            self._note_model(known.model, f"{judgement.model} {judgement.system_fingerprint or ''}".strip())
+            self._note_model(watched.model, f"{judgement.model} {judgement.system_fingerprint or ''}".strip())
         length, weight = len(evaluation_input.response_text or ""), weight_of(result.probability)
         with self._lock:
             judged = self._judged_of(result)
@@ -184,16 +184,16 @@ class JudgeHealth:
 
     def _note_model(self, model: str, answered: str) -> None:
         """Count answers of a model or configuration that has not answered lately; providers alternate between a few."""
-        known = self._models.setdefault(model, {})
-        is_new = answered not in known
-        known.pop(answered, None)
-        known[answered] = None
+        models = self._models.setdefault(model, {})
+        is_new = answered not in models
+        models.pop(answered, None)
+        models[answered] = None
         changes = self.changes.setdefault(model, 0)
-        if is_new and len(known) > 1:
+        if is_new and len(models) > 1:
             self.changes[model] = changes + 1
             log.warning("judge_model_changed", part=model, answered=answered[:200])
-        if len(known) > _MAX_MODELS:
-            del known[next(iter(known))]
+        if len(models) > _MAX_MODELS:
+            del models[next(iter(models))]
 
     def _join(self, span: Span, judged: list[EvaluationResult], people: list[EvaluationResult]) -> None:
         """Compare what people say with what the judge said of the same answer, whichever came first."""
@@ -219,15 +219,15 @@ class JudgeHealth:
             if share > 0.0 and self._draw() < share and self._worker.waiting < _MAX_REPEATS:
                 self._worker.submit(partial(self._repeat, evaluation_input, results))
 
-    def _known_of(self, result: EvaluationResult) -> Known | None:
-        return self._known.get((result.criterion_name, result.evaluator_version))
+    def _watched_of(self, result: EvaluationResult) -> Watched | None:
+        return self._watched.get((result.criterion_name, result.evaluator_version))
 
     def _judged_of(self, result: EvaluationResult) -> JudgedCriterion | None:
         """What is watched of a result's criterion and judge; None where there are too many already."""
-        known = self._known_of(result)
-        if known is None:
+        watched = self._watched_of(result)
+        if watched is None:
             return None
-        key: Key = (result.criterion_name, known.model, result.evaluator_version)  # another rubric has other scores
+        key: Key = (result.criterion_name, watched.model, result.evaluator_version)  # another rubric has other scores
         judged = self._judged.get(key)
         if judged is None:
             if len(self._judged) >= MAX_WATCHED:
@@ -276,8 +276,8 @@ class JudgeHealth:
             self._run(self._round())
 
     async def _round(self) -> None:
-        for evaluator, known in self._evaluators():
-            own = {item.criterion.name: item for item in known}
+        for evaluator, watched in self._evaluators():
+            own = {item.criterion.name: item for item in watched}
             try:
                 again = evaluator.again()
             except Exception as error:  # the others are asked all the same
@@ -291,40 +291,40 @@ class JudgeHealth:
             finally:
                 await again.judge.close()
 
-    async def _ask_canary(self, evaluator: Any, canary: Canary, known: Sequence[Known]) -> None:
-        criteria = [item.criterion for item in known]
+    async def _ask_canary(self, evaluator: Any, canary: Canary, watched: Sequence[Watched]) -> None:
+        criteria = [item.criterion for item in watched]
         expected = {part.name: result_of(evaluator, part, canary.labels[part.name]) for part in criteria}
-        for result in await self._ask(CANARY, evaluator, canary.evaluation_input, known):
+        for result in await self._ask(CANARY, evaluator, canary.evaluation_input, watched):
             self._compare(CANARY, result, expected[result.criterion_name])
 
     def _repeat(self, evaluation_input: EvaluationInput, results: Sequence[EvaluationResult]) -> None:
         self._look()  # while repeats keep coming the thread is never idle
-        known = [item for result in results if (item := self._known_of(result)) is not None]
-        if known and not self._is_closed and hasattr(known[0].evaluator, "again"):
-            self._run(self._ask_again(evaluation_input, results, known))
+        watched = [item for result in results if (item := self._watched_of(result)) is not None]
+        if watched and not self._is_closed and hasattr(watched[0].evaluator, "again"):
+            self._run(self._ask_again(evaluation_input, results, watched))
 
     async def _ask_again(
-        self, evaluation_input: EvaluationInput, results: Sequence[EvaluationResult], known: Sequence[Known]
+        self, evaluation_input: EvaluationInput, results: Sequence[EvaluationResult], watched: Sequence[Watched]
     ) -> None:
         self._repeats += 1
-        evaluator = known[0].evaluator
+        evaluator = watched[0].evaluator
         swaps = self._repeats % 2 == 0 and evaluator.compares(evaluation_input)
         check = POSITION if swaps else REPEAT
         again, first = evaluator.again(swaps=swaps), {result.criterion_name: result for result in results}
         try:
-            for result in await self._ask(check, again, evaluation_input, known):
+            for result in await self._ask(check, again, evaluation_input, watched):
                 self._compare(check, result, first[result.criterion_name])
         finally:
             await again.judge.close()
 
     async def _ask(
-        self, check: Check, evaluator: Any, evaluation_input: EvaluationInput, known: Sequence[Known]
+        self, check: Check, evaluator: Any, evaluation_input: EvaluationInput, watched: Sequence[Watched]
     ) -> list[EvaluationResult]:
         """The results, none of them scored as an answer; calls and cost count as those of any question."""
         attach_marked()
-        if (emitter := known[0].emitter) is not None:
+        if (emitter := watched[0].emitter) is not None:
             emitter.watch_judges(None)
-        criteria = [item.criterion for item in known]
+        criteria = [item.criterion for item in watched]
         try:
             async with asyncio.timeout(_ASK_S):
                 results = await evaluator.evaluate(self._redaction.input(evaluation_input), criteria)
@@ -341,14 +341,14 @@ class JudgeHealth:
         except Exception as error:
             self._broken("judge_health", error)
 
-    def _evaluators(self) -> list[tuple[Any, list[Known]]]:
+    def _evaluators(self) -> list[tuple[Any, list[Watched]]]:
         """Each evaluator that can be asked once, with the criteria that it scores."""
-        grouped: dict[int, tuple[Any, list[Known]]] = {}
+        grouped: dict[int, tuple[Any, list[Watched]]] = {}
         versions: dict[str | None, int] = {}
-        for (_, version), known in list(self._known.items()):
-            if hasattr(known.evaluator, "again"):
-                first = versions.setdefault(version, id(known.evaluator))
-                grouped.setdefault(first, (known.evaluator, []))[1].append(known)
+        for (_, version), watched in list(self._watched.items()):
+            if hasattr(watched.evaluator, "again"):
+                first = versions.setdefault(version, id(watched.evaluator))
+                grouped.setdefault(first, (watched.evaluator, []))[1].append(watched)
         return list(grouped.values())
 
     # --- for the metrics, on any thread: of several versions of a criterion the worst ---------------------------------

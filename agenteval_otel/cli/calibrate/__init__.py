@@ -94,22 +94,22 @@ def add_labels(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Measure, print and write the record."""
-    collected = collect(arguments)
+    everything = collect(arguments)
     path = record_path(arguments)
     records = load_records(path, missing_ok=True)
     if arguments.next is not None:
-        return _print_next(collected, arguments)
+        return _print_next(everything, arguments)
     reported: list[tuple[Collected, Measurement, CalibrationRecord]] = []
-    for place in collected:
-        if not place.answers:
-            raise EvaluationError(f"nothing was judged by {place.evaluator_id}: {counts_of(place)}")
-        measurement = measured(place, records, arguments)
-        record = record_of(place, measurement, source=", ".join(Path(file).name for file in arguments.files))
+    for collected in everything:
+        if not collected.answers:
+            raise EvaluationError(f"nothing was judged by {collected.evaluator_id}: {counts_of(collected)}")
+        measurement = measured(collected, records, arguments)
+        record = record_of(collected, measurement, source=", ".join(Path(file).name for file in arguments.files))
         old = records.find(record.criterion, record.evaluator_id)
         if old is not None and (why := old.expired_because(evaluator_version=record.evaluator_version)):
             _note(f"the record of {old.made[:10]} had expired: {why}")
         records = records.with_record(record)
-        reported.append((place, measurement, record))
+        reported.append((collected, measurement, record))
     print(printable_lines(REPORTS[arguments.report](reported)))
     records.save(path)
     _note(f"{count_of(len(reported), 'record')} written to {path}")
@@ -124,32 +124,32 @@ def record_path(arguments: argparse.Namespace) -> str:
     return DEFAULT_PATH if configured is None else str(configured)
 
 
-def measured(place: Collected, records: CalibrationRecords, arguments: argparse.Namespace) -> Measurement:
+def measured(collected: Collected, records: CalibrationRecords, arguments: argparse.Namespace) -> Measurement:
     """The measurement, without the rows that have chosen the present threshold."""
-    old = records.find(place.criterion, place.evaluator_id)
-    chosen_by = old.threshold_prompts if old is not None and old.threshold == place.threshold else ()
+    old = records.find(collected.criterion, collected.evaluator_id)
+    chosen_by = old.threshold_prompts if old is not None and old.threshold == collected.threshold else ()
     choose = getattr(arguments, "choose_threshold", False)
     try:
-        return measure(place.answers, choose_threshold=choose, chosen_by=chosen_by, seed=arguments.seed)
+        return measure(collected.answers, choose_threshold=choose, chosen_by=chosen_by, seed=arguments.seed)
     except ConfigurationError as error:
-        raise error.with_prefix(place.criterion) from None
+        raise error.with_prefix(collected.criterion) from None
 
 
-def record_of(place: Collected, measurement: Measurement, *, source: str = "") -> CalibrationRecord:
+def record_of(collected: Collected, measurement: Measurement, *, source: str = "") -> CalibrationRecord:
     """The record of a measurement; of a chosen threshold that of the evaluator as it will be with it."""
-    threshold = place.threshold if measurement.threshold is None else measurement.threshold
-    evaluator = place.evaluator
-    version = next(reversed(place.versions), "")
-    if evaluator is not None and threshold != place.threshold:
-        version = with_threshold(evaluator, place.criterion, threshold).fingerprint
+    threshold = collected.threshold if measurement.threshold is None else measurement.threshold
+    evaluator = collected.evaluator
+    version = next(reversed(collected.versions), "")
+    if evaluator is not None and threshold != collected.threshold:
+        version = with_threshold(evaluator, collected.criterion, threshold).fingerprint
     judge = getattr(evaluator, "judge", None)
     return CalibrationRecord(
-        **measurement.agreement.model_dump(), criterion=place.criterion, evaluator_id=place.evaluator_id,
+        **measurement.agreement.model_dump(), criterion=collected.criterion, evaluator_id=collected.evaluator_id,
         evaluator_version=version, judge=None if judge is None else f"{judge.type}:{judge.model}",
-        judge_fingerprint=None if judge is None else judge.fingerprint, models=tuple(sorted(place.models)),
+        judge_fingerprint=None if judge is None else judge.fingerprint, models=tuple(sorted(collected.models)),
         made=datetime.now(UTC).isoformat(timespec="seconds"), source=source, threshold=threshold,
         threshold_prompts=measurement.choosing_prompts,
-        malformed_rate=place.malformed_rate, cost_usd=place.cost_usd, latency_s=place.latency_s,
+        malformed_rate=collected.malformed_rate, cost_usd=collected.cost_usd, latency_s=collected.latency_s,
     )  # fmt: skip
 
 
@@ -164,28 +164,28 @@ def with_threshold(evaluator: Evaluator, criterion: str, threshold: float | None
     return evaluator.model_copy(update={"threshold": threshold})
 
 
-def counts_of(place: Collected) -> str:
+def counts_of(collected: Collected) -> str:
     """Failures and skips by their reasons."""
-    counts = (("failed", place.failed), ("skipped", place.skipped))
+    counts = (("failed", collected.failed), ("skipped", collected.skipped))
     parts = [f"{count:,} {kind} ({reason})" for kind, reasons in counts for reason, count in reasons.items()]
     return ", ".join(parts) or "no results"
 
 
-def _print_next(collected: Sequence[Collected], arguments: argparse.Namespace) -> int:
-    if len(collected) > 1:
-        names = ", ".join(place.criterion for place in collected)
+def _print_next(everything: Sequence[Collected], arguments: argparse.Namespace) -> int:
+    if len(everything) > 1:
+        names = ", ".join(collected.criterion for collected in everything)
         raise ConfigurationError(f"several criteria are judged ({names}): name one with --criterion", path="--next")
-    place = collected[0]
-    rounds = (_round_of(original) for original in place.originals.values())
+    collected = everything[0]
+    rounds = (_round_of(original) for original in collected.originals.values())
     number = max(rounds, default=0) + 1
-    picks = next_labels(place.answers, arguments.next, threshold=place.threshold, seed=arguments.seed)
+    picks = next_labels(collected.answers, arguments.next, threshold=collected.threshold, seed=arguments.seed)
     label = next((text.rpartition("=")[2] for text in arguments.label), "label")
     for pick in picks:
         # Without the judge's verdict: people who have seen it agree with it.
-        row: dict[str, Any] = {**place.originals[pick.answer.key], label: None}
+        row: dict[str, Any] = {**collected.originals[pick.answer.key], label: None}
         row |= {PROBABILITY: round(pick.probability, 6), ROUND: number}
         print(json.dumps(row, ensure_ascii=False))
-    waiting = sum(answer.person is None for answer in place.answers)
+    waiting = sum(answer.person is None for answer in collected.answers)
     _note(f"{count_of(len(picks), 'answer')} of {waiting:,} without a label, round {number}, seed {arguments.seed}")
     return 0
 

@@ -29,10 +29,10 @@ def table(reported: Reported) -> str:
     return "\n\n".join("\n".join(_lines(*entry)) for entry in reported)
 
 
-def _lines(place: Collected, measurement: Measurement, record: CalibrationRecord) -> Iterator[str]:
+def _lines(collected: Collected, measurement: Measurement, record: CalibrationRecord) -> Iterator[str]:
     agreement = measurement.agreement
-    yield f"{place.criterion}: {place.evaluator_id} beside people on {count_of(agreement.rows, 'answer')}"
-    yield f"  {_run(place)}"
+    yield f"{collected.criterion}: {collected.evaluator_id} beside people on {count_of(agreement.rows, 'answer')}"
+    yield f"  {_run(collected)}"
     if measurement.threshold is not None:
         yield (
             f"  threshold {measurement.threshold:g}, chosen on {count_of(measurement.choosing, 'other row')}; set it: "
@@ -48,7 +48,7 @@ def _lines(place: Collected, measurement: Measurement, record: CalibrationRecord
     yield f"  Pass rate of {'all answers' if measurement.judged is not None else 'the answers with a label'}"
     estimates = [(name, _rate(estimate), _MEANS[name]) for name, estimate in measurement.estimates.items()]
     yield from _indented(aligned(estimates), 4)
-    yield from _warnings(place, measurement)
+    yield from _warnings(collected, measurement)
     if len(measurement.groups) > 1 or (measurement.groups[:1] and measurement.groups[0].kind != "system"):
         yield ""
         yield from _indented(aligned([_HEAD, *map(_group_row, measurement.groups)]))
@@ -57,13 +57,13 @@ def _lines(place: Collected, measurement: Measurement, record: CalibrationRecord
 _HEAD = ("by", "value", "judged", "labels", "kappa", "sensitivity", "specificity", "people pass")
 
 
-def _run(place: Collected) -> str:
-    parts = [f"{place.attempted:,} judged"]
-    parts += [f"{place.failed.total():,} failed ({frequencies(place.failed)})"] if place.failed else []
-    parts += [f"{place.skipped.total():,} left out ({frequencies(place.skipped)})"] if place.skipped else []
-    parts += [f"{place.latency_s:.2g} s each"] if place.latency_s is not None else []
-    parts += [f"{place.cost_usd:.4g} US dollars each"] if place.cost_usd is not None else []
-    parts += [f"models: {', '.join(sorted(place.models))}"] if place.models else []
+def _run(collected: Collected) -> str:
+    parts = [f"{collected.attempted:,} judged"]
+    parts += [f"{collected.failed.total():,} failed ({frequencies(collected.failed)})"] if collected.failed else []
+    parts += [f"{collected.skipped.total():,} left out ({frequencies(collected.skipped)})"] if collected.skipped else []
+    parts += [f"{collected.latency_s:.2g} s each"] if collected.latency_s is not None else []
+    parts += [f"{collected.cost_usd:.4g} US dollars each"] if collected.cost_usd is not None else []
+    parts += [f"models: {', '.join(sorted(collected.models))}"] if collected.models else []
     return ", ".join(parts)
 
 
@@ -81,15 +81,15 @@ def _agreement_rows(agreement: Agreement) -> list[tuple[str, ...]]:
     ]
 
 
-def _warnings(place: Collected, measurement: Measurement) -> Iterator[str]:
+def _warnings(collected: Collected, measurement: Measurement) -> Iterator[str]:
     agreement = measurement.agreement
     if not agreement.can_correct:
         yield (
             "  No corrected rate: with these labels the judge does not tell good answers from bad ones, or there are "
             "fewer than five of a kind."
         )
-    if len(place.models) > 1:
-        yield f"  Several models judged: {frequencies(place.models)}. The record holds for them together."
+    if len(collected.models) > 1:
+        yield f"  Several models judged: {frequencies(collected.models)}. The record holds for them together."
     large = [group.agreement for group in measurement.groups if group.agreement and group.agreement.rows >= _FEW_LABELS]
     for name in ("sensitivity", "specificity"):
         rates = [getattr(agreement, name) for agreement in large]
@@ -117,17 +117,18 @@ def _indented(lines: Sequence[str], by: int = 2) -> Iterator[str]:
 
 def as_json(reported: Reported) -> str:
     entries: list[dict[str, Any]] = []
-    for place, measurement, record in reported:
+    for collected, measurement, record in reported:
         groups = [
             {"by": group.kind, "value": group.value, "judged": group.judged, "labels": group.agreement.rows if
              group.agreement else 0, "figures": group.agreement.figures() if group.agreement else None}
             for group in measurement.groups
         ]  # fmt: skip
         entries.append({
-            "criterion": place.criterion, "evaluator": place.evaluator_id, "record": record.model_dump(mode="json"),
+            "criterion": collected.criterion, "evaluator": collected.evaluator_id,
+            "record": record.model_dump(mode="json"),
             "figures": measurement.agreement.figures(), "threshold": measurement.threshold,
             "pass_rate": {name: estimate_json(estimate) for name, estimate in measurement.estimates.items()},
-            "groups": groups, "failed": dict(place.failed), "skipped": dict(place.skipped),
+            "groups": groups, "failed": dict(collected.failed), "skipped": dict(collected.skipped),
             "left_out": dict(measurement.left_out),
         })  # fmt: skip
     return json.dumps(entries, indent=2, ensure_ascii=False)
@@ -135,12 +136,11 @@ def as_json(reported: Reported) -> str:
 
 def markdown(reported: Reported) -> str:
     parts = []
-    for place, measurement, _ in reported:
+    for collected, measurement, _ in reported:
         rows = [f"| {name} | {figure} | {means} |" for name, figure, means in _agreement_rows(measurement.agreement)]
         rows += [f"| {name} | {_rate(estimate)} | {_MEANS[name]} |" for name, estimate in measurement.estimates.items()]
-        title = (
-            f"**{place.criterion}** beside people on {count_of(measurement.agreement.rows, 'answer')}; {_run(place)}"
-        )
+        answers = count_of(measurement.agreement.rows, "answer")
+        title = f"**{collected.criterion}** beside people on {answers}; {_run(collected)}"
         parts.append("\n".join([title, "", "| | 95 % interval in brackets | |", "|---|---|---|", *rows]))
     return "\n\n".join(parts)
 

@@ -73,9 +73,9 @@ async def _judged_now(arguments: argparse.Namespace) -> list[Collected]:
 
     def add(position: int, aggregated: AggregatedEvaluationResult) -> None:
         for result in aggregated.results:
-            place = collected.get((result.criterion_name, result.evaluator_id or ""))
-            if place is not None:
-                place.add(result, rows[position][1][result.criterion_name])
+            of_criterion = collected.get((result.criterion_name, result.evaluator_id or ""))
+            if of_criterion is not None:
+                of_criterion.add(result, rows[position][1][result.criterion_name])
 
     with redirect_stdout(sys.stderr):  # what evaluators print
         await run_evaluations(
@@ -250,8 +250,8 @@ def _stored(arguments: argparse.Namespace) -> list[Collected]:
         wrong = f"no result of {unknown[0]!r}{known_choices(unknown[0], sorted(known))}"
         raise ConfigurationError(wrong, path="--criterion")
     matched = [
-        place for place in _stored_by_evaluator(judged, labels, arguments)
-        if any(answer.person is not None for answer in place.answers)
+        collected for collected in _stored_by_evaluator(judged, labels, arguments)
+        if any(answer.person is not None for answer in collected.answers)
     ]  # fmt: skip
     used = {label for name in labels if (label := _label_name(name, by_name, arguments)) is not None}
     places = [names for label in used for names in feedback[label]]
@@ -280,11 +280,11 @@ def _stored_by_evaluator(
         if arguments.criterion and result.criterion_name not in arguments.criterion:
             continue
         name = _evaluator_of(result)
-        place = by_name.setdefault(name, Collected(*name))
+        collected = by_name.setdefault(name, Collected(*name))
         if result.status == "scored" and result.evaluator_version != newest[name]:
-            place.skipped["judged by an earlier version"] += 1
+            collected.skipped["judged by an earlier version"] += 1
             continue
-        place.add(result, _stored_row(item, labels.get(result.criterion_name, {}), arguments))
+        collected.add(result, _stored_row(item, labels.get(result.criterion_name, {}), arguments))
     return list(by_name.values())
 
 
