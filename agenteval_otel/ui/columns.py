@@ -199,7 +199,11 @@ class ResultColumns:
         """Of each row the number of its conversation or trace; counted again once there are new rows."""
         version, codes = self._numbered
         if version != self.version:
-            codes = np.unique(self["cluster"], return_inverse=True)[1].astype(np.int32)
+            clusters = self["cluster"]
+            order = np.argsort(clusters)
+            ordered = clusters[order]
+            codes = np.empty(len(clusters), np.int32)  # as `numpy.unique` numbers them, in two thirds of its memory
+            codes[order] = np.append(False, ordered[1:] != ordered[:-1])[: len(codes)].cumsum(dtype=np.int32)
             self._numbered = (self.version, codes)
         return codes
 
