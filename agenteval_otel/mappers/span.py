@@ -11,10 +11,10 @@ from typing import Any, Final
 
 from agenteval_otel.semconv import OPERATION_INVOKE_AGENT, OPERATION_NAME, SCOPE_NAME, TRACE_STATE
 
-_MAX_DEPTH: Final = 32
-_MAX_ATTRIBUTES: Final = 1_000  # of one span, event or mapping; OpenInference has one for each field of a message
-_ERROR: Final = 2  # the status code, in OTLP and in the SDK
-_SAMPLED: Final = 1  # a span that was exported is; older exporters leave the flags out
+MAX_DEPTH: Final = 32
+MAX_ATTRIBUTES: Final = 1_000  # of one span, event or mapping; OpenInference has one for each field of a message
+ERROR_STATUS: Final = 2  # the status code, in OTLP and in the SDK
+SAMPLED: Final = 1  # a span that was exported is; older exporters leave the flags out
 _NONE: Mapping[str, Any] = {}
 
 
@@ -79,19 +79,19 @@ class ReadSpan:
 
 def plain_attributes(pairs: Sequence[Any]) -> dict[str, Any]:
     """The attributes that OTLP's ``KeyValue`` messages hold; of a key that is there twice, the last one."""
-    if len(pairs) > _MAX_ATTRIBUTES:
-        pairs = pairs[:_MAX_ATTRIBUTES]
+    if len(pairs) > MAX_ATTRIBUTES:
+        pairs = pairs[:MAX_ATTRIBUTES]
     # Most attributes are text: that is asked first, because asking for the kind costs more than all the rest.
     return {pair.key: (value := pair.value).string_value or plain_value(value) for pair in pairs}
 
 
-def plain_value(value: Any, depth: int = _MAX_DEPTH) -> Any:
+def plain_value(value: Any, depth: int = MAX_DEPTH) -> Any:
     """What an OTLP ``AnyValue`` message holds; None where it is empty, or deeper than 32 levels."""
     kind = value.WhichOneof("value")
     if kind == "array_value":
-        return [plain_value(item, depth - 1) for item in value.array_value.values[:_MAX_ATTRIBUTES]] if depth else None
+        return [plain_value(item, depth - 1) for item in value.array_value.values[:MAX_ATTRIBUTES]] if depth else None
     if kind == "kvlist_value":
-        pairs = value.kvlist_value.values[:_MAX_ATTRIBUTES]
+        pairs = value.kvlist_value.values[:MAX_ATTRIBUTES]
         return {pair.key: plain_value(pair.value, depth - 1) for pair in pairs} if depth else None
     if kind == "bytes_value":
         return value.bytes_value.decode("utf-8", "replace")
@@ -116,8 +116,8 @@ def span_of_otlp(span: Any, resource: Mapping[str, Any], scope: str, scope_versi
         int.from_bytes(parent, "big") if parent else None,
         span.name, span.kind, span.start_time_unix_nano, span.end_time_unix_nano, plain_attributes(span.attributes),
         [ReadEvent(e.name, e.time_unix_nano, plain_attributes(e.attributes)) for e in events] if events else (),
-        status.code == _ERROR, status.message, scope, scope_version, resource, span.trace_state,
-        span.flags & 0xFF | _SAMPLED,
+        status.code == ERROR_STATUS, status.message, scope, scope_version, resource, span.trace_state,
+        span.flags & 0xFF | SAMPLED,
     )  # fmt: skip
 
 
@@ -138,7 +138,7 @@ def span_of_sdk(span: Any) -> ReadSpan:
         context.trace_id, context.span_id, None if parent is None else parent.span_id,
         span.name, span.kind.value + 1, span.start_time or 0, span.end_time or 0, span.attributes or _NONE,
         [ReadEvent(event.name, event.timestamp, event.attributes or _NONE) for event in span.events],
-        status.status_code.value == _ERROR, status.description or "",
+        status.status_code.value == ERROR_STATUS, status.description or "",
         "" if scope is None else scope.name, "" if scope is None else scope.version or "",
         span.resource.attributes, context.trace_state.to_header(), int(context.trace_flags),
     )  # fmt: skip

@@ -7,12 +7,13 @@ import os
 import sqlite3
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from operator import attrgetter
 from typing import Any, Final
 
 from agenteval_otel.errors import ConfigurationError
+from agenteval_otel.mappers.otlp_json import spans_of_json
 from agenteval_otel.mappers.span import ReadEvent, ReadSpan, event_of_log, spans_of_otlp
 from agenteval_otel.replay.recorded import RecordedAnswer, answers_of
 from agenteval_otel.runtime.masking import printable
@@ -97,9 +98,14 @@ class OtlpFiles:
         query("CREATE TABLE parts (number INTEGER PRIMARY KEY, trace BLOB, data TEXT)")
         rows: list[tuple[bytes, str]] = []
         for path in self._paths:
-            for kind, request in requests_in(path, self._messages, self._broken, self._say_how_far):
+            for kind, request in requests_in(path, self._messages, self._broken, self._say_how_far, _read_json):
                 number += 1
-                for trace_id, parts in (_of_spans if kind == TRACES else _of_logs)(request).items():
+                if kind == LOGS:
+                    of_traces = _of_logs(request)
+                else:
+                    is_read = isinstance(request, list)
+                    of_traces = _of_spans(request if is_read else spans_of_otlp(request.resource_spans))
+                for trace_id, parts in of_traces.items():
                     rows.append((trace_id.to_bytes(16, "big"), _packed(parts)))
                 if len(rows) >= _COMMIT_ROWS:
                     self._insert(rows)
@@ -134,9 +140,17 @@ def _unpacked(text: str) -> Parts:
     return [ReadSpan(*values) for values in spans], [(span_id, ReadEvent(*event)) for span_id, event in logged]
 
 
-def _of_spans(request: Any) -> Mapping[int, Parts]:
+def _read_json(kind: int, value: Any) -> list[ReadSpan] | None:
+    """The spans of a request; None for logs, and for what only protobuf's parser may understand."""
+    try:
+        return list(spans_of_json(value["resourceSpans"])) if kind == TRACES else None
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return None
+
+
+def _of_spans(spans: Iterable[ReadSpan]) -> Mapping[int, Parts]:
     parts: dict[int, Parts] = {}
-    for span in spans_of_otlp(request.resource_spans):
+    for span in spans:
         if span.trace_id and span.span_id:
             parts.setdefault(span.trace_id, ([], []))[0].append(span)
     return parts

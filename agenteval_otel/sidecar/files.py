@@ -21,12 +21,14 @@ _KINDS: Final = {"resourceSpans": TRACES, "resourceLogs": LOGS, "resourceMetrics
 def requests_in(
     path: str, messages: Mapping[int, OtlpMessages], broken: Callable[[str, str], object],
     how_far: Callable[[str, int, int], object] = lambda name, at, size: None,
+    read: Callable[[int, Any], Any] | None = None,
 ) -> Iterator[tuple[int, Any]]:  # fmt: skip
     """The requests of a file, ``.gz`` too, with their kinds; one line is in memory at a time. Blocks.
 
     Args:
         broken: Gets the place and what is wrong with it: a line, or the rest of a file.
         how_far: Gets the file's name, how much of it was read, and its size.
+        read: Gets the kind and the JSON value of a request; what it gives stands for the request, where it is not None.
 
     Raises:
         ConfigurationError: Where the file cannot be opened, or holds neither lines of JSON nor a request in protobuf.
@@ -47,7 +49,7 @@ def requests_in(
                 return
             for number, line in enumerate(file, 1):
                 if line.strip():
-                    yield from _of_line(f"{name}:{number}", line, file if number == 1 else None, messages, broken)
+                    yield from _of_line(f"{name}:{number}", line, file if number == 1 else None, messages, broken, read)
                 how_far(name, raw.tell(), size)
         except (OSError, EOFError, zlib.error) as error:  # a cut or damaged .gz
             broken(name, f"ends early: {error}")
@@ -79,14 +81,17 @@ def _first(line: bytes, rest: IO[bytes]) -> Any:
 
 def _of_line(
     place: str, line: bytes, rest: IO[bytes] | None, messages: Mapping[int, OtlpMessages],
-    broken: Callable[[str, str], object],
+    broken: Callable[[str, str], object], read: Callable[[int, Any], Any] | None,
 ) -> Iterator[tuple[int, Any]]:  # fmt: skip
     try:
         value = json.loads(line) if rest is None else _first(line, rest)
         kinds = [kind for key, kind in _KINDS.items() if key in value]
         if not kinds:
             raise ValueError(f"none of {', '.join(_KINDS)}")
-        requests = [(kind, request_of_json(value, messages[kind])) for kind in kinds if kind is not None]
+        requests = []
+        for kind in filter(None, kinds):
+            taken = None if read is None else read(kind, value)
+            requests.append((kind, request_of_json(value, messages[kind]) if taken is None else taken))
     except Exception as error:  # of the parsers; the text of some quotes content
         reason = str(error) if type(error) is ValueError else type(error).__name__
         broken(place, f"is no OTLP in JSON ({reason})")
