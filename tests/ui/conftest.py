@@ -33,6 +33,13 @@ def _vendor(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFa
 
 
 @pytest.fixture
+def fetched_scripts() -> None:
+    """For tests that start the program itself, which refuses to serve pages without them."""
+    if not (assets.VENDOR / "uplot.js").is_file():
+        pytest.skip(f"needs the scripts of the pages: {assets.COMMAND}")
+
+
+@pytest.fixture
 def open_pages(tmp_path: Path) -> Open:
     """Store answers, and give a client of their pages that has the cookie; `client.pages` are the pages."""
 
