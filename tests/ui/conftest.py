@@ -17,6 +17,7 @@ from agenteval_otel.ui.columns import ResultColumns
 from tests.ui.stored import store
 
 PORT = 8629
+_IS_FETCHED = (assets.VENDOR / "uplot.js").is_file()
 Open = Callable[..., TestClient]
 
 
@@ -35,7 +36,7 @@ def _vendor(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFa
 @pytest.fixture
 def fetched_scripts() -> None:
     """For tests that start the program itself, which refuses to serve pages without them."""
-    if not (assets.VENDOR / "uplot.js").is_file():
+    if not _IS_FETCHED:
         pytest.skip(f"needs the scripts of the pages: {assets.COMMAND}")
 
 

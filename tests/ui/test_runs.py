@@ -23,7 +23,7 @@ WORDS = {
     "not significant": "no clear change",
     "evaluator changed": "evaluator changed",
 }
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("fetched_scripts")]
 
 
 @pytest.fixture
