@@ -197,7 +197,8 @@ class Handler:
         call.host_span = None
         if getattr(span, "_events", None):  # the public property copies them, also where there are none
             facts = call.facts or {}
-            call.facts = facts if "arm" in facts else {**facts, **flag_of(span.events)}
+            if facts.keys().isdisjoint(("experiment", "arm")):
+                call.facts = {**facts, **flag_of(span.events)}
         return size + call.size_bytes
 
     def _ends_late(self, call: CapturedCall) -> bool:

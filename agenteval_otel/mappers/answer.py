@@ -325,7 +325,7 @@ def _agent_config(answer: Answer) -> dict[str, Any] | None:
 
 def _annotations(answer: Answer, facts: dict[str, Any]) -> dict[str, Any]:
     values: dict[str, Any] = {name: facts[name] for name in _ANNOTATIONS if name in facts}
-    if "arm" not in values:
+    if values.keys().isdisjoint(("experiment", "arm")):
         values |= flag_of(answer.root.span.events)
     values["environment"] = environment_of(answer.root.span.resource)
     mapper = answer.root.mapper

@@ -47,8 +47,8 @@ class StoredAnswers:
         since = None if selection.since_ns is None else datetime.fromtimestamp(selection.since_ns / 1e9, UTC)
         rows = read_evaluations(self._target, since=since, agents=selection.agents, services=selection.services)
         while page := list(islice(rows, _PAGE)):
-            traces = {key: stored.span.trace_id for key, stored in page if stored.span is not None}
-            recorded = _recorded([*(stored for _, stored in page), *read_others(self._target, traces)])
+            spans = {key: (of.trace_id, of.span_id) for key, stored in page if (of := stored.span) is not None}
+            recorded = _recorded([*(stored for _, stored in page), *read_others(self._target, spans)])
             for key, stored in page:
                 if answer := self._answer_of(key, stored, recorded):
                     self._at = datetime.fromtimestamp(answer.ended_ns / 1e9, UTC)

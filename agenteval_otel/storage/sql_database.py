@@ -383,10 +383,11 @@ def read_evaluations(
         yield from evaluations
 
 
-def read_others(target: Target, evaluations: Mapping[str, str]) -> list[AggregatedEvaluationResult]:
-    """The evaluations of the same traces as these, which are ids with their trace ids."""
+def read_others(target: Target, evaluations: Mapping[str, tuple[str, str]]) -> list[AggregatedEvaluationResult]:
+    """The evaluations of the same spans as these, which are ids with their trace's and their span's ids."""
     columns = EVALUATIONS.c
-    others = columns.trace_id.in_(set(evaluations.values())) & columns.id.not_in(evaluations)
+    traces, spans = map(set, zip(*evaluations.values(), strict=True)) if evaluations else (set(), set())
+    others = columns.trace_id.in_(traces) & columns.span_id.in_(spans) & columns.id.not_in(evaluations)
     with connect_reader(target) as connection:
         return [evaluation for _, evaluation in _with_results(connection, sa.select(EVALUATIONS).where(others))]
 

@@ -183,13 +183,15 @@ def test_a_feature_flag_names_the_arm(begun: bool, telemetry: RecordedTelemetry)
             trace.get_current_span().add_event("feature_flag.evaluation", event)
         if flags == "short=a":
             annotate(arm="own")
+        if flags == "short=c":
+            annotate(experiment="own")
         return "a"
 
     tracer = telemetry.tracer()
-    for flags in ("short=b", "short=a", "short=a long=b", ""):
+    for flags in ("short=b", "short=a", "short=c", "short=a long=b", ""):
         with tracer.start_as_current_span("request") if begun else contextlib.nullcontext():
             handler(flags)
     seen.pipeline.shutdown(5)
     assert [(made.experiment, made.arm) for made in seen.inputs] == [
-        ("short", "b"), (None, "own"), (None, None), (None, None),
+        ("short", "b"), (None, "own"), ("own", None), (None, None), (None, None),
     ]  # fmt: skip

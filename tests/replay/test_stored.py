@@ -6,8 +6,10 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+from agenteval_otel.database.target import target_of
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationInput, EvaluationResult, SpanReference
 from agenteval_otel.storage import SqlStorageProvider
+from agenteval_otel.storage.sql_database import read_evaluations, read_others
 from tests.cli.conftest import CommandLine
 
 from . import recordings as rec
@@ -86,3 +88,15 @@ def test_what_came_later_is_a_recorded_score(cli: CommandLine) -> None:
     assert names == [{"polite"}, {"polite", "thumbs"}, {"polite", "late"}]
     chosen = replay(cli, "--from", "sql", "agenteval.db", "--below", "thumbs=0.5", "--results", "said.jsonl")
     assert chosen["answers"] == 1
+
+
+def test_one_trace_of_very_many_answers_is_read_in_pages(tmp_path: Path) -> None:
+    """Of a process that lives within one trace: beside an answer stand the results of its own span alone."""
+    trace_id, _ = rec.ids(1)
+    spans = [SpanReference(trace_id=trace_id, span_id=f"{number:016x}", trace_flags=1) for number in (1, 2, 2)]
+    save(tmp_path / "a.db", *(stored(number, polite(number), span=span) for number, span in enumerate(spans)))
+    target = target_of(tmp_path / "a.db", None)
+    keys = [key for key, _ in read_evaluations(target)]
+    assert len(read_others(target, {keys[1]: (trace_id, spans[1].span_id)})) == 1
+    assert read_others(target, {keys[0]: (trace_id, spans[0].span_id)}) == []
+    assert read_others(target, {}) == []

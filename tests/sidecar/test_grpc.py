@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import Any
 
 import grpc
@@ -21,6 +22,8 @@ def test_the_oldest_of_many_slow_calls_is_cut_off(
 ) -> None:
     """Before its time is up, so that a call that comes later is answered; the others go on."""
     monkeypatch.setattr(receiver, "_MOST_READ", 3)
+    waiting, make_room = threading.Semaphore(0), receiver.GrpcReceiver._make_room
+    monkeypatch.setattr(receiver.GrpcReceiver, "_make_room", lambda self: (make_room(self), waiting.release()))
     configure(storage=[telemetry.storage()], evaluators=["ResponseHealth"])
     sidecar = Sidecar(SidecarSettings(grpc_port=0, http_port=0))
     address = sidecar.start().grpc
@@ -28,9 +31,8 @@ def test_the_oldest_of_many_slow_calls_is_cut_off(
     async def work() -> list[Any]:
         async with grpc.aio.insecure_channel(address) as channel:
             slow = [channel.stream_unary(TRACES)() for _ in range(3)]  # they send no body
-            for call in slow:
-                await call.wait_for_connection()
-            await asyncio.sleep(0.5)  # the receiver waits for each
+            for _ in slow:  # the receiver waits for each
+                assert await asyncio.to_thread(waiting.acquire, timeout=5)
             await channel.unary_unary(TRACES)(trace_request(new_trace_id()), timeout=5)
             # They arrive in any order.
             ended, going_on = await asyncio.wait(
