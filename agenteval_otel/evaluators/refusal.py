@@ -188,8 +188,8 @@ class Model(NamedTuple):
         words = {BIAS, *text.split()}
         # The sum is exact: the order does not matter.
         return fsum((
-            *map(self.words.__getitem__, words & self.words.keys()),
-            *(weight for word in words & self.runs.keys() for run, weight in self.runs[word] if run in text),
+            *filter(None, map(self.words.get, words)),
+            *(weight for runs in filter(None, map(self.runs.get, words)) for run, weight in runs if run in text),
         )) > 0  # fmt: skip
 
 
@@ -243,8 +243,8 @@ def _plain(word: str) -> str:
 
 def reading(head: str) -> str:
     """What the model reads of an opening: words between spaces; ``^`` is its start and ``.`` the end of a sentence."""
-    words = _words()
-    read = [words.get(word) or (word if word.isalpha() else _plain(word)) for word in _WORD.findall(head)]
+    found, classes = _WORD.findall(head), _words()
+    read = [word if word.isalpha() else _plain(word) for word in (classes.get(word, word) for word in found)]
     text = f" ^ {' '.join(read)} "
     if any(map(text.__contains__, _NEGATIONS)):
         text = text.replace(" can not HELP but ", " ")

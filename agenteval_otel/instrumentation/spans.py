@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -77,9 +77,8 @@ class SpanEvaluation:
         self._handlers: dict[tuple[str, Labels], Handler] = {}
 
     def evaluate(self, trace: AssembledTrace) -> None:
-        parents = {span.span_id: span for span in trace.spans}
-        ours = below(parents, [span.span_id for span in trace.spans if span.is_evaluation])
-        monitored = below(parents, _monitored(trace.spans))
+        ours = below(trace.spans, [span.span_id for span in trace.spans if span.is_evaluation])
+        monitored = below(trace.spans, _monitored(trace.spans))
         spans = [span for span in trace.spans if span.span_id not in ours] if ours else trace.spans
         reading = read_trace(spans, nested_agents=self._nested)
         pipeline = self._pipeline or default_pipeline()
@@ -89,8 +88,9 @@ class SpanEvaluation:
         share = trace.size_bytes // max(1, len(reading.answers))
         for mapped in reading.answers:
             try:
-                handler = self._handler(mapped.input.agent, mapped.span.resource)
-                self._take(handler, mapped, share, is_monitored=mapped.span.span_id in monitored)
+                place = place_of(mapped.span.resource) if self._is_remote else {}
+                handler = self._handler(mapped.input.agent, mapped.span.resource, place)
+                self._take(handler, mapped, place, share, is_monitored=mapped.span.span_id in monitored)
             except Exception as error:
                 pipeline.broken("spans", error)
 
@@ -99,7 +99,8 @@ class SpanEvaluation:
         pipeline = self._pipeline or default_pipeline()
         try:
             read, sampled = answer.read()
-            handler = self._handler(read.agent, answer.resource)
+            place = place_of(answer.resource)
+            handler = self._handler(read.agent, answer.resource, place)
             config = handler.config
             if not (pipeline.enabled and config.settings.enabled):
                 config.unsampled.disabled += 1
@@ -113,10 +114,9 @@ class SpanEvaluation:
             call.randomness = sampled.randomness
             call.decision = SamplingDecision(True, sampled.probability, sampled.reason or "unknown")
             call.origin, call.call_id = handler.origin, answer.call_id
-            known = place_of(answer.resource)
             if read.environment:  # annotated
-                known.pop("environment", None)
-            call.input = copy_with(read, {**known, "agent": handler.agent})
+                place.pop("environment", None)
+            call.input = copy_with(read, {**place, "agent": handler.agent})
         except Exception as error:
             pipeline.accounting.fail("spans:unreadable")
             log.warning("answer_unreadable", part="sidecar", error_type=type(error).__name__)
@@ -141,9 +141,8 @@ class SpanEvaluation:
             count(outcome, getattr(assembler, outcome))
             setattr(assembler, outcome, 0)
 
-    def _handler(self, agent: str | None, resource: Mapping[str, Any]) -> Handler:
+    def _handler(self, agent: str | None, resource: Mapping[str, Any], place: Mapping[str, str]) -> Handler:
         name = clean(str(agent or resource.get(SERVICE_NAME) or "unknown"), _MAX_CHARS)
-        place = place_of(resource) if self._is_remote else {}
         origin = tuple((ANNOTATIONS[fact], value) for fact, value in place.items())
         if (name, origin) not in self._handlers and len(self._handlers) >= _MAX_AGENTS:
             name, origin = OTHER, ()
@@ -155,7 +154,9 @@ class SpanEvaluation:
             )  # fmt: skip
         return handler
 
-    def _take(self, handler: Handler, mapped: Mapped, size_bytes: int, *, is_monitored: bool) -> None:
+    def _take(
+        self, handler: Handler, mapped: Mapped, place: Mapping[str, str], size_bytes: int, *, is_monitored: bool
+    ) -> None:  # fmt: skip
         config, span = handler.config, mapped.span
         pipeline = config.pipeline
         if is_monitored:
@@ -183,7 +184,7 @@ class SpanEvaluation:
         known = {"agent": handler.agent}
         if mapped.user_id is not None:
             known["user_id"] = clean(pipeline.engine.user_id(mapped.user_id), _MAX_CHARS)
-        if self._is_remote and "service" in (place := place_of(span.resource)):
+        if "service" in place:
             known["service"] = place["service"]
             if version := span.resource.get(SERVICE_VERSION):
                 known["service_version"] = clean(str(version), _MAX_CHARS)
@@ -221,18 +222,19 @@ def _monitored(spans: list[ReadSpan]) -> list[int | None]:
     return monitored
 
 
-def below(spans: dict[int, ReadSpan], tops: list[Any]) -> set[int]:
+def below(spans: Iterable[ReadSpan], tops: list[Any]) -> set[int]:
     """The ids of these spans, and of all below them."""
     known = dict.fromkeys(tops, True)
     if not known:
         return set()
-    for span in spans.values():
+    by_id = {span.span_id: span for span in spans}
+    for span in by_id.values():
         path: list[int] = []
         current: ReadSpan | None = span
         while current is not None and current.span_id not in known:
             known[current.span_id] = False  # until its parents say otherwise; in a circle they do not
             path.append(current.span_id)
-            current = None if current.parent_id is None else spans.get(current.parent_id)
+            current = None if current.parent_id is None else by_id.get(current.parent_id)
         if current is not None and known[current.span_id]:
             known |= dict.fromkeys(path, True)
     return {span_id for span_id, is_below in known.items() if is_below}

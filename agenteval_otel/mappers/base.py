@@ -102,12 +102,12 @@ class SpanMapper:
 
     def facts_of(self, span: ReadSpan) -> dict[str, Any]:
         """What `facts` and `tokens` name, as far as the span has it."""
-        attributes, places = span.attributes, self._places
+        places = self._places
         values: dict[str, Any] = {}
         ranks: dict[str, int] = {}
-        for attribute in places.keys() & attributes.keys():
-            value = attributes[attribute]
-            for name, rank in places[attribute] if value is not None and value != "" else ():
+        for attribute, value in span.attributes.items():
+            held = places.get(attribute)
+            for name, rank in held if held is not None and value is not None and value != "" else ():
                 if ranks.get(name, rank) >= rank:
                     values[name], ranks[name] = value, rank
         return values
@@ -137,12 +137,18 @@ def span_mapper(mapper: M) -> M:
 
 def mapper_of(span: ReadSpan, failed: Counter[str] | None = None) -> SpanMapper | None:
     """The mapper that reads the span; None for a span of no known dialect. Mappers that raise are counted, and the
-    next one is asked."""
+    next one is asked. Unless one raised, the span keeps its mapper: it is asked for more than once."""
+    known: SpanMapper | None = span.mapper
+    if known is not None:
+        return known
+    has_raised = False
     for mapper in MAPPERS.values():
         try:
             if mapper.reads(span):
+                span.mapper = None if has_raised else mapper
                 return mapper
         except Exception as error:
+            has_raised = True
             if failed is not None:
                 failed[f"{mapper.name}: {type(error).__name__}"] += 1
     return None

@@ -44,6 +44,7 @@ class ReadSpan:
         scope: Name of the instrumentation scope, `scope_version` its version.
         resource: Attributes of the resource; one mapping for all spans of it.
         flags: Trace flags; 1 is sampled.
+        mapper: The dialect's, once `mapper_of` knows it.
     """
 
     trace_id: int
@@ -62,6 +63,7 @@ class ReadSpan:
     resource: Mapping[str, Any] = field(default_factory=dict)
     trace_state: str = ""
     flags: int = 1
+    mapper: Any = None
 
     @property
     def duration_s(self) -> float:

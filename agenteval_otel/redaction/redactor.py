@@ -24,8 +24,11 @@ _NAME: Final = lazily(r"[A-Za-z][A-Za-z0-9_-]{0,31}")
 # What stood right beside a finding may be found now, beside its marker. The longer the text, the fewer the passes.
 _MAX_PASSES: Final = 10
 _SCANNED_CHARS: Final = 512 * 1024
-# Ids that services make hold digits in every form; they are no numbers.
-_ID: Final = lazily(r"(?:[A-Za-z]{1,12}[-_])?(?:[0-9a-f]{32}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})")
+# Ids that services make hold digits in every form; they are no numbers. The second kind are those of model responses.
+_ID: Final = lazily(
+    r"(?:[A-Za-z]{1,12}[-_])?(?:[0-9a-f]{32}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})"
+    r"|(?:chatcmpl-|resp_|msg_(?:bdrk_|vrtx_)?)[A-Za-z0-9]{16,64}"
+)
 _MARKER: Final = lazily(r"\[[A-Z][A-Z0-9_-]{0,31}\]")
 
 

@@ -116,7 +116,7 @@ def answers_of(
 ) -> Iterator[RecordedAnswer]:
     """The answers of a trace, those that were evaluated live among them. Raises nothing; counts what is left out."""
     parents = {span.span_id: span for span in spans}
-    ours = below(parents, [span.span_id for span in spans if span.is_evaluation])
+    ours = below(spans, [span.span_id for span in spans if span.is_evaluation])
     reading = read_trace((span for span in spans if span.span_id not in ours), nested_agents=nested_agents)
     counts.update({f"not readable: {name}": count for name, count in reading.failed.items()})
     if reading.left_out:

@@ -423,7 +423,7 @@ def _size_of(record: _Record) -> int:
 def _attributes_size(attributes: Mapping[str, Any]) -> int:
     size_bytes = ATTRIBUTE_BYTES * len(attributes)
     for value in attributes.values():
-        if type(value) in (list, dict):
+        if type(value) is not str and type(value) in (list, dict):  # nearly all are text
             size_bytes += ATTRIBUTE_BYTES * _items(value)
     return size_bytes
 

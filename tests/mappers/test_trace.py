@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from agenteval_otel.mappers import ReadSpan, SpanMapper, read_trace, span_mapper
-from agenteval_otel.mappers.base import MAPPERS
+from agenteval_otel.mappers.base import MAPPERS, role_of
 from agenteval_otel.mappers.span import ReadEvent
 from agenteval_otel.mappers.trace import MAX_SPANS
 from tests.mappers.support import AGENT_NAMES, spans_of
@@ -180,6 +180,8 @@ def test_a_mapper_that_raises_is_counted_and_the_others_go_on(method: str, regis
         span(4, 2, own="tool"),
         span(5, 2, own="retrieval"),
     ]
+    for item in spans:
+        role_of(item)  # as the assembler does before, which does not count
     reading = read_trace(spans)
     assert 1 in [mapped.span.span_id for mapped in reading.answers]
     assert set(reading.failed) == {"own: KeyError"}
