@@ -116,8 +116,8 @@ BENCH = Bench(
     (Phase("emission", "ours", partial(_measured, True)), Phase("emission", "raw", partial(_measured, False))),
     _figures, rounds=3,
     notes=(
-        "Emission: ours fills OTLP's messages, as the sidecar does; raw makes the SDK's spans and log records of the "
-        "same results. Metrics are the SDK's in both.",
+        "Emission: ours fills OTLP's messages, as the sidecar does; raw makes the SDK's spans, log records and "
+        "histograms of the same results.",
     ),
 )  # fmt: skip
 

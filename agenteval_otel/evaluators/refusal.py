@@ -243,8 +243,8 @@ def _plain(word: str) -> str:
 
 def reading(head: str) -> str:
     """What the model reads of an opening: words between spaces; ``^`` is its start and ``.`` the end of a sentence."""
-    found, classes = _WORD.findall(head), _words()
-    read = [word if word.isalpha() else _plain(word) for word in (classes.get(word, word) for word in found)]
+    tokens, classes = _WORD.findall(head), _words()
+    read = [word if word.isalpha() else _plain(word) for word in (classes.get(word, word) for word in tokens)]
     text = f" ^ {' '.join(read)} "
     if any(map(text.__contains__, _NEGATIONS)):
         text = text.replace(" can not HELP but ", " ")

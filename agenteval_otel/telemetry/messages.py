@@ -1,23 +1,30 @@
 """OTLP's messages, filled directly: the emitter's second form, for a process that is ours alone and its own exporter.
 
-`SpanMessages` and `EventMessages` stand where the SDK's providers stand in every other process, for as much of their
-interface as the emitter uses, and are given the SDK's sampler and limits. What goes out is equal, message by message
-(tests/telemetry/test_messages.py). Spans and events stay plain values until a whole batch is filled at once.
+`SpanMessages`, `EventMessages` and `MetricMessages` stand where the SDK's providers stand in every other process, for
+as much of their interface as the emitter uses, and are given the SDK's sampler and limits. What goes out is equal,
+message by message (tests/telemetry/test_messages.py). Spans and events stay plain values until a whole batch is filled
+at once, histograms until they are collected.
 """
 
 from __future__ import annotations
 
+import math
+import threading
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from sys import getsizeof
 from typing import Any, Final, NamedTuple, Protocol
 
 from opentelemetry import trace
 from opentelemetry.context import Context, get_current
+from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality
 from opentelemetry.proto.trace.v1.trace_pb2 import SpanFlags
 from opentelemetry.trace import Link, NonRecordingSpan, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
 from agenteval_otel.runtime.log import log
+from agenteval_otel.semconv import SCOPE_NAME
 
 Put = Callable[[Any, int], object]
 """Takes what is ready to be encoded, and about how much memory it takes."""
@@ -229,6 +236,110 @@ class Event(NamedTuple):
         message.severity_number, message.severity_text = self.severity, self.severity_text
         fill_attributes(message.attributes, self.attributes, longest)
         message.dropped_attributes_count = self.dropped
+
+
+class MetricMessages:
+    """A provider of metrics, and its meter: histograms are its own, every other instrument is the SDK's.
+
+    Args:
+        provider: The SDK's.
+        exemplars: Which measurements may be exemplars: the value of ``OTEL_METRICS_EXEMPLAR_FILTER``.
+    """
+
+    def __init__(self, provider: Any, exemplars: str) -> None:
+        self._provider, self._exemplars = provider, exemplars
+        self._meter: Any = None
+        self._histograms: list[HistogramMessages] = []
+
+    def __repr__(self) -> str:
+        return f"<MetricMessages {self._provider!r}>"
+
+    def get_meter(self, *args: Any, **kwargs: Any) -> MetricMessages:
+        self._meter = self._provider.get_meter(*args, **kwargs)
+        return self
+
+    def create_histogram(
+        self, name: str, unit: str = "", description: str = "", *, explicit_bucket_boundaries_advisory: Sequence[float]
+    ) -> HistogramMessages:
+        boundaries = explicit_bucket_boundaries_advisory
+        histogram = HistogramMessages(name, unit, description, boundaries, self._exemplars)
+        self._histograms.append(histogram)
+        return histogram
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._meter if name.startswith("create_") else self._provider, name)
+
+    def encoder(self, encode: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """The SDK's encoder, but that the histograms stand beside the instruments that it encodes."""
+
+        def with_histograms(metrics_data: Any) -> Any:
+            request, now_ns = encode(metrics_data), time.time_ns()
+            for group in request.resource_metrics:
+                for metrics in group.scope_metrics:
+                    for histogram in self._histograms if metrics.scope.name == SCOPE_NAME else ():
+                        histogram.fill(metrics.metrics, now_ns)
+            return request
+
+        return with_histograms
+
+
+@dataclass(slots=True)
+class _Point:
+    """The measurements with one set of attributes; of each bucket the newest one that may be an exemplar."""
+
+    counts: list[int]
+    start_ns: int
+    sum: float = 0.0
+    least: float = math.inf
+    most: float = -math.inf
+    exemplars: dict[int, tuple[float, int, SpanContext]] = field(default_factory=dict)
+
+
+class HistogramMessages:
+    """A cumulative histogram. The attributes of one point come in one order. Any thread."""
+
+    def __init__(self, name: str, unit: str, description: str, boundaries: Sequence[float], exemplars: str) -> None:
+        self._name, self._unit, self._description = name, unit, description
+        self._boundaries, self._exemplars = boundaries, exemplars
+        self._points: dict[tuple[tuple[str, Any], ...], _Point] = {}
+        self._lock = threading.Lock()
+
+    def record(
+        self, amount: float, attributes: Mapping[str, Any] | None = None, context: Context | None = None
+    ) -> None:  # fmt: skip
+        if not 0 <= amount < math.inf:
+            return
+        now_ns, bucket = time.time_ns(), bisect_left(self._boundaries, amount)
+        span_context = trace.get_current_span(context or get_current()).get_span_context()
+        key = tuple(attributes.items()) if attributes else ()
+        with self._lock:
+            point = self._points.get(key)
+            if point is None:
+                point = self._points[key] = _Point([0] * (len(self._boundaries) + 1), now_ns)
+            point.counts[bucket] += 1
+            point.sum += amount
+            point.least, point.most = min(point.least, amount), max(point.most, amount)
+            if span_context.trace_flags.sampled if self._exemplars == "trace_based" else self._exemplars == "always_on":
+                point.exemplars[bucket] = amount, now_ns, span_context
+
+    def fill(self, metrics: Any, now_ns: int) -> None:
+        """Add the metric, where there is a measurement; its exemplars begin anew."""
+        with self._lock:
+            if not self._points:
+                return
+            metric = metrics.add(name=self._name, description=self._description, unit=self._unit)
+            metric.histogram.aggregation_temporality = AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE
+            for key, point in self._points.items():
+                message = metric.histogram.data_points.add(
+                    start_time_unix_nano=point.start_ns, time_unix_nano=now_ns, count=sum(point.counts), sum=point.sum,
+                    bucket_counts=point.counts, explicit_bounds=self._boundaries, min=point.least, max=point.most,
+                )  # fmt: skip
+                fill_attributes(message.attributes, dict(key))
+                for _, (amount, at_ns, of) in sorted(point.exemplars.items()):
+                    exemplar = message.exemplars.add(time_unix_nano=at_ns, as_double=amount)
+                    if of.is_valid:
+                        exemplar.trace_id, exemplar.span_id = of.trace_id.to_bytes(16), of.span_id.to_bytes(8)
+                point.exemplars.clear()
 
 
 def _flags_of(span_context: SpanContext | None) -> int:

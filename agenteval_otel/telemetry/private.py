@@ -39,7 +39,7 @@ from agenteval_otel.runtime.reentrancy import PROCESS
 from agenteval_otel.runtime.version import scope_version
 from agenteval_otel.runtime.worker import Worker
 from agenteval_otel.semconv import SCHEMA_URL, SCOPE_NAME
-from agenteval_otel.telemetry.messages import Encoder, EventMessages, Limits, SpanMessages
+from agenteval_otel.telemetry.messages import Encoder, EventMessages, Limits, MetricMessages, SpanMessages
 from agenteval_otel.telemetry.target import Delivery, OtlpTarget, Sender, Signal, positive
 
 _METRICS_EVERY_MS = 60_000.0
@@ -70,7 +70,11 @@ def private_provider(signal: str, target: OtlpTarget, exporter: Exporter, resour
     meters = MeterProvider([reader], resource=resource, shutdown_on_exit=False)
     every_ms = positive(os.environ.get("OTEL_METRIC_EXPORT_INTERVAL", ""), _METRICS_EVERY_MS)
     exporter.collect_with(reader.collect, every_ms / 1000)
-    return meters
+    if not PROCESS.is_sidecar:
+        return meters
+    provider = MetricMessages(meters, os.environ.get("OTEL_METRICS_EXEMPLAR_FILTER", "trace_based"))
+    loaded.encode = provider.encoder(loaded.encode)
+    return provider
 
 
 def _provider_of_messages(signal: Signal, exporter: Exporter, resource: Resource) -> SpanMessages | EventMessages:
@@ -178,7 +182,7 @@ class Exporter:
 
     `on_lost` gets, on any thread, the signal, one of `semconv.LOST_REASONS` and how many items will never be sent.
 
-    In a sidecar spans and events are messages without the SDK's objects, and it works without rests.
+    In a sidecar spans, events and histograms are messages without the SDK's objects, and it works without rests.
 
     Args:
         memory: What waits is within it.
