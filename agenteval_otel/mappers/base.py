@@ -106,8 +106,8 @@ class SpanMapper:
         values: dict[str, Any] = {}
         ranks: dict[str, int] = {}
         for attribute, value in span.attributes.items():
-            held = places.get(attribute)
-            for name, rank in held if held is not None and value is not None and value != "" else ():
+            facts = places.get(attribute)
+            for name, rank in facts if facts is not None and value is not None and value != "" else ():
                 if ranks.get(name, rank) >= rank:
                     values[name], ranks[name] = value, rank
         return values
