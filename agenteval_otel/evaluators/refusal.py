@@ -115,7 +115,20 @@ _UNABLE_FORMS = (
     "not capable of", "not willing to", "not going to", "must decline to", "decline to", "refuse to",
 )  # fmt: skip
 _NEGATIONS = (" not ", " unable ", " decline ", " refuse ")
-_WORD = re.compile(r"[a-z]+(?:'[a-z]+)?|[.!?\n]+")
+_WORD = re.compile(r"[a-z]+(?:'[a-z]+)?")
+
+
+class _Characters(dict[int, str]):
+    """For `str.translate`: letters and apostrophes stay, ends of sentences and lines are full stops."""
+
+    def __missing__(self, code: int) -> str:
+        return " "
+
+
+_CHARACTERS = _Characters({
+    code: chr(code) if chr(code) in "abcdefghijklmnopqrstuvwxyz'" else "." if chr(code) in ".!?\n" else " "
+    for code in range(128)
+})  # fmt: skip
 
 
 # A rule of the operator's, and what customers have with one. A model's own rules are neither.
@@ -232,9 +245,18 @@ def _words() -> dict[str, str]:
     return words
 
 
+def _tokens(head: str) -> list[str]:
+    """Its words, and a full stop for each end of a sentence or line."""
+    text = head.translate(_CHARACTERS)
+    while ".." in text:
+        text = text.replace("..", ".")
+    tokens = text.replace(".", " . ").split()
+    if "'" in text:
+        return [part for token in tokens for part in (_WORD.findall(token) if "'" in token else (token,))]
+    return tokens
+
+
 def _plain(word: str) -> str:
-    if not word[0].isalpha():
-        return "."
     for ending, long in _ENDINGS.items():
         if word.endswith(ending):
             return word.removesuffix(ending) + long
@@ -243,8 +265,8 @@ def _plain(word: str) -> str:
 
 def reading(head: str) -> str:
     """What the model reads of an opening: words between spaces; ``^`` is its start and ``.`` the end of a sentence."""
-    tokens, classes = _WORD.findall(head), _words()
-    read = [word if word.isalpha() else _plain(word) for word in (classes.get(word, word) for word in tokens)]
+    classes = _words()
+    read = [_plain(word) if "'" in word else word for word in (classes.get(word, word) for word in _tokens(head))]
     text = f" ^ {' '.join(read)} "
     if any(map(text.__contains__, _NEGATIONS)):
         text = text.replace(" can not HELP but ", " ")
