@@ -24,8 +24,6 @@ from agenteval_otel.semconv import Instrument
 from agenteval_otel.telemetry.accounting import Accounting, Labels
 from agenteval_otel.telemetry.target import SIGNALS
 
-"""Attributes of one series, as a key."""
-
 ObjectiveStates = Mapping[tuple[str, str | None], tuple[bool, float | None]]
 """By criterion and agent: whether the objective is breached, and the evidence for a breach if any is collected."""
 
