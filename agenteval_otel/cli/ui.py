@@ -60,7 +60,10 @@ def run(arguments: argparse.Namespace) -> int:
     objectives = _objectives(arguments.settings)
     with _opened(arguments.places) as (target, is_database, runs):
         if target.path is not None and not target.path.is_file():
-            _say(f"new        {target.place}: nothing is stored there so far")
+            raise ConfigurationError(
+                f"there is no {target.place}: `agenteval-otel demo --storage agenteval.db` makes one with invented "
+                "answers, AGENTEVAL_STORAGE=sqlite one with those of your application", path="PLACE",
+            )  # fmt: skip
         if made := prepare(target):
             _say(f"indices    made: {', '.join(made)}")
         columns = ResultColumns(target, runs=runs)
@@ -135,7 +138,7 @@ def open_beside(settings: Settings, port: int) -> tuple[str, Callable[[], None]]
         wrong = "the pages show what is stored in a database, and the settings name none: add storage: sqlite"
         raise ConfigurationError(wrong, path="--ui")
     check_assets()
-    target, listening = databases[0], listener(port)
+    target, listening = databases[0], listener(port, "--ui")
     prepare(target)
     access = Access(listening.getsockname()[1])
     keeps_comments = settings.telemetry.emitter.content != "no_content"

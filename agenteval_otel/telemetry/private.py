@@ -480,14 +480,14 @@ class _Stream:
         return True
 
     def _back_off(self, delivery: Delivery) -> None:
-        now = time.monotonic()
-        least, most = _BACKOFF_S
+        now, (least, most) = time.monotonic(), _BACKOFF_S
         self._backoff_s = min(most, max(least, 2 * self._backoff_s))
         self._retry_at = now + self._backoff_s * (0.8 + os.urandom(1)[0] / 640)
         if delivery.wait_s is not None:
             # Never at once: with "after 0 s" a flush would retry without end.
             self.not_before = now + max(least, delivery.wait_s)
-        log.warning("export_failed", part=self.name, status=delivery.status, waiting_batches=len(self._batches) + 1)
+        facts: dict[str, Any] = {"waiting_batches": len(self._batches) + 1, **delivery.fix()}
+        log.warning("export_failed", part=self.name, status=delivery.status, **facts)
 
     def _send(self, data: bytes) -> Delivery:
         token = attach(set_value(_SUPPRESS_INSTRUMENTATION_KEY, True))  # exports are not traced

@@ -29,6 +29,7 @@ _RETRYABLE_HTTP = frozenset({429, 502, 503, 504})
 _RETRYABLE_GRPC = frozenset({
     "CANCELLED", "DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED", "ABORTED", "OUT_OF_RANGE", "UNAVAILABLE", "DATA_LOSS",
 })  # fmt: skip
+_UNANSWERED = frozenset({"UNAVAILABLE", "DEADLINE_EXCEEDED", "ConnectionError", "ConnectTimeout", "ReadTimeout"})
 # How long a connection is tried, and how long until the next try: by itself gRPC waits up to two minutes.
 _RECONNECTING = (("grpc.min_reconnect_backoff_ms", 10_000), ("grpc.max_reconnect_backoff_ms", 10_000))
 _DIRECT = (
@@ -225,6 +226,12 @@ class Delivery(NamedTuple):
     retryable: bool = False  # the same bytes may be sent again
     too_large: bool = False  # the receiver may take halves
     wait_s: float | None = None  # the receiver asks not to be asked for so long
+
+    def fix(self) -> dict[str, str]:
+        """What to look at, for a log line, where nothing has answered."""
+        if self.status not in _UNANSWERED:
+            return {}
+        return {"fix": "does a Collector listen at the endpoint? 4317 is the port of gRPC, 4318 of http/protobuf"}
 
 
 class Sender(Protocol):

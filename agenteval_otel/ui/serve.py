@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import signal
 import socket
 import threading
@@ -56,12 +57,14 @@ def prepare(target: Target) -> list[str]:
         return []
 
 
-def listener(port: int) -> socket.socket:
+def listener(port: int, option: str = "--port") -> socket.socket:
     """A socket of 127.0.0.1 for the port, 0 for a free one. Raises `ConfigurationError` where it is taken."""
     try:
         return socket.create_server((LOOPBACK, port))
     except OSError as error:
-        raise ConfigurationError(f"{LOOPBACK}:{port} cannot be used: {error.strerror}", path="--port") from None
+        reason = "is taken" if error.errno == errno.EADDRINUSE else f"cannot be used: {error.strerror}"
+        wrong = f"{LOOPBACK}:{port} {reason}: choose another port with {option}, 0 for a free one"
+        raise ConfigurationError(wrong, path=option) from None
 
 
 def serve(app: Any, listening: socket.socket, on_start: Callable[[], object]) -> None:

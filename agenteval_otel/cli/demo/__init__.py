@@ -47,8 +47,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--otlp-endpoint", metavar="URL", help="also send it to a Collector: http://localhost:4317 (gRPC) or :4318"
     )
-    parser.add_argument("--storage", metavar="FILE.db", help="also keep the results in this SQLite file, for "
-        "`agenteval-otel compare FILE.db --by prompt_version`")  # fmt: skip
+    parser.add_argument("--storage", metavar="FILE.db", help="also keep the results in this SQLite file, with the "
+        "invented texts, for `agenteval-otel ui FILE.db` and `agenteval-otel compare FILE.db --by prompt_version`; "
+        "needs the extra ui, or for compare alone sql")  # fmt: skip
     parser.add_argument(
         "--traffic", metavar="FILE.jsonl",
         help='replay recorded conversations instead: lines of {"messages": [...]}, or the inputs that evaluate reads, '
@@ -102,8 +103,9 @@ def _parts(arguments: argparse.Namespace) -> dict[str, Any]:
 def _run(arguments: argparse.Namespace, turns: Sequence[Turn], seconds: float | None, parts: dict[str, Any]) -> int:
     scores = Scores(parts["criteria"], parts.pop("breach", None))
     console, delivery = Console(highlight=False), _delivery(arguments.otlp_endpoint)
-    telemetry = OtlpStorageProvider(endpoint=arguments.otlp_endpoint) if delivery.address else None
-    stored = [] if arguments.storage is None else [SqlStorageProvider(path=arguments.storage)]
+    telemetry, stored = _telemetry(arguments, delivery), []
+    if arguments.storage is not None:
+        stored.append(SqlStorageProvider(path=arguments.storage))
     pace = 0.0 if seconds is None else min(1.0, seconds / _REALISTIC_FROM_S)
     slow = SlowSampler(above_s=_SLOW_S * (pace or 1.0))
     pipeline = Pipeline(
@@ -113,7 +115,10 @@ def _run(arguments: argparse.Namespace, turns: Sequence[Turn], seconds: float | 
     )  # fmt: skip
     show = Run(pipeline, scores, "errors, slow: all; rest: p = 0.50" if seconds else "everything", len(turns), seconds,
                delivery.address and f"to {delivery.address}", has_settings="redactors" in parts)  # fmt: skip
-    name, tracer = "support" if seconds else "recorded", telemetry.emitter.providers.tracer() if telemetry else None
+    name, tracer = (
+        "support" if seconds else "recorded",
+        telemetry.emitter.providers.tracer() if telemetry and delivery.address else None,
+    )
     agent = Agent(name, pipeline, tracer, pace=pace)
     try:
         try:
@@ -122,17 +127,26 @@ def _run(arguments: argparse.Namespace, turns: Sequence[Turn], seconds: float | 
             show.interrupted = True
         evaluated = _flushed(pipeline)
         delivery.complete = pipeline.flush(_EXPORT_S)
-        if telemetry is not None:
+        if telemetry is not None and delivery.address:
             lost = {signal for signal, _ in telemetry.emitter.providers.lost}
             delivery.spans = delivery.complete or (bool(lost) and "traces" not in lost)
         planted = seconds is not None and not arguments.no_drop and show.release == 2
-        print_summary(show, console, delivery, evaluated=evaluated, planted=planted)
+        print_summary(show, console, delivery, arguments.storage, evaluated=evaluated, planted=planted)
     finally:
         pipeline.shutdown(0.5)
     adds_up = evaluated and sum(pipeline.accounting.outcomes().values()) == show.calls
     delivered = delivery.address is None or delivery.complete or delivery.spans  # Jaeger takes only spans
     failed = not adds_up or not (delivered or show.interrupted)
     return 1 if failed else 130 if show.interrupted else 0
+
+
+def _telemetry(arguments: argparse.Namespace, delivery: Delivery) -> OtlpStorageProvider | None:
+    """Where telemetry goes. With it, what is stored has the answers' texts: the demo's own are invented."""
+    if arguments.storage is not None and arguments.traffic is None:
+        if delivery.address is None:
+            return OtlpStorageProvider(signals=frozenset(), content="span_and_event")
+        return OtlpStorageProvider(endpoint=arguments.otlp_endpoint, content="span_and_event")
+    return OtlpStorageProvider(endpoint=arguments.otlp_endpoint) if delivery.address else None
 
 
 def _flushed(pipeline: Pipeline) -> bool:

@@ -137,8 +137,10 @@ def _breaches(run: Run) -> Iterator[str]:
         yield f"{name:<16} {start}{rate}  below {setting(breach.objective)} {place}"
 
 
-def print_summary(run: Run, console: Console, delivery: Delivery, *, evaluated: bool, planted: bool) -> None:
-    """Print the last page: `planted` where a worse prompt was released."""
+def print_summary(
+    run: Run, console: Console, delivery: Delivery, storage: str | None = None, *, evaluated: bool, planted: bool
+) -> None:  # fmt: skip
+    """Print the last page: `planted` where a worse prompt was released, `storage` the file with the results."""
     page = _Page(console)
     ended = "ended early by Ctrl-C, after" if run.interrupted else "over after"
     page.heading(f"The traffic is {ended} {run.elapsed_s:.1f} s", "bold cyan")
@@ -153,6 +155,7 @@ def print_summary(run: Run, console: Console, delivery: Delivery, *, evaluated: 
     _print_delivery(page, delivery, run.scores)
     page.heading("Next")
     for name, command in (
+        ("in the browser", f"agenteval-otel ui {storage}" if storage else "agenteval-otel demo --storage agenteval.db"),
         ("your handler", "from agenteval_otel import monitor    # then @monitor above it"),
         ("your settings", "agenteval-otel init"),
         ("your stack", f"export OTEL_EXPORTER_OTLP_ENDPOINT={delivery.address}" if delivery.address else
