@@ -102,6 +102,7 @@ def _serve(arguments: argparse.Namespace, settings: Any, columns: Any) -> int:
 
     def on_start() -> None:
         _say(f"open       {access.address}")
+        _say("end        with Ctrl-C")
         if not arguments.no_open:
             with contextlib.suppress(webbrowser.Error):
                 webbrowser.open(access.address)

@@ -295,7 +295,8 @@ def prepare_models(name: str, part: Any, path: str = "") -> None:
         problems[event] += [] if problem is None else [f"{where}: {problem}"]
     for event, details in problems.items():
         if details:
-            log.warning(event, part=name, detail="; ".join(details)[:1_000])
+            effect = {} if event == "storage_not_ready" else {"effect": "results that need it fail, all others go on"}
+            log.warning(event, part=name, detail="; ".join(details)[:1_000], **effect)
 
 
 def _parts(value: Any, path: str, contracts: tuple[str, ...], depth: int = 8) -> Iterator[tuple[str, Any]]:
