@@ -219,8 +219,8 @@ class Providers:
         if missing:
             log.warning(
                 "no_telemetry", signals=", ".join(missing),
-                fix="set OTEL_EXPORTER_OTLP_ENDPOINT, an OpenTelemetry provider, or telemetry.endpoint in the settings; "
-                "AGENTEVAL_STORAGE=console prints the scores",
+                fix="set OTEL_EXPORTER_OTLP_ENDPOINT, an OpenTelemetry provider, or telemetry.endpoint in the "
+                "settings, or see the scores with AGENTEVAL_STORAGE=console",
             )  # fmt: skip
 
 
