@@ -99,7 +99,8 @@ def _report(loaded: Loaded) -> Iterator[str]:
     if settings.evaluate_in == "sidecar":
         yield f"Evaluations run in: the sidecar at {mask_text(settings.endpoint)}, which reads its own settings"
     else:
-        yield f"Evaluations run in: {_describe(settings.dispatcher)}"
+        place = _PLACES.get(settings.dispatcher.type, "")
+        yield f"Evaluations run in: {place}{_describe(settings.dispatcher)}"
     overrides = [f"{name}={shown} sets {path}" for name, path, shown in loaded.variables]
     warnings = [*loaded.warnings, *_warnings(loaded, pipeline), *_missing_keys(loaded)]
     warnings += warnings_of(checked_plan(loaded, pipeline))
@@ -108,12 +109,19 @@ def _report(loaded: Loaded) -> Iterator[str]:
             yield from ("", title, *(f"  {line}" for line in lines))
 
 
+_PLACES: Final = {
+    "inline": "the call itself; dispatcher: ",
+    "pool": "a background thread of each process; dispatcher: ",
+}
+
+
 def _handler(pipeline: Pipeline, name: str) -> Iterator[str]:
     """How the handlers of an agent are sampled, and what scores them; without a name, every other handler."""
     entry, plan = pipeline.agents.get(name), pipeline.handler(name)
     sampler = (entry.sampler if entry is not None else None) or pipeline.defaults.sampler
     sampled = _describe(sampler) if pipeline.enabled and plan.enabled else "off"
-    yield f"{name or 'every other handler'}: {sampled}"
+    others = "every other handler" if pipeline.agents else "every handler"
+    yield f"{name or others}: {sampled}"
     criteria = {criterion.name: criterion for criterion in plan.runner.criteria}
     for evaluator in plan.runner.evaluators:
         rate = "" if evaluator.sample_rate is None else f", at most {setting(evaluator.sample_rate)} of all"

@@ -49,7 +49,7 @@ def test_the_report_on_a_valid_file_describes_what_will_run(cli: CommandLine, mo
         "Telemetry goes to http://***@collector:4317; signals metrics; content no_content; detail result; "
         "headers api_key, authorization (values hidden)",
         "  json_file (path ***/a.jsonl)", "Redaction of what leaves the process: none",
-        "Evaluations run in: pool (max_items 9)",
+        "Evaluations run in: a background thread of each process; dispatcher: pool (max_items 9)",
         "  AGENTEVAL_TELEMETRY__HEADERS__API_KEY=*** sets telemetry.headers.api_key",
         "  AGENTEVAL_DISPATCHER__MAX_ITEMS=9 sets dispatcher.max_items",
         "  AGENTEVAL_SAMPEL_RATE names no setting (did you mean 'AGENTEVAL_SAMPLE_RATE'?)",
