@@ -115,10 +115,8 @@ def _run(arguments: argparse.Namespace, turns: Sequence[Turn], seconds: float | 
     )  # fmt: skip
     show = Run(pipeline, scores, "errors, slow: all; rest: p = 0.50" if seconds else "everything", len(turns), seconds,
                delivery.address and f"to {delivery.address}", has_settings="redactors" in parts)  # fmt: skip
-    name, tracer = (
-        "support" if seconds else "recorded",
-        telemetry.emitter.providers.tracer() if telemetry and delivery.address else None,
-    )
+    name = "support" if seconds else "recorded"
+    tracer = telemetry.emitter.providers.tracer() if telemetry is not None and delivery.address else None
     agent = Agent(name, pipeline, tracer, pace=pace)
     try:
         try:
@@ -141,7 +139,7 @@ def _run(arguments: argparse.Namespace, turns: Sequence[Turn], seconds: float | 
 
 
 def _telemetry(arguments: argparse.Namespace, delivery: Delivery) -> OtlpStorageProvider | None:
-    """Where telemetry goes. With it, what is stored has the answers' texts: the demo's own are invented."""
+    """Where telemetry goes, and whether texts are kept: those of the demo's own answers, which are invented."""
     if arguments.storage is not None and arguments.traffic is None:
         if delivery.address is None:
             return OtlpStorageProvider(signals=frozenset(), content="span_and_event")
