@@ -69,7 +69,7 @@ PROCESS: Final = _OfProcess()
 """Its `is_ours` is True in a fork server and what it forks: these processes do nothing but evaluate.
 
 `is_sidecar` is True, before anything is emitted, in a process that has no application's threads: background threads
-need no rests there, and the private providers fill messages without the SDK's spans.
+need no rests there, and the private providers fill messages without the SDK's spans and histograms.
 """
 
 

@@ -480,7 +480,8 @@ class _Stream:
         return True
 
     def _back_off(self, delivery: Delivery) -> None:
-        now, (least, most) = time.monotonic(), _BACKOFF_S
+        now = time.monotonic()
+        least, most = _BACKOFF_S
         self._backoff_s = min(most, max(least, 2 * self._backoff_s))
         self._retry_at = now + self._backoff_s * (0.8 + os.urandom(1)[0] / 640)
         if delivery.wait_s is not None:

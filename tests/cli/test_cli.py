@@ -6,6 +6,7 @@ import ast
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +19,7 @@ import agenteval_otel
 from agenteval_otel.cli import COMMANDS, demo, main
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.telemetry.reference import ERROR_TYPES, FAILURES, OUTCOMES
+from agenteval_otel.ui.serve import listener
 from tests.cli.conftest import CommandLine
 
 
@@ -160,3 +162,15 @@ def test_a_closed_output_ends_it_quietly(cli: CommandLine, command: str) -> None
     closed = subprocess.run(["sh", "-c", f"{line} >&-"], check=False, **run)
     assert [left.returncode, closed.returncode] == [1, 0]
     assert [b"Error" in ended.stderr for ended in (left, closed)] == [False, False]
+
+
+def test_pages_of_a_missing_file_and_on_a_taken_port(cli: CommandLine) -> None:
+    """What is not there is not made; the error says how to go on."""
+    cli("ui", "nope.db", code=2)
+    assert "there is no nope.db" in cli.err
+    assert "agenteval-otel demo --storage agenteval.db" in cli.err
+    assert not list(Path().iterdir())
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(ConfigurationError, match=f"127.0.0.1:{port} is taken: choose another port with --port"):
+            listener(port)

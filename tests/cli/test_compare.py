@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from agenteval_otel import annotate, configure, monitor, shutdown
+from agenteval_otel.comparison import Source
 from agenteval_otel.evaluators import Contains
 from agenteval_otel.storage import SqlStorageProvider
 from agenteval_otel.testing import ModelServer
@@ -47,7 +48,9 @@ def test_a_drop_is_found_and_nothing_is_not(cli: CommandLine, monkeypatch: pytes
 
 def test_two_versions_of_the_demo_from_its_database(cli: CommandLine) -> None:
     """The planted drop is found in what the demo's agent stored of live traffic, and nothing where none was planted."""
-    cli("demo", "--seconds", 1, "--calls", 900, "--storage", "drop.db")
+    out = cli("demo", "--seconds", 1, "--calls", 900, "--storage", "drop.db")
+    assert "agenteval-otel ui drop.db" in out
+    assert all(answer.content is not None for answer in Source("drop.db").answers()), "its texts are invented, and kept"
     cli("demo", "--seconds", 1, "--calls", 900, "--storage", "same.db", "--no-drop")
     report = json.loads(cli("compare", "drop.db", "--by", "prompt_version", "--report", "json", code=1))
     drops = {item["name"] for item in report["criteria"] if item["outcome"] == "drop"}

@@ -26,6 +26,7 @@ from rich.console import Console
 from agenteval_otel.cli.demo.agent import Agent, Turn, plan_turns, recorded_turns
 from agenteval_otel.cli.demo.scores import Scores, demo_criteria, demo_evaluators
 from agenteval_otel.cli.demo.screen import Delivery, Run, print_summary, render
+from agenteval_otel.comparison import Source
 from agenteval_otel.objectives import ObjectiveCrossing
 from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.sampling import RatioSampler
@@ -363,3 +364,10 @@ def test_planned_traffic_is_lifelike() -> None:
     assert max(len(turn.messages) for turn in turns) == 8
     assert all(any(getattr(turn, trait) for turn in turns) for trait in ("streamed", "slow"))
     assert any("error" in call["result"] for turn in turns for call in turn.tool_calls)
+
+
+def test_the_demo_keeps_no_recorded_texts(cli: CommandLine) -> None:
+    """Conversations that people recorded are scored, and their texts stay out of the database."""
+    recorded = cli.file("own.jsonl", json.dumps({"prompt": "Where is it?", "response": "On its way to you."}) + "\n")
+    cli("demo", "--traffic", recorded, "--storage", "own.db")
+    assert [answer.content for answer in Source("own.db").answers()] == [None]

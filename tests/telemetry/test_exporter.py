@@ -104,6 +104,18 @@ def test_in_small_batches(sending: Sending, spans: list[Any]) -> None:
     assert [len(names_of(body)) for body in sending.receiver.asked] == [128, 128, 44, 2, 2, 1, 1]
 
 
+def test_a_failed_export_says_what_to_look_at(
+    sending: Sending, spans: list[Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where nothing has answered; a receiver that has answered gave its reason, the status."""
+    for status, expected in (("UNAVAILABLE", 1), ("503", 1)):
+        sending.put(spans[:1])
+        sending.receiver.delivery = Delivery(False, status, retryable=True)
+        sending.flush()
+        assert caplog.text.count("does a Collector listen at the endpoint?") == expected
+    assert Delivery(False, "503").fix() == {}
+
+
 def test_a_retry_sends_the_same_bytes(sending: Sending, spans: list[Any]) -> None:
     """A batch that may be sent again waits, packed, and the next flush sends the same bytes; nothing is lost."""
     receiver = sending.receiver
