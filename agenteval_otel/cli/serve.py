@@ -27,6 +27,7 @@ DESCRIPTION = (
 )
 _SIGNALS: Final = ("TRACES", "METRICS", "LOGS")
 _LOOK_S: Final = 2.0
+_SWITCH_S: Final = 0.02
 SERVICE_NAME: Final = "agenteval-sidecar"
 _FIELDS: Final = ("host", "grpc_port", "http_port", "durable")
 
@@ -86,7 +87,7 @@ def _serve(settings: Settings, file: str | None, ui_port: int | None) -> int:
     pages, stop_pages = (None, bool) if ui_port is None else open_beside(settings, ui_port)
     sidecar = Sidecar(settings.sidecar)
     addresses = sidecar.start()
-    _slow_collector()
+    _tune_interpreter()
     watched = f"{file}, watched" if file else "none: every setting has its default"
     for name, value in (
         ("OTLP/gRPC", addresses.grpc), ("OTLP/HTTP", addresses.http), ("settings", watched),
@@ -110,10 +111,15 @@ def _serve(settings: Settings, file: str | None, ui_port: int | None) -> int:
     return 0
 
 
-def _slow_collector() -> None:
-    """Have the collector of cycles look rarely, and past what was imported: what waits for its trace is no garbage."""
+def _tune_interpreter() -> None:
+    """Set the interpreter for throughput: the process is ours, and nobody waits for one of its threads alone.
+
+    The collector of cycles looks rarely, and past what was imported: what waits for its trace is no garbage. Threads
+    that are busy take turns four times more rarely than usual, because each turn finds the caches cold.
+    """
     gc.freeze()
     gc.set_threshold(50_000, 10, 100)
+    sys.setswitchinterval(_SWITCH_S)
 
 
 def _raise_limit() -> None:

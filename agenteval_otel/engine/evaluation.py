@@ -195,6 +195,14 @@ class Evaluation:
         self._engine.wait_for_room(self)
         return self._later
 
+    def prepare_response(self) -> None:
+        """Redact what `finish` will emit, which it does itself otherwise; what raises here raises there too."""
+        if self._stage == "evaluating" and self._outcome is not None and not self.superseded:
+            self._engine.finishing = self
+            with contextlib.suppress(Exception):
+                self._respond(self._outcome)
+            self._engine.finishing = None
+
     def finish(self) -> str | Awaitable[str]:
         """Emit, count and store; the call's outcome where that is known at once."""
         if self._stage == "over":
@@ -204,9 +212,10 @@ class Evaluation:
         later, settings, engine = self._later, self._settings, self._engine
         engine.finishing = self
         try:
-            response = self._response = self._response or self._emit(self._outcome)
-            if response is None:
+            response = self._respond(self._outcome)
+            if self.superseded:  # this thread was held up in a redactor, and another one goes on
                 return PIPELINE_FAILED
+            self._emit(self._outcome, response)
             if settings.storage is None:
                 if later is not None and not later.done():
                     later.set_result(EVALUATED)
@@ -232,20 +241,24 @@ class Evaluation:
         self._stage = "over"
         return EVALUATED
 
-    def _emit(self, outcome: RunOutcome) -> EvaluatedResponse | None:
+    def _respond(self, outcome: RunOutcome) -> EvaluatedResponse:
+        """What is emitted of it."""
+        if self._response is None:
+            engine, call, settings = self._engine, self.call, self._settings
+            self.ensure_agent_span()
+            if settings.calls_model:
+                outcome = self._outcome = outcome._replace(results=engine.judge_health.marked(outcome.results))
+            self._response = EvaluatedResponse(
+                self.input, outcome, settings, engine.redaction, engine.broken, evaluated=call.span_context,
+                started_ns=self._started_ns, ended_ns=self._started_ns + perf_counter_ns() - self._tick,
+                response_ended_ns=call.ended_ns or None, sampled=self._sampled, conversation=call.turns,
+            )  # fmt: skip
+        return self._response
+
+    def _emit(self, outcome: RunOutcome, response: EvaluatedResponse) -> None:
         engine, call, settings = self._engine, self.call, self._settings
         for part, error in outcome.broken:
             engine.broken(part, error)
-        self.ensure_agent_span()
-        if settings.calls_model:
-            outcome = outcome._replace(results=engine.judge_health.marked(outcome.results))
-        response = EvaluatedResponse(
-            self.input, outcome, settings, engine.redaction, engine.broken, evaluated=call.span_context,
-            started_ns=self._started_ns, ended_ns=self._started_ns + perf_counter_ns() - self._tick,
-            response_ended_ns=call.ended_ns or None, sampled=self._sampled, conversation=call.turns,
-        )  # fmt: skip
-        if self.superseded:  # this thread was held up in a redactor, and another one goes on
-            return None
         for result in response.results if outcome.errors else ():
             if result.error_type is not None:
                 log.warning("evaluation_failed", part=result.criterion_name, error_type=result.error_type)
@@ -267,7 +280,6 @@ class Evaluation:
             results = engine.accounting.results
             for result in outcome.results:
                 results[result.status] += 1
-        return response
 
     def _hand_on(self, outcome: RunOutcome, response: EvaluatedResponse) -> None:
         """Keep the answer for evaluators that run later, and let those know of it that compare and join results."""

@@ -71,8 +71,9 @@ class Engine:
         return f"<Engine waiting_for_room={len(self._waiting)}>"
 
     def process(self, calls: Sequence[CapturedCall], done: Done, pause: Callable[[], None]) -> None:
-        """Evaluate a list of calls: build every input, then run the evaluators, then emit: a quarter faster than all
-        steps for each. `done` takes each call once. `pause` is called between two steps, and may raise to end the work.
+        """Evaluate a list of calls: build every input, then run the evaluators, redact, then emit: a third faster than
+        all steps for each. `done` takes each call once. `pause` is called between two steps, and may raise to end the
+        work.
         """
         CURRENT.set(EVALUATING)
         begun: list[Evaluation] = []
@@ -98,6 +99,9 @@ class Engine:
                 over.append(evaluation)
             else:
                 done(evaluation.call, later)
+            pause()
+        for evaluation in over:
+            evaluation.prepare_response()
             pause()
         room, items = True, 0
         for evaluation in over:

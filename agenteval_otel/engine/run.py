@@ -16,7 +16,7 @@ from agenteval_otel.errors import ConfigurationError, EvaluationError, Evaluatio
 from agenteval_otel.evaluators.base import CriterionEvaluator, Evaluator, Schedule, find_criterion, result_of
 from agenteval_otel.evaluators.shadow import asked_criteria, declared_criteria, shadow_results
 from agenteval_otel.execution import Executor
-from agenteval_otel.execution.jobs import CHEAP_S, INLINE_SAMPLE
+from agenteval_otel.execution.jobs import CHEAP_S, INLINE_SAMPLE, EvaluatorState
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, RunError
 from agenteval_otel.models.value import completed, copy_with
 from agenteval_otel.redaction.outgoing import Redaction
@@ -67,6 +67,7 @@ class Step(NamedTuple):
     """An evaluator, and what never changes about it."""
 
     evaluator: Evaluator
+    state: EvaluatorState
     names: frozenset[str]
     threshold: int | None  # of an own sampling rate: randomness below it takes the answer
     second: bool  # it belongs to the second stage of an escalation
@@ -100,7 +101,8 @@ class EvaluationRunner:
         self.score_on(tuple(criteria) or _own_criteria(self.evaluators))
         self.executor = executor or Executor(live=False)
         self.steps = tuple(
-            _step(evaluator, escalation, self.criteria_by_shadow[evaluator.shadow]) for evaluator in self.evaluators
+            _step(evaluator, self.executor.state(evaluator), escalation, self.criteria_by_shadow[evaluator.shadow])
+            for evaluator in self.evaluators
         )
         self.of_answers = tuple(step for step in self.steps if step.evaluator.evaluates == "answer")
         self.of_conversations = tuple(step for step in self.steps if step.evaluator.evaluates == "conversation")
@@ -137,8 +139,7 @@ class EvaluationRunner:
 
     @property
     def leaves_thread(self) -> bool:
-        mode = self.executor.mode
-        return any(mode(evaluator) != "inline" for evaluator in self.evaluators)
+        return any(step.state.mode != "inline" for step in self.steps)
 
     async def run(
         self,
@@ -263,7 +264,7 @@ class Run:
                 raise EvaluationSkipped(LOAD_SHED)
             if self._is_unanswered and not evaluator.evaluates_errors:
                 raise EvaluationSkipped("no answer: the handler raised")
-            if executor.mode(evaluator) == "inline":
+            if step.state.mode == "inline":
                 self.at = index
                 raw = self._measured(step) if index in self.runner.watched else self._inline(step)
                 self.at = -1
@@ -295,7 +296,7 @@ class Run:
             if watched[index] <= 0:
                 del watched[index]
             if cpu_s >= CHEAP_S or index not in watched:
-                self.runner.executor.state(step.evaluator).ran_inline(cpu_s)
+                step.state.ran_inline(cpu_s)
 
     def _inline(self, step: Step) -> Any:
         """What an inline evaluator gives, a score as a result; None where it has to wait: then it runs elsewhere."""
@@ -438,11 +439,14 @@ class Run:
         return self._outgoing
 
 
-def _step(evaluator: Evaluator, escalation: Escalation | None, criteria: Sequence[EvaluationCriteria]) -> Step:
+def _step(
+    evaluator: Evaluator, state: EvaluatorState, escalation: Escalation | None, criteria: Sequence[EvaluationCriteria]
+) -> Step:  # fmt: skip
     kind = type(evaluator)
     direct = isinstance(evaluator, CriterionEvaluator) and kind.evaluate is CriterionEvaluator.evaluate
     return Step(
         evaluator,
+        state,
         frozenset(criterion.name for criterion in evaluator.criteria()),
         None if evaluator.sample_rate is None else threshold_of(evaluator.sample_rate),
         escalation is not None and waits(evaluator, escalation),

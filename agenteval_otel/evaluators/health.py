@@ -21,6 +21,10 @@ _REASONING = {
     "needs_input": "the answer asks for what it needs first",
 }
 _HEALTHY = frozenset({"policy_denial", "needs_input"})
+_SCORES: dict[str | None, Score] = {None: Score(value=True, passed=True)} | {
+    reason: Score(value=reason in _HEALTHY, passed=reason in _HEALTHY, reason_code=reason, reasoning=reasoning)
+    for reason, reasoning in _REASONING.items()
+}
 _CUT_OFF = frozenset({"length", "max_tokens", "max_output_tokens", "model_length", "token_limit", "incomplete",
                       "model_context_window_exceeded"})  # fmt: skip
 _WITHHELD = frozenset({"refusal", "content_filter", "content_filtered", "safety", "guardrail_intervened",
@@ -95,11 +99,7 @@ class ResponseHealth(CriterionEvaluator, type="ResponseHealth"):
         return "inline"
 
     def score(self, evaluation_input: EvaluationInput) -> Score:
-        reason = _reason_of(evaluation_input)
-        if reason is None:
-            return Score(value=True, passed=True)
-        healthy = reason in _HEALTHY
-        return Score(value=healthy, passed=healthy, reason_code=reason, reasoning=_REASONING[reason])
+        return _SCORES[_reason_of(evaluation_input)]
 
 
 def _reason_of(evaluation_input: EvaluationInput) -> str | None:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from math import fsum
 from pathlib import Path
@@ -265,8 +265,10 @@ def _plain(word: str) -> str:
 
 def reading(head: str) -> str:
     """What the model reads of an opening: words between spaces; ``^`` is its start and ``.`` the end of a sentence."""
-    classes = _words()
-    read = [_plain(word) if "'" in word else word for word in (classes.get(word, word) for word in _tokens(head))]
+    tokens = _tokens(head)
+    read: Iterable[str] = map(_words().get, tokens, tokens)
+    if "'" in head:
+        read = [_plain(word) if "'" in word else word for word in read]
     text = f" ^ {' '.join(read)} "
     if any(map(text.__contains__, _NEGATIONS)):
         text = text.replace(" can not HELP but ", " ")

@@ -88,9 +88,7 @@ class PatternRedactor(Redactor, type="patterns"):
 
     def findings(self, text: str) -> list[Finding]:
         """What would be replaced: in order, without overlaps."""
-        if len(text) < 6 and not self.patterns:
-            return []
-        all_findings = list(self._built_in(text))
+        all_findings = [] if len(text) < 6 or _ID.fullmatch(text) else list(self._built_in(text))
         if (
             self.patterns
         ):  # markers that stand in the text already replace themselves, so that no pattern bites into one
@@ -100,8 +98,6 @@ class PatternRedactor(Redactor, type="patterns"):
         return merged(all_findings)
 
     def _built_in(self, text: str) -> Iterator[Finding]:
-        if _ID.fullmatch(text):
-            return
         scan = Scan(text)
         for kind, find in _FINDERS.items():
             if kind in self.kinds:

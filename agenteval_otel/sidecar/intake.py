@@ -306,8 +306,7 @@ class Intake:
 
     def _submit_traces(self, *, quiet_s: float | None, last: bool) -> bool:
         traces = self._complete(quiet_s=quiet_s, last=last)
-        for trace in traces:
-            self._evaluation.evaluate(trace)
+        self._evaluation.evaluate(traces)
         return bool(traces)
 
     def _complete(self, *, quiet_s: float | None, last: bool) -> list[AssembledTrace]:

@@ -173,7 +173,7 @@ class Emitter:
         if self._instruments is not None:
             self._guarded("metrics", self._instruments.record_run, response, agent, context, dimensions)
         if self.wants_spans and spans:
-            self._guarded("traces", self._write_spans, response, evaluated, run_span, scores, common, shown)
+            self._guarded("traces", self._write_spans, response, evaluated, context, run_span, scores, common, shown)
         elif self.wants_spans:
             self.providers.lose("traces", "host_queue_full")
             log.warning("spans_left_out", part="traces", reason="the application's span processor is full")
@@ -218,8 +218,8 @@ class Emitter:
         )  # fmt: skip
 
     def _write_spans(
-        self, response: Response, evaluated: SpanContext | None, run_span: Span | None, scores: Mapping[str, Any],
-        common: Mapping[str, Any], shown: Sequence[tuple[EvaluationResult, dict[str, Any]]],
+        self, response: Response, evaluated: SpanContext | None, context: Context, run_span: Span | None,
+        scores: Mapping[str, Any], common: Mapping[str, Any], shown: Sequence[tuple[EvaluationResult, dict[str, Any]]],
     ) -> None:  # fmt: skip
         tracer, conversation = self.tracer(), getattr(response, "conversation", None)
         attributes = run_attributes(response, scores=scores, common=common, with_content=self._span_content)
@@ -228,7 +228,7 @@ class Emitter:
         elif tracer is not None and response.started_ns is not None:
             run_span = open_run_span(
                 tracer, response.agent or "", evaluated, self.placement, started_ns=response.started_ns,
-                attributes=attributes, turns=() if conversation is None else conversation.spans(),
+                attributes=attributes, turns=() if conversation is None else conversation.spans(), context=context,
             )  # fmt: skip
         if run_span is None:
             return

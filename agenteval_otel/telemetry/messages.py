@@ -116,8 +116,7 @@ class SpanMessages:
             valid = [link for link in links if link.context.is_valid or link.context.trace_state]
             span.dropped_links = 0 if self._max_links is None else max(0, len(valid) - self._max_links)
             span.links = valid[span.dropped_links :]
-        if sampled.attributes:
-            span.set_attributes(sampled.attributes)
+        span.dropped = _add(span.attributes, sampled.attributes, self._max_attributes)
         return span
 
 
@@ -318,7 +317,10 @@ class HistogramMessages:
                 point = self._points[key] = _Point([0] * (len(self._boundaries) + 1), now_ns)
             point.counts[bucket] += 1
             point.sum += amount
-            point.least, point.most = min(point.least, amount), max(point.most, amount)
+            if amount < point.least:
+                point.least = amount
+            if amount > point.most:
+                point.most = amount
             if span_context.trace_flags.sampled if self._exemplars == "trace_based" else self._exemplars == "always_on":
                 point.exemplars[bucket] = amount, now_ns, span_context
 

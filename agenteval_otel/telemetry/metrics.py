@@ -208,12 +208,14 @@ class ResultTotals:
     def _add_weighted(self, result: EvaluationResult, series: _Series) -> None:
         weight = weight_of(result.probability)
         squared, score = weight * weight, result.normalized
-        # Like the counts from 0, so that the first of the rarer verdict is an increase. Categories have no counterpart.
-        starting = series.verdicts if result.label in _VERDICTS else ()
-        for sums, amount in zip(self._weights, (weight, squared), strict=True):
-            for verdict in starting:
-                sums.setdefault(verdict, 0.0)
-            sums[series.key] = sums.get(series.key, 0.0) + amount
+        weights, squares = self._weights
+        if series.key not in weights and result.label in _VERDICTS:
+            # Like the counts from 0, so that the first of the rarer verdict is an increase. Categories have none.
+            for verdict in series.verdicts:
+                weights.setdefault(verdict, 0.0)
+                squares.setdefault(verdict, 0.0)
+        weights[series.key] = weights.get(series.key, 0.0) + weight
+        squares[series.key] = squares.get(series.key, 0.0) + squared
         if score is not None:
             amounts = (weight * score, squared * score, squared * score * score)
             for sums, amount in zip(self._scores, amounts, strict=True):

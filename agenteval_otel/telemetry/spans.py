@@ -62,20 +62,24 @@ def end_agent_span(span: Span, *, ended_ns: int, error_type: str | None, attribu
 
 def open_run_span(
     tracer: trace.Tracer, agent: str, evaluated: SpanContext | None, placement: Placement, *, started_ns: int,
-    attributes: Mapping[str, Any] | None = None, turns: Sequence[SpanContext] = (),
+    attributes: Mapping[str, Any] | None = None, turns: Sequence[SpanContext] = (), context: Context | None = None,
 ) -> Span | None:  # fmt: skip
-    """Start the run span ``evaluation {agent}``, linked to `turns`; None when the evaluated trace is not sampled."""
+    """Start the run span ``evaluation {agent}``, linked to `turns`; None when the evaluated trace is not sampled.
+
+    `context` is the evaluated span's, where the caller has it.
+    """
     if evaluated is not None and not evaluated.trace_flags.sampled:
         return None
     is_linked = evaluated is not None and placement == "linked"
     # Not to the parent too: Jaeger would show the link in its place. The last of the turns is the evaluated span.
-    linked = [evaluated] if evaluated is not None and is_linked else []
-    of_turns = [
-        span_context for span_context in turns if evaluated is None or span_context.span_id != evaluated.span_id
-    ]
-    links = [Link(span_context) for span_context in (*of_turns, *linked)]
+    linked = [span_context for span_context in turns if evaluated is None or span_context.span_id != evaluated.span_id]
+    if evaluated is not None and is_linked:
+        linked.append(evaluated)
+    links = [Link(span_context) for span_context in linked]
+    if is_linked or context is None:
+        context = Context() if is_linked else context_of_span(evaluated)
     return tracer.start_span(
-        f"{names.OPERATION_EVALUATION} {agent}", context=Context() if is_linked else context_of_span(evaluated),
+        f"{names.OPERATION_EVALUATION} {agent}", context=context,
         attributes={names.OPERATION_NAME: names.OPERATION_EVALUATION, names.AGENT_NAME: agent, **(attributes or {})},
         links=links, start_time=started_ns,
     )  # fmt: skip
