@@ -112,7 +112,7 @@ def _serve(settings: Settings, file: str | None, ui_port: int | None) -> int:
 
 
 def _tune_interpreter() -> None:
-    """Set the interpreter for throughput: the process is ours, and nobody waits for one of its threads alone.
+    """Set the interpreter for throughput: the process is ours, and no part of it has to answer within milliseconds.
 
     The collector of cycles looks rarely, and past what was imported: what waits for its trace is no garbage. Threads
     that are busy take turns four times more rarely than usual, because each turn finds the caches cold.

@@ -100,10 +100,7 @@ class EvaluationRunner:
         self.has_shadows = any(evaluator.shadow for evaluator in self.evaluators)
         self.score_on(tuple(criteria) or _own_criteria(self.evaluators))
         self.executor = executor or Executor(live=False)
-        self.steps = tuple(
-            _step(evaluator, self.executor.state(evaluator), escalation, self.criteria_by_shadow[evaluator.shadow])
-            for evaluator in self.evaluators
-        )
+        self.steps = tuple(_step(self, evaluator) for evaluator in self.evaluators)
         self.of_answers = tuple(step for step in self.steps if step.evaluator.evaluates == "answer")
         self.of_conversations = tuple(step for step in self.steps if step.evaluator.evaluates == "conversation")
         self.off_peak = {part.evaluates for part in self.evaluators if part.schedule == "off_peak"}
@@ -439,14 +436,13 @@ class Run:
         return self._outgoing
 
 
-def _step(
-    evaluator: Evaluator, state: EvaluatorState, escalation: Escalation | None, criteria: Sequence[EvaluationCriteria]
-) -> Step:  # fmt: skip
-    kind = type(evaluator)
+def _step(runner: EvaluationRunner, evaluator: Evaluator) -> Step:
+    kind, escalation = type(evaluator), runner.escalation
+    criteria = runner.criteria_by_shadow[evaluator.shadow]
     direct = isinstance(evaluator, CriterionEvaluator) and kind.evaluate is CriterionEvaluator.evaluate
     return Step(
         evaluator,
-        state,
+        runner.executor.state(evaluator),
         frozenset(criterion.name for criterion in evaluator.criteria()),
         None if evaluator.sample_rate is None else threshold_of(evaluator.sample_rate),
         escalation is not None and waits(evaluator, escalation),

@@ -80,7 +80,7 @@ class SpanEvaluation:
 
     def evaluate(self, traces: Sequence[AssembledTrace]) -> None:
         """Submit the answers of the traces; all are read first, which takes less time than both steps for each."""
-        spans = [_not_ours(trace.spans) for trace in traces]
+        spans = [without_evaluations(trace.spans) for trace in traces]
         readings = read_traces(spans, nested_agents=self._nested)
         for trace, others, reading in zip(traces, spans, readings, strict=True):
             self._count(reading, len(trace.spans) - len(others), len(others))
@@ -217,12 +217,6 @@ def _context_of(span: ReadSpan, *, is_remote: bool) -> SpanContext:
     return SpanContext(span.trace_id, span.span_id, is_remote, TraceFlags(span.flags), state)
 
 
-def _not_ours(spans: list[ReadSpan]) -> list[ReadSpan]:
-    """The spans that are neither evaluations nor below one."""
-    ours = below(spans, [span.span_id for span in spans if span.is_evaluation])
-    return [span for span in spans if span.span_id not in ours] if ours else spans
-
-
 def _monitored(spans: list[ReadSpan]) -> list[int | None]:
     """The ids of the spans that are evaluated elsewhere: they say so, or have a run span below them already."""
     monitored: list[int | None] = []
@@ -250,6 +244,12 @@ def below(spans: Iterable[ReadSpan], tops: list[Any]) -> set[int]:
         if current is not None and known[current.span_id]:
             known |= dict.fromkeys(path, True)
     return {span_id for span_id, is_below in known.items() if is_below}
+
+
+def without_evaluations(spans: Sequence[ReadSpan]) -> Sequence[ReadSpan]:
+    """The spans that are neither evaluations nor below one."""
+    ours = below(spans, [span.span_id for span in spans if span.is_evaluation])
+    return [span for span in spans if span.span_id not in ours] if ours else spans
 
 
 def trace_is_concerned(

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 from agenteval_otel import semconv as names
-from agenteval_otel.instrumentation.spans import below, place_of
+from agenteval_otel.instrumentation.spans import place_of, without_evaluations
 from agenteval_otel.mappers.span import ReadSpan
 from agenteval_otel.mappers.trace import read_trace
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, SpanReference
@@ -116,8 +116,7 @@ def answers_of(
 ) -> Iterator[RecordedAnswer]:
     """The answers of a trace, those that were evaluated live among them. Raises nothing; counts what is left out."""
     parents = {span.span_id: span for span in spans}
-    ours = below(spans, [span.span_id for span in spans if span.is_evaluation])
-    reading = read_trace((span for span in spans if span.span_id not in ours), nested_agents=nested_agents)
+    reading = read_trace(without_evaluations(spans), nested_agents=nested_agents)
     counts.update({f"not readable: {name}": count for name, count in reading.failed.items()})
     if reading.left_out:
         counts["spans beyond the limit of a trace"] += reading.left_out

@@ -12,7 +12,7 @@ import pytest
 from agenteval_otel.mappers import ReadSpan, SpanMapper, read_trace, span_mapper
 from agenteval_otel.mappers.base import MAPPERS, role_of
 from agenteval_otel.mappers.span import ReadEvent
-from agenteval_otel.mappers.trace import MAX_SPANS
+from agenteval_otel.mappers.trace import MAX_SPANS, read_traces
 from tests.mappers.support import AGENT_NAMES, spans_of
 
 
@@ -51,6 +51,26 @@ def test_the_order_of_arrival_does_not_matter(name: str) -> None:
     expected = [mapped.input for mapped in read_trace(spans).answers]
     random.Random(7).shuffle(spans)
     assert [mapped.input for mapped in read_trace(spans).answers] == expected
+
+
+def test_many_traces_are_read_as_each_alone() -> None:
+    """What cannot be read in one trace is that one's."""
+    traces = [spans_of(name) for name in AGENT_NAMES] + [[], [span(1)], [agent(1), agent(2, 1)]]
+    readings = read_traces(traces)
+    for reading, alone in zip(readings, map(read_trace, traces), strict=True):
+        assert [mapped.input for mapped in reading.answers] == [mapped.input for mapped in alone.answers]
+        assert (reading.not_understood, reading.left_out) == (alone.not_understood, alone.left_out)
+
+    def broken(*_: Any) -> Any:
+        raise KeyError("a secret")
+
+    MAPPERS["gen_ai"].before = broken  # type: ignore[method-assign]
+    try:
+        failed, empty = read_traces([[agent(1)], []])
+    finally:
+        del MAPPERS["gen_ai"].before
+    assert (dict(failed.failed), failed.answers) == ({"gen_ai: KeyError": 1}, [])
+    assert (dict(empty.failed), empty.answers) == ({}, [])
 
 
 @pytest.mark.parametrize(("spans", "ids"), [
