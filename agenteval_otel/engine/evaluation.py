@@ -199,9 +199,11 @@ class Evaluation:
         """Redact what `finish` will emit, which it does itself otherwise; what raises here raises there too."""
         if self._stage == "evaluating" and self._outcome is not None and not self.superseded:
             self._engine.finishing = self
-            with contextlib.suppress(Exception):
-                self._respond(self._outcome)
-            self._engine.finishing = None
+            try:
+                with contextlib.suppress(Exception):
+                    self._respond(self._outcome)
+            finally:
+                self._engine.finishing = None
 
     def finish(self) -> str | Awaitable[str]:
         """Emit, count and store; the call's outcome where that is known at once."""
@@ -242,7 +244,7 @@ class Evaluation:
         return EVALUATED
 
     def _respond(self, outcome: RunOutcome) -> EvaluatedResponse:
-        """What is emitted of it."""
+        """The response that is emitted, built once: redacted, with the results that judges' health marks."""
         if self._response is None:
             engine, call, settings = self._engine, self.call, self._settings
             self.ensure_agent_span()

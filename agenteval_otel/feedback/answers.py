@@ -40,13 +40,12 @@ class RecentAnswers:
         keys: list[Any] = [] if span is None else [(span.trace_id, span.span_id), span.trace_id]
         ids = (("call", call_id), ("response", answer.response_id), ("conversation", answer.conversation_id))
         keys += [key for key in ids if key[1] is not None]
-        answers = self._answers
         with self._lock:
             for key in keys:
-                answers[key] = answer
-                answers.move_to_end(key)
-            while len(answers) > _MAX_IDS:
-                answers.popitem(last=False)
+                self._answers[key] = answer
+                self._answers.move_to_end(key)
+            while len(self._answers) > _MAX_IDS:
+                self._answers.popitem(last=False)
 
     def find(self, ids: Iterable[Any]) -> Answer | None:
         """The answer that the first known of these ids leads to."""

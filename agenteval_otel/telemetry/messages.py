@@ -116,7 +116,7 @@ class SpanMessages:
             valid = [link for link in links if link.context.is_valid or link.context.trace_state]
             span.dropped_links = 0 if self._max_links is None else max(0, len(valid) - self._max_links)
             span.links = valid[span.dropped_links :]
-        span.dropped = _add(span.attributes, sampled.attributes, self._max_attributes)
+        span.dropped = _add(span.attributes, sampled.attributes or {}, self._max_attributes)
         return span
 
 

@@ -76,10 +76,9 @@ def open_run_span(
     if evaluated is not None and is_linked:
         linked.append(evaluated)
     links = [Link(span_context) for span_context in linked]
-    if is_linked or context is None:
-        context = Context() if is_linked else context_of_span(evaluated)
     return tracer.start_span(
-        f"{names.OPERATION_EVALUATION} {agent}", context=context,
+        f"{names.OPERATION_EVALUATION} {agent}",
+        context=Context() if is_linked else context or context_of_span(evaluated),
         attributes={names.OPERATION_NAME: names.OPERATION_EVALUATION, names.AGENT_NAME: agent, **(attributes or {})},
         links=links, start_time=started_ns,
     )  # fmt: skip

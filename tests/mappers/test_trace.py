@@ -53,7 +53,7 @@ def test_the_order_of_arrival_does_not_matter(name: str) -> None:
     assert [mapped.input for mapped in read_trace(spans).answers] == expected
 
 
-def test_many_traces_are_read_as_each_alone() -> None:
+def test_many_traces_are_read_as_each_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """What cannot be read in one trace is that one's."""
     traces = [spans_of(name) for name in AGENT_NAMES] + [[], [span(1)], [agent(1), agent(2, 1)]]
     readings = read_traces(traces)
@@ -64,11 +64,8 @@ def test_many_traces_are_read_as_each_alone() -> None:
     def broken(*_: Any) -> Any:
         raise KeyError("a secret")
 
-    MAPPERS["gen_ai"].before = broken  # type: ignore[method-assign]
-    try:
-        failed, empty = read_traces([[agent(1)], []])
-    finally:
-        del MAPPERS["gen_ai"].before
+    monkeypatch.setattr(MAPPERS["gen_ai"], "before", broken)
+    failed, empty = read_traces([[agent(1)], []])
     assert (dict(failed.failed), failed.answers) == ({"gen_ai: KeyError": 1}, [])
     assert (dict(empty.failed), empty.answers) == ({}, [])
 
