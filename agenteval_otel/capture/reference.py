@@ -12,7 +12,8 @@ from opentelemetry.trace import SpanContext, TraceFlags
 from agenteval_otel.capture.calls import CapturedCall
 from agenteval_otel.capture.text import clean
 
-_FIXED: Final = struct.Struct(">8s16s8sB")  # ids of call, trace and span, and the trace flags; the agent's name follows
+_FIXED: Final = struct.Struct(">B8s16s8sB")  # version, ids of call, trace and span, flags; the agent's name follows
+_VERSION: Final = 1  # comes first, so that no reference begins with "-" and reads as an option on a command line
 _MAX_AGENT: Final = 200
 _MAX_CHARS: Final = 1_200  # with a name of characters of four bytes
 
@@ -41,11 +42,15 @@ class Reference(NamedTuple):
         return cls(call_id, span_context, agent)
 
     def __str__(self) -> str:
-        """Letters, digits, ``-`` and ``_``: fit for a header, a URL and a form. Without content, and not signed."""
+        """Letters, digits, ``-`` and ``_``, a letter first: fit for a header, a URL, a form and a command line. Without
+        content, and not signed.
+        """
         trace_id, span_id, flags = 0, 0, 0
         if self.span_context is not None:
             trace_id, span_id, _, flags, *_ = self.span_context
-        fixed = _FIXED.pack(bytes.fromhex(self.call_id), trace_id.to_bytes(16), span_id.to_bytes(8), flags & 0xFF)
+        fixed = _FIXED.pack(
+            _VERSION, bytes.fromhex(self.call_id), trace_id.to_bytes(16), span_id.to_bytes(8), flags & 0xFF
+        )
         name = self.agent[:_MAX_AGENT].encode("utf-8", "replace")
         return base64.urlsafe_b64encode(fixed + name).decode().rstrip("=")
 
@@ -55,9 +60,9 @@ def read_reference(text: str) -> Reference:
     if not text.isascii() or len(text) > _MAX_CHARS:
         raise ValueError("not a reference")
     data = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
-    if len(data) < _FIXED.size:
+    if len(data) < _FIXED.size or data[0] != _VERSION:
         raise ValueError("not a reference")
-    call_id, *ids, flags = _FIXED.unpack_from(data)
+    _, call_id, *ids, flags = _FIXED.unpack_from(data)
     trace_id, span_id = map(int.from_bytes, ids)
     context = SpanContext(trace_id, span_id, True, TraceFlags(flags)) if trace_id and span_id else None
     return Reference(call_id.hex(), context, clean(data[_FIXED.size :].decode("utf-8", "replace"), _MAX_AGENT))

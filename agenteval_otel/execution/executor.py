@@ -63,9 +63,6 @@ class Executor:
     def __repr__(self) -> str:
         return f"<Executor {self._threads!r} {self._supervisor!r}>"
 
-    def mode(self, evaluator: Evaluator) -> Execution:
-        return self.state(evaluator).mode
-
     def state(self, evaluator: Evaluator) -> EvaluatorState:
         key = id(evaluator)
         known = self._states.get(key)

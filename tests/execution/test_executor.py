@@ -229,7 +229,7 @@ def test_closed_loops_are_forgotten() -> None:
         asyncio.run(work(evaluator))
     executor.close()
     gc.collect()
-    assert executor.mode(evaluator) == "process"
+    assert executor.state(evaluator).mode == "process"
     assert [loop() for loop in loops[:2]] == [None, None]
 
 
@@ -307,10 +307,10 @@ def test_an_evaluator_that_blocks_the_background_thread_is_moved_and_then_quaran
 
     async def work(executor: Executor) -> None:
         for evaluator in (Free(), Fixed(execution="inline"), Thinking()):
-            before = executor.mode(evaluator)
+            before = executor.state(evaluator).mode
             assert before in ("inline", "async")
             executor.state(evaluator).blocked(2.0)
-            assert (executor.mode(evaluator), await outcome(executor, evaluator)) == ("thread", "scored")
+            assert (executor.state(evaluator).mode, await outcome(executor, evaluator)) == ("thread", "scored")
         blocking = Free(criterion_name="blocking")
         for _ in range(MAX_STRIKES):
             executor.state(blocking).blocked(2.0)

@@ -37,9 +37,9 @@ def test_a_plain_function_that_proves_cheap_runs_inline(caplog: pytest.LogCaptur
     here = threading.current_thread()
     evaluator = Func.of(lambda _: not places.append(threading.current_thread() is here), criterion_name="c")
     executor = Executor(live=True)
-    assert executor.mode(evaluator) == "thread"
+    assert executor.state(evaluator).mode == "thread"
     in_turn(executor, *[evaluator] * 450)
-    assert executor.mode(evaluator) == "inline"
+    assert executor.state(evaluator).mode == "inline"
     assert not any(places[:100])
     assert places[-1]
     assert caplog.records == []
@@ -55,7 +55,7 @@ def test_one_that_computes_stays_in_its_thread(caplog: pytest.LogCaptureFixture)
 
     evaluator, executor = Func.of(act), Executor(live=True)
     in_turn(executor, *[evaluator] * 220)
-    assert executor.mode(evaluator) == "thread"
+    assert executor.state(evaluator).mode == "thread"
     assert caplog.records == []
 
 
@@ -65,7 +65,7 @@ def test_an_inline_evaluator_that_computes_goes_to_a_thread(
 ) -> None:
     evaluator, executor = computing.Free(cpu_s=cpu_s), Executor(live=True)
     in_turn(executor, *[evaluator] * calls)
-    assert executor.mode(evaluator) == "thread"
+    assert executor.state(evaluator).mode == "thread"
     assert words(caplog) == ["evaluator_moved"]
     assert "ComputingFree:computing_free" in caplog.text
     assert 'execution="process"' in caplog.text
@@ -78,7 +78,7 @@ def test_a_long_call_now_and_then_moves_nobody() -> None:
         executor.state(evaluator).ran_inline(0.004)
         for _ in range(3):
             executor.state(evaluator).ran_inline(0.0001)
-    assert executor.mode(evaluator) == "inline"
+    assert executor.state(evaluator).mode == "inline"
 
 
 def test_a_moved_evaluator_stays_in_its_thread() -> None:
@@ -86,12 +86,12 @@ def test_a_moved_evaluator_stays_in_its_thread() -> None:
     state = executor.state(evaluator)
     for _ in range(100):
         state.ran_in_thread(0.0)
-    assert executor.mode(evaluator) == "inline"
+    assert executor.state(evaluator).mode == "inline"
     for _ in range(2):
         executor.state(evaluator).ran_inline(0.6)
     for _ in range(1000):
         state.ran_in_thread(0.0)
-    assert executor.mode(evaluator) == "thread"
+    assert executor.state(evaluator).mode == "thread"
 
 
 @pytest.mark.parametrize("evaluator", [Fixed(execution="inline"), Fixed(execution="thread"), Fixed(execution="async")])
@@ -100,7 +100,7 @@ def test_an_explicit_execution_is_obeyed(evaluator: Evaluator, caplog: pytest.Lo
     for _ in range(300):
         executor.state(evaluator).ran_in_thread(0.0)
         executor.state(evaluator).ran_inline(0.6)
-    assert executor.mode(evaluator) == mode
+    assert executor.state(evaluator).mode == mode
     assert caplog.records == []
 
 

@@ -76,7 +76,7 @@ def test_results_and_failures_are_those_of_an_inline_run() -> None:
 
     try:
         same()
-        assert {executor.mode(evaluator) for evaluator in apart} == {"process"}
+        assert {executor.state(evaluator).mode for evaluator in apart} == {"process"}
     finally:
         executor.close()
         loop.close()
@@ -197,7 +197,7 @@ def test_what_cannot_be_made_again_stays(evaluator: Evaluator, why: str, caplog:
     async def work(executor: Executor) -> list[Any]:
         results = [*await run(executor, evaluator), *await run(executor, evaluator)]
         assert "not started" in repr(executor._supervisor)
-        return [executor.mode(evaluator), *[result.status for result in results]]
+        return [executor.state(evaluator).mode, *[result.status for result in results]]
 
     assert with_executor(work) == ["thread", "scored", "scored"]
     (line,) = [entry.message for entry in caplog.records]
@@ -285,7 +285,7 @@ CONFIGURING = """
     executor, evaluator = Executor(live=True), Func.of(is_inert, execution="process")
     (result,) = asyncio.run(evaluate(executor, evaluator, EvaluationInput(response="x")))
     executor.close()
-    print("inert", result.score, executor.mode(evaluator), flush=True)
+    print("inert", result.score, executor.state(evaluator).mode, flush=True)
 """
 
 

@@ -62,7 +62,7 @@ def test_an_evaluator_whose_module_ends_the_fork_server_leaves_it(
         for _ in range(3):
             assert (await run(executor, fatal))[0].score == 1.0
             executor._supervisor._not_before = 0.0
-        assert executor.mode(fatal) == "thread"
+        assert executor.state(fatal).mode == "thread"
         assert await place(executor) != os.getpid()
 
     with_executor(work)

@@ -226,6 +226,14 @@ def test_a_reference_is_read_as_it_was_written(
     assert agent.isascii() is False or "\0" in agent or read.agent == agent[:200]
 
 
+@pytest.mark.parametrize("call_id", ["f8" * 8, "ff" * 8, "00" * 8])
+def test_no_reference_reads_as_an_option(call_id: str) -> None:
+    """It begins with a letter whatever its ids are, so that `--reference` takes each of them."""
+    text = str(Reference(call_id, None, "support"))
+    assert text[0].isalpha()
+    assert read_reference(text).call_id == call_id
+
+
 def test_feedback_goes_out_here_where_answers_are_evaluated_in_the_sidecar(telemetry: RecordedTelemetry) -> None:
     """With evaluate_in: sidecar, feedback is emitted by this process, and is no answer that is sent."""
     configure(evaluate_in="sidecar", endpoint="http://127.0.0.1:9", telemetry=telemetry.storage())

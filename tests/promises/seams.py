@@ -17,7 +17,6 @@ from agenteval_otel.engine.live import Engine
 from agenteval_otel.engine.response import SamplingRecord
 from agenteval_otel.engine.run import Run
 from agenteval_otel.evaluators import ResponseHealth
-from agenteval_otel.execution import Executor
 from agenteval_otel.instrumentation import handler as handlers
 from agenteval_otel.instrumentation import scope as scopes
 from agenteval_otel.instrumentation import wrappers
@@ -112,7 +111,6 @@ BACKGROUND_SEAMS = _seams(
     (evaluation, "Run EvaluatedResponse score_attributes"),
     (SamplingRecord, "of"),
     (Run, "start"),
-    (Executor, "mode"),
     (ResponseHealth, "score"),
     (response, "aggregate reference_of"),
     (Emitter, "emit prepare"),

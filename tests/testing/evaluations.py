@@ -22,7 +22,7 @@ async def evaluate(
 ) -> list[EvaluationResult]:
     """The results of one evaluation, inline ones included; raises what the evaluation raised."""
     criteria = evaluator.criteria() if criteria is None else criteria
-    if executor.mode(evaluator) == "inline":
+    if executor.state(evaluator).mode == "inline":
         began = thread_time()
         results = await evaluator.evaluate(evaluation_input, criteria)
         executor.state(evaluator).ran_inline(thread_time() - began)
