@@ -27,7 +27,7 @@ from agenteval_otel.ground_truth.base import with_ground_truth
 from agenteval_otel.models import EvaluationInput, EvaluationResult
 from agenteval_otel.runtime.log import log
 from agenteval_otel.semconv import EVALUATED, PIPELINE_FAILED
-from agenteval_otel.telemetry.emitter import score_attributes
+from agenteval_otel.telemetry.emitter import Emission, score_attributes
 from agenteval_otel.telemetry.spans import context_of_evaluation, open_agent_span
 
 _MAX_LOOKUPS = 2
@@ -58,6 +58,7 @@ class Evaluation:
         self.superseded = False
         self._lookups = 0
         self._response: EvaluatedResponse | None = None
+        self._is_sent = False
         self._sampled: dict[str, Any] = {}
         self._drawn: Any = None  # its probability here, and what came before
         self._least: float | None = None
@@ -205,6 +206,18 @@ class Evaluation:
             finally:
                 self._engine.finishing = None
 
+    def take_emission(self) -> Emission | None:
+        """What may be sent before `finish`, together with others: where nothing of an application's takes part."""
+        response, emitter = self._response, self._settings.emitter
+        if response is None or emitter is None or self._stage != "evaluating" or self.superseded:
+            return None
+        if self.call.span is not None or not emitter.providers.are_ours():
+            return None
+        emission = self._emission_of(response)
+        if emission is not None:
+            self._stage, self._is_sent = "emitting", True
+        return emission
+
     def finish(self) -> str | Awaitable[str]:
         """Emit, count and store; the call's outcome where that is known at once."""
         if self._stage == "over":
@@ -297,21 +310,27 @@ class Evaluation:
         if self._settings.calls_model or call.recorded:
             engine.judge_health.observe(call.span_context and call.span_context[:2], self.input, response.results)
 
+    def _emission_of(self, response: EvaluatedResponse) -> Emission | None:
+        emitter = self._settings.emitter
+        if emitter is None or not (response.results or not self._settings.runner.off_peak):
+            return None  # without results all evaluators of its kind wait
+        return emitter.emission(
+            response, self.call.span_context, score_attributes(response.results), self._run_span,
+            self._engine.redaction.text,
+        )  # fmt: skip
+
     def _emit_response(self, response: EvaluatedResponse) -> None:
-        engine, call, settings = self._engine, self.call, self._settings
-        if call.span is None and settings.emitter is None:
+        engine, call, emitter = self._engine, self.call, self._settings.emitter
+        if call.span is not None:
+            engine.end_span(call, score_attributes(response.results))
+        if emitter is None or self._is_sent:
             return
-        scores = score_attributes(response.results)
-        engine.end_span(call, scores)
-        has_any = response.results or not settings.runner.off_peak  # else all evaluators of its kind wait
-        if settings.emitter is not None and has_any:
-            try:
-                settings.emitter.emit(
-                    response, evaluated=call.span_context, scores=scores, run_span=self._run_span,
-                    redact=engine.redaction.text, spans=settings.emitter.providers.has_room_for_spans(),
-                )  # fmt: skip
-            except Exception as error:  # a provider of the host's raises: the results are stored and watched
-                engine.broken("telemetry", error)
+        try:
+            emission = self._emission_of(response)
+            if emission is not None:
+                emitter.send([emission], spans=emitter.providers.has_room_for_spans())
+        except Exception as error:  # a provider of the host's raises: the results are stored and watched
+            engine.broken("telemetry", error)
 
     def ensure_agent_span(self) -> None:
         """Start the agent span afterwards, where no tracer was there when the call began."""

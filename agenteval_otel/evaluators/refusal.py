@@ -149,6 +149,7 @@ _CUSTOMERS = re.compile(
     r"|membership|gift card|certificate|refund|itinerary|flight|upgrade|downgrade)s?|(?:the|an?) (?:[a-z]+ ){0,2}"
     r"(?:reservation|booking|refund|compensation|itinerary|upgrade|downgrade)s?)\b"
 )
+_ASKING = (" you", "please", "need", "without")
 _PART = r"(?:ids?|numbers?|names?|dates?|details|e-?mails?|address|codes?|city|airport|files?|amount)\b"
 _ASKS = re.compile(
     r"\b(?:(?:please|(?:could|can|would) you)(?: please)? (?:also )?(?:provide|share|send|give|tell|confirm"
@@ -183,10 +184,15 @@ def has_phrase(head: str) -> bool:
 
 
 class Model(NamedTuple):
-    """Weights of words (`BIAS` among them), and by its longest word, which is the rarest mostly, each run's."""
+    """Weights of words (`BIAS` among them), and by its longest word, which is the rarest mostly, each run's.
+
+    Attributes:
+        known: The words of both.
+    """
 
     words: dict[str, float]
     runs: dict[str, list[tuple[str, float]]]
+    known: frozenset[str]
 
     @classmethod
     def of(cls, weights: Mapping[str, float]) -> Model:
@@ -194,15 +200,16 @@ class Model(NamedTuple):
         for feature, weight in weights.items():
             if " " in feature:
                 runs.setdefault(max(feature.split(), key=len), []).append((f" {feature} ", weight))
-        return cls({word: weight for word, weight in weights.items() if " " not in word}, runs)
+        words = {word: weight for word, weight in weights.items() if " " not in word}
+        return cls(words, runs, frozenset(words | runs))
 
     def declines(self, text: str) -> bool:
         """Whether the weights of what a `reading` contains are above 0 in all."""
-        words = {BIAS, *text.split()}
+        known = self.known.intersection((BIAS, *text.split()))
         # The sum is exact: the order does not matter.
         return fsum((
-            *filter(None, map(self.words.get, words)),
-            *(weight for runs in filter(None, map(self.runs.get, words)) for run, weight in runs if run in text),
+            *filter(None, map(self.words.get, known)),
+            *(weight for runs in filter(None, map(self.runs.get, known)) for run, weight in runs if run in text),
         )) > 0  # fmt: skip
 
 
@@ -226,7 +233,8 @@ def outcome_of(text: str, model: Model | None = None) -> str | None:
     declined = declines(head, model)
     if declined and _OBJECTION.search(head):
         return "refusal"
-    if (declined or len(text) <= _SHORT) and _ASKS.search(head):
+    may_ask = (declined or len(text) <= _SHORT) and any(map(head.__contains__, _ASKING))
+    if may_ask and _ASKS.search(head):
         return "needs_input"
     by_rule = any(map(head.__contains__, _RULE_WORDS)) and (declined or _NOT_DONE.search(head)) and _RULE.search(head)
     if by_rule or ((declined or _WE_CANNOT.search(" " + head)) and _CUSTOMERS.search(head)):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Final
 
 from agenteval_otel.capture.annotations import clean_annotation, flag_of
@@ -113,6 +114,25 @@ class Answer:
                 in_tool = True
             stack += [(child, nested, in_model, in_tool) for child in node.children]
 
+    @cached_property
+    def conversation(self) -> tuple[list[Turn], list[Turn]]:
+        """The conversation before the answer, and what was answered."""
+        return _conversation(self)
+
+    @cached_property
+    def calls(self) -> list[Call]:
+        before, turns = self.conversation
+        return _calls(self, turns, before)
+
+    @cached_property
+    def tool_calls(self) -> list[ToolCall] | None:
+        calls = plain_calls(self.calls, PlainCopy()) if self.calls else None
+        return [construct(ToolCall, call) for call in calls or ()] or None
+
+    @cached_property
+    def history(self) -> list[Message]:
+        return [_message(message) for message in history_fields(self.conversation[0])]
+
     def facts(self) -> dict[str, Any]:
         """Facts of the evaluated span, of those that stand for it, and of its model calls, the first one's first."""
         facts: dict[str, Any] = {}
@@ -143,8 +163,7 @@ def _each_response_once(models: Iterable[Node]) -> Iterator[Node]:
 def input_of(answer: Answer) -> tuple[EvaluationInput, str | None, bool]:
     """The evaluation input, the user's id as it stands, and whether any content was captured."""
     root, facts, last = answer.root, answer.facts(), answer.facts_of_last()
-    before, turns = _conversation(answer)
-    calls = _calls(answer, turns, before)
+    (before, turns), calls = answer.conversation, answer.calls
     text = next((turn.text for turn in reversed(turns) if turn.text or turn.calls), None)
     question = last_question(before) if before else None
     has_content = bool(text or question) or any(call.arguments is not None for call in calls)
@@ -170,9 +189,9 @@ def input_of(answer: Answer) -> tuple[EvaluationInput, str | None, bool]:
     }
     if has_content and before:
         fields["prompt"] = question
-        fields["message_history"] = [_message(message) for message in history_fields(before)]
+        fields["message_history"] = answer.history
     if calls:
-        fields["tool_calls"] = [construct(ToolCall, call) for call in plain_calls(calls, PlainCopy()) or ()] or None
+        fields["tool_calls"] = answer.tool_calls
     if facts.get("streamed") is True:
         fields["stream_end"] = "error" if error_type else "completed"
     if text and len(text) > CAP_CHARS:

@@ -9,7 +9,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, Literal, NamedTuple, get_args
 
 from opentelemetry import trace
 from opentelemetry.context import Context
@@ -21,7 +21,7 @@ from agenteval_otel.models import EvaluationResult, SpanReference
 from agenteval_otel.models.judge_calls import OBSERVER, Judgement
 from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.runtime.log import log
-from agenteval_otel.telemetry.accounting import Accounting
+from agenteval_otel.telemetry.accounting import Accounting, Labels
 from agenteval_otel.telemetry.metrics import (
     Instruments,
     JudgeTotals,
@@ -55,6 +55,26 @@ def _content_by_variable() -> ContentCapture:
 
 Response = Any
 """What is emitted of one evaluated response: an `AggregatedEvaluationResult`, or an object with its attributes."""
+
+
+class Emission(NamedTuple):
+    """A response on its way out: what its metrics, events and spans have in common.
+
+    Attributes:
+        shown: The results that have an event, with its attributes.
+    """
+
+    response: Response
+    evaluated: SpanContext | None
+    scores: Mapping[str, Any]
+    run_span: Span | None
+    redact: Callable[[str], str]
+    context: Context
+    agent: str | None
+    model: str | None
+    common: Mapping[str, Any]
+    dimensions: Labels
+    shown: Sequence[tuple[EvaluationResult, dict[str, Any]]]
 
 
 class Emitter:
@@ -144,45 +164,56 @@ class Emitter:
         self, response: Response, *, evaluated: SpanContext | None, scores: Mapping[str, Any],
         run_span: Span | None = None, redact: Callable[[str], str] = str, spans: bool = True,
     ) -> None:  # fmt: skip
-        """Emit the results of one response, with `score_attributes` of them; exporters send them later.
+        """`send` one response."""
+        self.send([self.emission(response, evaluated, scores, run_span, redact)], spans=spans)
 
-        All is redacted but explanations, which pass `redact`. A run span that was started before is ended. Without
-        `spans` none is written, because the host's span processor is full. Raises the first exception of a provider of
-        the host's; what it should have taken counts as lost.
+    def emission(
+        self, response: Response, evaluated: SpanContext | None, scores: Mapping[str, Any],
+        run_span: Span | None = None, redact: Callable[[str], str] = str,
+    ) -> Emission:  # fmt: skip
+        """What `send` takes of one response, with `score_attributes` of it.
+
+        All is redacted but explanations, which pass `redact`. A run span that was started before will be ended.
+        """
+        totals, common = self.totals, response_attributes(response)
+        # A skip has neither an event nor a span.
+        shown = [
+            (result, event_attributes(result, common))
+            for result in response.results if result.skip_reason is None or result.error
+        ]  # fmt: skip
+        return Emission(
+            response, evaluated, scores, run_span, redact, context_of_span(evaluated),
+            totals.bounded("agent", response.agent), totals.bounded("model", response.model), common,
+            totals.dimensions_of(common), shown,
+        )  # fmt: skip
+
+    def send(self, emissions: Sequence[Emission], *, spans: bool = True) -> None:
+        """Emit the results of responses, one signal after the other; exporters send them later.
+
+        Without `spans` none is written, because the host's span processor is full. Raises the first exception of a
+        provider of the host's; what it should have taken counts as lost.
         """
         self._guarded("metrics", self.prepare)
-        totals = self.totals
-        agent, model = totals.bounded("agent", response.agent), totals.bounded("model", response.model)
-        context = context_of_span(evaluated)
-        events = self._guarded("logs", self.providers.events) if self._wants_events else None
-        common = response_attributes(response)
-        dimensions = totals.dimensions_of(common)
-        shown: list[tuple[EvaluationResult, dict[str, Any]]] = []
-        for result in response.results:
-            scores_of = totals.add(result, agent, model, dimensions)
-            if self._instruments is not None:
-                self._guarded("metrics", self._instruments.record_score, result, scores_of, context)
-            if result.skip_reason is not None and not result.error:
-                continue  # a skip has neither an event nor a span
-            attributes = event_attributes(result, common)
-            if events is not None:
-                self._guarded("logs", self._emit_event, events, result, attributes, context, redact)
-            is_notable = result.calls_model or bool(result.error)
-            if spans and (self._detail == "result" or (self._detail == "auto" and is_notable)):
-                shown.append((result, attributes))
-        if self._instruments is not None:
-            self._guarded("metrics", self._instruments.record_run, response, agent, context, dimensions)
+        for emission in emissions:
+            self._measure(emission)
+        sent = 0
+        for emission in emissions if self._wants_events else ():
+            events = self._guarded("logs", self.providers.events)
+            for result, attributes in emission.shown if events is not None else ():
+                sent += 1
+                self._guarded("logs", self._emit_event, events, result, attributes, emission)
         if self.wants_spans and spans:
-            self._guarded("traces", self._write_spans, response, evaluated, context, run_span, scores, common, shown)
+            for emission in emissions:
+                # The run span, and the agent span that ended with it.
+                sent += 2 + (self._guarded("traces", self._write_spans, emission) or 0)
         elif self.wants_spans:
-            self.providers.lose("traces", "host_queue_full")
+            self.providers.lose("traces", "host_queue_full", len(emissions))
             log.warning("spans_left_out", part="traces", reason="the application's span processor is full")
-        # The run span, and the agent span that ended with it, beside the spans and events of results.
-        self.providers.backpressure.sent(2 + len(shown) + (len(response.results) if events is not None else 0))
+        self.providers.backpressure.sent(sent)
         failure, self._failure = self._failure, None
         if failure is not None:
             raise failure
-        totals.last_success = time.time()
+        self.totals.last_success = time.time()
 
     def _guarded(self, signal: str, emit: Callable[..., Any], *arguments: Any) -> Any:
         """Count what a provider of the host's raised at; the other signals go out."""
@@ -206,32 +237,45 @@ class Emitter:
         self._instruments = None
         self.providers.close()
 
+    def _measure(self, emission: Emission) -> None:
+        totals, instruments, response = self.totals, self._instruments, emission.response
+        for result in response.results:
+            scores_of = totals.add(result, emission.agent, emission.model, emission.dimensions)
+            if instruments is not None:
+                self._guarded("metrics", instruments.record_score, result, scores_of, emission.context)
+        if instruments is not None:
+            self._guarded(
+                "metrics", instruments.record_run, response, emission.agent, emission.context, emission.dimensions
+            )
+
     def _emit_event(
-        self, events: EventLog, result: EvaluationResult, attributes: dict[str, Any], context: Context,
-        redact: Callable[[str], str],
+        self, events: EventLog, result: EvaluationResult, attributes: dict[str, Any], emission: Emission
     ) -> None:  # fmt: skip
         if self._event_content and result.reasoning:
-            attributes = {**attributes, names.EXPLANATION: clean(redact(result.reasoning), 4_096)}
+            attributes = {**attributes, names.EXPLANATION: clean(emission.redact(result.reasoning), 4_096)}
         events.emit(
-            names.EVENT_RESULT, context, timestamp_ns=result.ended_ns or time.time_ns(), body=event_body(result),
-            attributes=attributes, warn=bool(result.error),
+            names.EVENT_RESULT, emission.context, timestamp_ns=result.ended_ns or time.time_ns(),
+            body=event_body(result), attributes=attributes, warn=bool(result.error),
         )  # fmt: skip
 
-    def _write_spans(
-        self, response: Response, evaluated: SpanContext | None, context: Context, run_span: Span | None,
-        scores: Mapping[str, Any], common: Mapping[str, Any], shown: Sequence[tuple[EvaluationResult, dict[str, Any]]],
-    ) -> None:  # fmt: skip
+    def _write_spans(self, emission: Emission) -> int:
+        """Write the run span, and those of results that have one; gives the number of these."""
+        response, evaluated, run_span = emission.response, emission.evaluated, emission.run_span
         tracer, conversation = self.tracer(), getattr(response, "conversation", None)
-        attributes = run_attributes(response, scores=scores, common=common, with_content=self._span_content)
+        attributes = run_attributes(
+            response, scores=emission.scores, common=emission.common, with_content=self._span_content
+        )
         if run_span is not None:
             run_span.set_attributes(attributes)
         elif tracer is not None and response.started_ns is not None:
             run_span = open_run_span(
                 tracer, response.agent or "", evaluated, self.placement, started_ns=response.started_ns,
-                attributes=attributes, turns=() if conversation is None else conversation.spans(), context=context,
+                attributes=attributes, turns=() if conversation is None else conversation.spans(),
+                context=emission.context,
             )  # fmt: skip
         if run_span is None:
-            return
+            return 0
+        shown = [item for item in emission.shown if self._has_span(item[0])]
         if shown and tracer is not None and run_span.is_recording():
             below = trace.set_span_in_context(run_span, Context())
             for result, of_event in shown:
@@ -242,6 +286,11 @@ class Emitter:
                         span.set_status(StatusCode.ERROR)
                     span.end(end_time=result.ended_ns)
         run_span.end(end_time=response.ended_ns)
+        return len(shown)
+
+    def _has_span(self, result: EvaluationResult) -> bool:
+        is_notable = result.calls_model or bool(result.error)
+        return self._detail == "result" or (self._detail == "auto" and is_notable)
 
 
 def response_attributes(response: Any) -> dict[str, Any]:

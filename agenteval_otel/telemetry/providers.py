@@ -17,6 +17,7 @@ from opentelemetry import _logs, metrics, trace
 
 from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.runtime.log import log
+from agenteval_otel.runtime.reentrancy import PROCESS
 from agenteval_otel.runtime.version import scope_version
 from agenteval_otel.runtime.worker import Flusher
 from agenteval_otel.semconv import SCHEMA_URL, SCOPE_NAME
@@ -69,6 +70,10 @@ class Providers:
         self.lost[key] += count
         self._losses += count
         self.on_lost(signal, reason, count)
+
+    def are_ours(self) -> bool:
+        """Whether nothing of an application's takes what is emitted: in a sidecar, where nothing blocks then."""
+        return PROCESS.is_sidecar and not self._hosts
 
     def resource(self) -> Any | None:
         """The application's resource, where it has one."""

@@ -113,7 +113,7 @@ BACKGROUND_SEAMS = _seams(
     (Run, "start"),
     (ResponseHealth, "score"),
     (response, "aggregate reference_of"),
-    (Emitter, "emit prepare"),
+    (Emitter, "emission send prepare"),
     (emitter, "event_attributes run_attributes open_run_span"),
     (EventLog, "emit"),
     (Providers, "events tracer has_room_for_spans"),

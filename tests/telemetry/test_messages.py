@@ -92,7 +92,8 @@ def emitted(case: dict[str, Any], *, is_sidecar: bool) -> tuple[list[Any], dict[
 
 
 def run(emitter: Emitter, case: dict[str, Any]) -> None:
-    """What the engine and an evaluator do with the emitter for one response."""
+    """What the engine and an evaluator do with the emitter for one response, or for several that are alike: a sidecar's
+    are sent together."""
     response, evaluated, run_span = case["response"], case["evaluated"], None
     if case["begins"]:
         run_span = emitter.open_run_span(response.agent or "", evaluated, response.started_ns)
@@ -101,10 +102,16 @@ def run(emitter: Emitter, case: dict[str, Any]) -> None:
         tracer = emitter.tracer()
         assert tracer is not None
         tracer.start_span("judge", context=trace.set_span_in_context(run_span), start_time=NOW_NS).end(NOW_NS)
-    emitter.emit(
-        response, evaluated=evaluated, scores=score_attributes(response.results), run_span=run_span,
-        redact=str.upper, spans=case["spans"],
-    )  # fmt: skip
+    scores = score_attributes(response.results)
+    begun = [run_span, *[None] * (case["responses"] - 1)]
+    if PROCESS.is_sidecar:
+        emissions = [emitter.emission(response, evaluated, scores, span, str.upper) for span in begun]
+        emitter.send(emissions, spans=case["spans"])
+    else:
+        for span in begun:
+            emitter.emit(
+                response, evaluated=evaluated, scores=scores, run_span=span, redact=str.upper, spans=case["spans"]
+            )
     emitter.emit_event(
         "agenteval.objective.breached", span=None, body="tone is breached",
         attributes={"agenteval.objective.criterion": "tone", "agenteval.objective.rate": 0.5}, warn=True,
@@ -195,7 +202,7 @@ ENVIRONMENTS: list[dict[str, str]] = [
     {"OTEL_TRACES_SAMPLER": "traceidratio", "OTEL_TRACES_SAMPLER_ARG": "0"},
 ]
 CASES = st.fixed_dictionaries({
-    "response": RESPONSES, "evaluated": some(CONTEXTS), "begins": st.booleans(), "spans": st.booleans(),
+    "response": RESPONSES, "responses": st.integers(1, 3), "evaluated": some(CONTEXTS), "begins": st.booleans(), "spans": st.booleans(),
     "of_evaluator": st.dictionaries(WORDS, NUMBERS | st.lists(WORDS, max_size=2), max_size=2),
     "emitter": st.fixed_dictionaries({
         "detail": st.sampled_from(["auto", "result", "response", "none"]),
@@ -210,7 +217,7 @@ PLAIN: dict[str, Any] = {
         "agent": "support", "started_ns": NOW_NS, "ended_ns": NOW_NS,
         "results": [EvaluationResult(criterion_name="t", evaluator_type="T", score=1, label="pass", ended_ns=NOW_NS)],
     }),
-    "evaluated": SpanContext(7, 7, True, TraceFlags(1)), "begins": True, "spans": True, "environment": {},
+    "responses": 1, "evaluated": SpanContext(7, 7, True, TraceFlags(1)), "begins": True, "spans": True, "environment": {},
     "of_evaluator": {}, "emitter": {},
 }  # fmt: skip
 LINKED: dict[str, Any] = {**PLAIN, "emitter": {"placement": "linked"}}
