@@ -202,7 +202,8 @@ ENVIRONMENTS: list[dict[str, str]] = [
     {"OTEL_TRACES_SAMPLER": "traceidratio", "OTEL_TRACES_SAMPLER_ARG": "0"},
 ]
 CASES = st.fixed_dictionaries({
-    "response": RESPONSES, "responses": st.integers(1, 3), "evaluated": some(CONTEXTS), "begins": st.booleans(), "spans": st.booleans(),
+    "response": RESPONSES, "responses": st.integers(1, 3), "evaluated": some(CONTEXTS),
+    "begins": st.booleans(), "spans": st.booleans(),
     "of_evaluator": st.dictionaries(WORDS, NUMBERS | st.lists(WORDS, max_size=2), max_size=2),
     "emitter": st.fixed_dictionaries({
         "detail": st.sampled_from(["auto", "result", "response", "none"]),
@@ -217,8 +218,8 @@ PLAIN: dict[str, Any] = {
         "agent": "support", "started_ns": NOW_NS, "ended_ns": NOW_NS,
         "results": [EvaluationResult(criterion_name="t", evaluator_type="T", score=1, label="pass", ended_ns=NOW_NS)],
     }),
-    "responses": 1, "evaluated": SpanContext(7, 7, True, TraceFlags(1)), "begins": True, "spans": True, "environment": {},
-    "of_evaluator": {}, "emitter": {},
+    "responses": 1, "evaluated": SpanContext(7, 7, True, TraceFlags(1)), "begins": True, "spans": True,
+    "environment": {}, "of_evaluator": {}, "emitter": {},
 }  # fmt: skip
 LINKED: dict[str, Any] = {**PLAIN, "emitter": {"placement": "linked"}}
 INVALID = {"evaluated": SpanContext(7, 0, False, TraceFlags(1))}
