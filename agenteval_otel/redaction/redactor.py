@@ -79,6 +79,8 @@ class PatternRedactor(Redactor, type="patterns"):
 
     def redact(self, text: str) -> str:
         """The text with markers in place of what was found; `TimeoutError` where an own pattern took too long."""
+        if not self.patterns and _holds_nothing(text):
+            return text
         for _ in range(min(_MAX_PASSES, max(1, _SCANNED_CHARS // max(1, len(text))))):
             redacted = _replaced(text, self.findings(text))
             if redacted == text:
@@ -88,10 +90,9 @@ class PatternRedactor(Redactor, type="patterns"):
 
     def findings(self, text: str) -> list[Finding]:
         """What would be replaced: in order, without overlaps."""
-        all_findings = [] if len(text) < 6 or _ID.fullmatch(text) else list(self._built_in(text))
-        if (
-            self.patterns
-        ):  # markers that stand in the text already replace themselves, so that no pattern bites into one
+        all_findings = [] if _holds_nothing(text) else list(self._built_in(text))
+        if self.patterns:
+            # Markers that stand in the text already replace themselves, so that no pattern bites into one.
             all_findings += (Finding(*match.span(), match[0]) for match in _MARKER.finditer(text))
             for marker, pattern in self._own:
                 all_findings += (Finding(*span, marker) for span in pattern.spans(text, limit_s=self.limit_s))
@@ -104,6 +105,11 @@ class PatternRedactor(Redactor, type="patterns"):
                 yield from find(scan)
         if numbers := {"card", "phone", "ip", "ssn"}.intersection(self.kinds):
             yield from find_numbers(scan, numbers)
+
+
+def _holds_nothing(text: str) -> bool:
+    """Whether no built-in kind can be in it: it is too short, or an id of a known form."""
+    return len(text) < 6 or _ID.fullmatch(text) is not None
 
 
 def _replaced(text: str, findings: list[Finding]) -> str:

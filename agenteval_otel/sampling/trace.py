@@ -9,6 +9,7 @@ is kept first. Without a trace the number comes from our own generator: the host
 from __future__ import annotations
 
 import re
+from collections import OrderedDict
 from typing import Any, Final, Literal, NamedTuple
 
 from opentelemetry.trace import SpanContext
@@ -99,7 +100,8 @@ class CallsPerTrace:
 
     def __init__(self) -> None:
         self.repeating: set[str] = set()  # handlers with more than eight in one trace
-        self._calls: dict[tuple[str, int], int] = {}
+        # Emptied from the front, where a plain dictionary looks long for its first item.
+        self._calls: OrderedDict[tuple[str, int], int] = OrderedDict()
 
     def add(self, agent: str, trace_id: int) -> bool:
         """Count a call; True once for each handler, with the call that makes it one of `repeating`."""
@@ -108,7 +110,7 @@ class CallsPerTrace:
         calls, key = self._calls, (agent, trace_id)
         count = calls[key] = calls.pop(key, 0) + 1
         if len(calls) > _MAX_KNOWN:
-            del calls[next(iter(calls))]
+            calls.popitem(last=False)
         if count <= _MAX_CALLS_PER_TRACE or len(self.repeating) >= _MAX_KNOWN:
             return False
         self.repeating.add(agent)

@@ -8,6 +8,7 @@ import contextlib
 import json
 import zlib
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from importlib import import_module
 from typing import Any, Final, NamedTuple, TypeVar
@@ -70,15 +71,20 @@ def attempt(work: Callable[[], T]) -> T | Refusal:
 
 
 class Decoding:
-    """The bodies that have come and are not decoded yet, of all receivers. Used on their event loop alone.
-
-    Attributes:
-        turn: Held while one is decoded: each may take its full size.
-    """
+    """The bodies that have come and are not decoded yet, of all receivers. Used on their event loop alone."""
 
     def __init__(self, max_request_bytes: int) -> None:
-        self.turn = asyncio.Lock()
+        # One at a time, because each may take its full size, and on one thread, which uses the same memory again.
+        self._thread = ThreadPoolExecutor(1, "agenteval-decoding")
         self._left_bytes = 2 * max_request_bytes
+
+    async def run(self, work: Callable[[], T]) -> T | Refusal:
+        """`attempt` the work, after what came before."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, attempt, work)
+
+    def close(self) -> None:
+        """End the thread, once it has done what waits; does not block."""
+        self._thread.shutdown(wait=False)
 
     @contextlib.contextmanager
     def body(self) -> Iterator[Callable[[int], bool]]:

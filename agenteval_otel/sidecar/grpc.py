@@ -11,7 +11,7 @@ from typing import Any, Final, NoReturn
 
 from agenteval_otel.config.sidecar import SidecarSettings
 from agenteval_otel.errors import ConfigurationError
-from agenteval_otel.sidecar.body import NO_ROOM, PATIENCE_S, Decoding, Full, Refusal, attempt, decoded, unpacked
+from agenteval_otel.sidecar.body import NO_ROOM, PATIENCE_S, Decoding, Full, Refusal, decoded, unpacked
 from agenteval_otel.sidecar.intake import Intake
 from agenteval_otel.sidecar.journal import LOGS, TRACES
 
@@ -117,9 +117,7 @@ class GrpcReceiver:
         with self._decoding.body() as add:
             if not add(len(data)):
                 return _FULL
-            async with self._decoding.turn:
-                work = partial(attempt, partial(self._taken, kind, data))
-                return await asyncio.get_running_loop().run_in_executor(None, work)
+            return await self._decoding.run(partial(self._taken, kind, data))
 
     def _make_room(self) -> None:
         if len(self._reading) >= _MOST_READ:

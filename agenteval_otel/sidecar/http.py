@@ -110,10 +110,8 @@ class HttpReceiver:
         body = await self._body(headers, receive, add, self._max_bytes)
         if isinstance(body, Reply):
             return body
-        loop, messages = asyncio.get_running_loop(), self._intake.messages[kind]
-        async with self._decoding.turn:
-            work = partial(attempt, partial(self._taken, kind, body, encoding, content_type))
-            rejected = await loop.run_in_executor(None, work)
+        messages = self._intake.messages[kind]
+        rejected = await self._decoding.run(partial(self._taken, kind, body, encoding, content_type))
         if isinstance(rejected, Refusal):
             return _refused(*rejected)
         answer = messages.answer(rejected, "without a trace id or a span id")

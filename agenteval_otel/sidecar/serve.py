@@ -101,6 +101,7 @@ class Sidecar:
         await asyncio.wait({serving, asyncio.create_task(ending.wait())}, return_when=asyncio.FIRST_COMPLETED)
         http.stop()
         await asyncio.gather(serving, grpc.stop(_STOP_S))
+        decoding.close()
 
     def _takes_requests(self) -> bool:
         return self._is_ready and self.intake.has_room()
