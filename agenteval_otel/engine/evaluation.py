@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import copy
 import os
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from time import perf_counter_ns, time_ns
 from typing import Any, Literal
 
@@ -58,6 +58,7 @@ class Evaluation:
         self.superseded = False
         self._lookups = 0
         self._response: EvaluatedResponse | None = None
+        self._emission: Emission | None = None
         self._is_sent = False
         self._sampled: dict[str, Any] = {}
         self._drawn: Any = None  # its probability here, and what came before
@@ -197,26 +198,31 @@ class Evaluation:
         return self._later
 
     def prepare_response(self) -> None:
-        """Redact what `finish` will emit, which it does itself otherwise; what raises here raises there too."""
+        """Redact what `finish` will emit."""
+        self._prepare(self._respond)
+
+    def prepare_emission(self) -> None:
+        """Make what `finish` will emit, where that goes together with others: nothing of an application's takes it."""
+        emitter = self._settings.emitter
+        if emitter is not None and self.call.span is None and emitter.providers.are_ours():
+            self._prepare(self._make_emission)
+
+    def _prepare(self, step: Callable[[RunOutcome], object]) -> None:
+        """Do a step of `finish` before it, which does it itself otherwise; what raises here raises there too."""
         if self._stage == "evaluating" and self._outcome is not None and not self.superseded:
             self._engine.finishing = self
             try:
                 with contextlib.suppress(Exception):
-                    self._respond(self._outcome)
+                    step(self._outcome)
             finally:
                 self._engine.finishing = None
 
     def take_emission(self) -> Emission | None:
-        """What may be sent before `finish`, together with others: where nothing of an application's takes part."""
-        response, emitter = self._response, self._settings.emitter
-        if response is None or emitter is None or self._stage != "evaluating" or self.superseded:
+        """What `prepare_emission` made, to be sent at once: from now on no other thread goes on with it."""
+        if self._emission is None or self._stage != "evaluating" or self.superseded:
             return None
-        if self.call.span is not None or not emitter.providers.are_ours():
-            return None
-        emission = self._emission_of(response)
-        if emission is not None:
-            self._stage, self._is_sent = "emitting", True
-        return emission
+        self._stage, self._is_sent = "emitting", True
+        return self._emission
 
     def finish(self) -> str | Awaitable[str]:
         """Emit, count and store; the call's outcome where that is known at once."""
@@ -310,24 +316,25 @@ class Evaluation:
         if self._settings.calls_model or call.recorded:
             engine.judge_health.observe(call.span_context and call.span_context[:2], self.input, response.results)
 
-    def _emission_of(self, response: EvaluatedResponse) -> Emission | None:
+    def _make_emission(self, outcome: RunOutcome) -> None:
+        response = self._respond(outcome)
+        self._emission = self._emission_of(response, score_attributes(response.results))
+
+    def _emission_of(self, response: EvaluatedResponse, scores: dict[str, Any]) -> Emission | None:
         emitter = self._settings.emitter
-        if emitter is None or not (response.results or not self._settings.runner.off_peak):
+        if emitter is None or (self._settings.runner.off_peak and not response.results):
             return None  # without results all evaluators of its kind wait
-        return emitter.emission(
-            response, self.call.span_context, score_attributes(response.results), self._run_span,
-            self._engine.redaction.text,
-        )  # fmt: skip
+        return emitter.emission(response, self.call.span_context, scores, self._run_span, self._engine.redaction.text)
 
     def _emit_response(self, response: EvaluatedResponse) -> None:
         engine, call, emitter = self._engine, self.call, self._settings.emitter
-        if call.span is not None:
-            engine.end_span(call, score_attributes(response.results))
-        if emitter is None or self._is_sent:
+        if self._is_sent or (call.span is None and emitter is None):
             return
+        scores = score_attributes(response.results)
+        engine.end_span(call, scores)
         try:
-            emission = self._emission_of(response)
-            if emission is not None:
+            emission = self._emission_of(response, scores)
+            if emitter is not None and emission is not None:
                 emitter.send([emission], spans=emitter.providers.has_room_for_spans())
         except Exception as error:  # a provider of the host's raises: the results are stored and watched
             engine.broken("telemetry", error)

@@ -149,7 +149,7 @@ _CUSTOMERS = re.compile(
     r"|membership|gift card|certificate|refund|itinerary|flight|upgrade|downgrade)s?|(?:the|an?) (?:[a-z]+ ){0,2}"
     r"(?:reservation|booking|refund|compensation|itinerary|upgrade|downgrade)s?)\b"
 )
-_ASKING = (" you", "please", "need", "without")
+_ASKING = (" you", "please", "need", "without")  # one of them is in all that `_ASKS` finds
 _PART = r"(?:ids?|numbers?|names?|dates?|details|e-?mails?|address|codes?|city|airport|files?|amount)\b"
 _ASKS = re.compile(
     r"\b(?:(?:please|(?:could|can|would) you)(?: please)? (?:also )?(?:provide|share|send|give|tell|confirm"

@@ -70,7 +70,10 @@ def read_trace(spans: Iterable[ReadSpan], *, nested_agents: bool = False) -> Tra
 def read_traces(traces: Iterable[Iterable[ReadSpan]], *, nested_agents: bool = False) -> list[TraceReading]:
     """As `read_trace`: many traces together take less time."""
     # Step by step for all of them: the code of all steps together does not fit the processor's caches.
-    trees = [(reading, _nodes(spans, reading)) for spans in traces for reading in [TraceReading()]]
+    trees: list[tuple[TraceReading, dict[int, Node]]] = []
+    for spans in traces:
+        reading = TraceReading()
+        trees.append((reading, _nodes(spans, reading)))
     answers = [(reading, answer) for reading, nodes in trees for answer in _answers(nodes, nested_agents, reading)]
     for part in _PARTS:
         for _, answer in answers:

@@ -61,20 +61,19 @@ class Emission(NamedTuple):
     """A response on its way out: what its metrics, events and spans have in common.
 
     Attributes:
-        shown: The results that have an event, with its attributes.
+        shown: The results that have an event, with the attributes of event and span, and the event's explanation.
     """
 
     response: Response
     evaluated: SpanContext | None
     scores: Mapping[str, Any]
     run_span: Span | None
-    redact: Callable[[str], str]
     context: Context
     agent: str | None
     model: str | None
     common: Mapping[str, Any]
     dimensions: Labels
-    shown: Sequence[tuple[EvaluationResult, dict[str, Any]]]
+    shown: Sequence[tuple[EvaluationResult, dict[str, Any], str | None]]
 
 
 class Emitter:
@@ -171,18 +170,18 @@ class Emitter:
         self, response: Response, evaluated: SpanContext | None, scores: Mapping[str, Any],
         run_span: Span | None = None, redact: Callable[[str], str] = str,
     ) -> Emission:  # fmt: skip
-        """What `send` takes of one response, with `score_attributes` of it.
+        """What `send` takes of one response, with `score_attributes` of it. Blocks for as long as `redact` does.
 
         All is redacted but explanations, which pass `redact`. A run span that was started before will be ended.
         """
         totals, common = self.totals, response_attributes(response)
         # A skip has neither an event nor a span.
         shown = [
-            (result, event_attributes(result, common))
+            (result, event_attributes(result, common), self._explanation(result, redact))
             for result in response.results if result.skip_reason is None or result.error
         ]  # fmt: skip
         return Emission(
-            response, evaluated, scores, run_span, redact, context_of_span(evaluated),
+            response, evaluated, scores, run_span, context_of_span(evaluated),
             totals.bounded("agent", response.agent), totals.bounded("model", response.model), common,
             totals.dimensions_of(common), shown,
         )  # fmt: skip
@@ -196,16 +195,16 @@ class Emitter:
         self._guarded("metrics", self.prepare)
         for emission in emissions:
             self._measure(emission)
-        sent = 0
+        # Of each the run span, and the agent span that ended with it.
+        sent = 2 * len(emissions)
         for emission in emissions if self._wants_events else ():
             events = self._guarded("logs", self.providers.events)
-            for result, attributes in emission.shown if events is not None else ():
+            for shown in emission.shown if events is not None else ():
                 sent += 1
-                self._guarded("logs", self._emit_event, events, result, attributes, emission)
+                self._guarded("logs", self._emit_event, events, emission.context, *shown)
         if self.wants_spans and spans:
             for emission in emissions:
-                # The run span, and the agent span that ended with it.
-                sent += 2 + (self._guarded("traces", self._write_spans, emission) or 0)
+                sent += self._guarded("traces", self._write_spans, emission) or 0
         elif self.wants_spans:
             self.providers.lose("traces", "host_queue_full", len(emissions))
             log.warning("spans_left_out", part="traces", reason="the application's span processor is full")
@@ -248,14 +247,20 @@ class Emitter:
                 "metrics", instruments.record_run, response, emission.agent, emission.context, emission.dimensions
             )
 
+    def _explanation(self, result: EvaluationResult, redact: Callable[[str], str]) -> str | None:
+        if not (self._wants_events and self._event_content and result.reasoning):
+            return None
+        return clean(redact(result.reasoning), 4_096)
+
     def _emit_event(
-        self, events: EventLog, result: EvaluationResult, attributes: dict[str, Any], emission: Emission
+        self, events: EventLog, context: Context, result: EvaluationResult, attributes: dict[str, Any],
+        explanation: str | None,
     ) -> None:  # fmt: skip
-        if self._event_content and result.reasoning:
-            attributes = {**attributes, names.EXPLANATION: clean(emission.redact(result.reasoning), 4_096)}
+        if explanation is not None:
+            attributes = {**attributes, names.EXPLANATION: explanation}
         events.emit(
-            names.EVENT_RESULT, emission.context, timestamp_ns=result.ended_ns or time.time_ns(),
-            body=event_body(result), attributes=attributes, warn=bool(result.error),
+            names.EVENT_RESULT, context, timestamp_ns=result.ended_ns or time.time_ns(), body=event_body(result),
+            attributes=attributes, warn=bool(result.error),
         )  # fmt: skip
 
     def _write_spans(self, emission: Emission) -> int:
@@ -278,7 +283,7 @@ class Emitter:
         shown = [item for item in emission.shown if self._has_span(item[0])]
         if shown and tracer is not None and run_span.is_recording():
             below = trace.set_span_in_context(run_span, Context())
-            for result, of_event in shown:
+            for result, of_event, _ in shown:
                 if result.started_ns is not None and result.ended_ns is not None:
                     name, began = f"evaluation {result.criterion_name}", result.started_ns
                     span = tracer.start_span(name, context=below, attributes=of_event, start_time=began)

@@ -72,8 +72,8 @@ class Providers:
         self.on_lost(signal, reason, count)
 
     def are_ours(self) -> bool:
-        """Whether nothing of an application's takes what is emitted: in a sidecar, where nothing blocks then."""
-        return PROCESS.is_sidecar and not self._hosts
+        """Whether nothing of an application's takes what is emitted: in a sidecar, once that is known."""
+        return PROCESS.is_sidecar and bool(self._resolved) and not self._hosts
 
     def resource(self) -> Any | None:
         """The application's resource, where it has one."""

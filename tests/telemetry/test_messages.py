@@ -335,3 +335,24 @@ def test_messages_are_filled_in_a_process_of_our_own_alone(is_sidecar: bool, mon
     assert isinstance(providers.tracer(), messages.SpanMessages) is is_sidecar
     assert not isinstance(Providers(tracer_provider=application).tracer(), messages.SpanMessages)
     providers.close()
+
+
+def test_no_redactor_runs_while_several_are_sent() -> None:
+    """A redactor may hang: with one response, while that one's emission is made, not while all of them are sent."""
+    seen: list[str] = []
+    result = EvaluationResult(criterion_name="t", evaluator_type="T", score=1, reasoning="a secret", ended_ns=NOW_NS)
+    response = construct(AggregatedEvaluationResult, {"results": [result], "started_ns": NOW_NS, "ended_ns": NOW_NS})
+    receiver = Receiver()
+    emitter = Emitter(Providers(target=receiver), content="event_only", signals=frozenset({"events"}))
+
+    def redact(text: str) -> str:
+        seen.append(text)
+        return "redacted"
+
+    emissions = [emitter.emission(response, PLAIN["evaluated"], {}, None, redact) for _ in range(2)]
+    assert seen == ["a secret"] * 2
+    emitter.send(emissions)
+    emitter.close()
+    assert seen == ["a secret"] * 2
+    (request,) = receiver.requests
+    assert str(request).count("redacted") == 2
