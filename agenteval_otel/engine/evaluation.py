@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import copy
 import os
 from collections.abc import Awaitable, Callable, Sequence
@@ -135,8 +134,10 @@ class Evaluation:
     def _start(self, run: Run) -> None:
         settings, emitter = self._settings, self._settings.emitter
         if emitter is not None:
-            with contextlib.suppress(Exception):  # it is tried again with the emission, and counted there
+            try:
                 emitter.prepare()  # before any evaluator, which may hang for good: the metrics have to say so
+            except Exception:  # it is tried again with the emission, and counted there
+                pass
         is_first = self._engine.off_peak is not None and begin_batch(self.call.waited)
         if emitter is None or is_first or not (settings.calls_model or settings.runner.leaves_thread):
             run.start()
@@ -212,8 +213,9 @@ class Evaluation:
         if self._stage == "evaluating" and self._outcome is not None and not self.superseded:
             self._engine.finishing = self
             try:
-                with contextlib.suppress(Exception):
-                    step(self._outcome)
+                step(self._outcome)
+            except Exception:
+                pass
             finally:
                 self._engine.finishing = None
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, Final
 
 from agenteval_otel.capture.annotations import clean_annotation, flag_of
@@ -69,6 +68,9 @@ class Answer:
         aliases: Agent spans below the evaluated one that stand for the same agent.
         agents: Nested agents with a name of their own.
         started_ns: Start of the evaluated span, or of the first of the `steps`: earlier model calls of one loop.
+        before, turns: The conversation before the answer, and what was answered; by `read_conversation`.
+        calls: The agent's tool calls; by `read_calls`.
+        history, tool_calls: `before` and `calls` as values; by `make_values`.
     """
 
     def __init__(self, root: Node, steps: Sequence[Node] = ()) -> None:
@@ -79,6 +81,11 @@ class Answer:
         self.agents: list[Node] = []
         self.retrievals: list[Node] = []
         self.spans = 0
+        self.before: list[Turn] = []
+        self.turns: list[Turn] = []
+        self.calls: list[Call] = []
+        self.tool_calls: list[ToolCall] = []
+        self.history: list[Message] = []
         by_kind: list[tuple[Node, bool]] = []
         for start in (*steps, root):
             by_kind += self._walk(start)
@@ -114,24 +121,17 @@ class Answer:
                 in_tool = True
             stack += [(child, nested, in_model, in_tool) for child in node.children]
 
-    @cached_property
-    def conversation(self) -> tuple[list[Turn], list[Turn]]:
-        """The conversation before the answer, and what was answered."""
-        return _conversation(self)
+    def read_conversation(self) -> None:
+        self.before, self.turns = _conversation(self)
 
-    @cached_property
-    def calls(self) -> list[Call]:
-        before, turns = self.conversation
-        return _calls(self, turns, before)
+    def read_calls(self) -> None:
+        """After the conversation."""
+        self.calls = _calls(self)
 
-    @cached_property
-    def tool_calls(self) -> list[ToolCall] | None:
-        calls = plain_calls(self.calls, PlainCopy()) if self.calls else None
-        return [construct(ToolCall, call) for call in calls or ()] or None
-
-    @cached_property
-    def history(self) -> list[Message]:
-        return [_message(message) for message in history_fields(self.conversation[0])]
+    def make_values(self) -> None:
+        """After the calls, of which the history may have further results."""
+        self.history = [_message(message) for message in history_fields(self.before)]
+        self.tool_calls = [construct(ToolCall, call) for call in plain_calls(self.calls, PlainCopy()) or ()]
 
     def facts(self) -> dict[str, Any]:
         """Facts of the evaluated span, of those that stand for it, and of its model calls, the first one's first."""
@@ -163,7 +163,7 @@ def _each_response_once(models: Iterable[Node]) -> Iterator[Node]:
 def input_of(answer: Answer) -> tuple[EvaluationInput, str | None, bool]:
     """The evaluation input, the user's id as it stands, and whether any content was captured."""
     root, facts, last = answer.root, answer.facts(), answer.facts_of_last()
-    (before, turns), calls = answer.conversation, answer.calls
+    before, turns, calls = answer.before, answer.turns, answer.calls
     text = next((turn.text for turn in reversed(turns) if turn.text or turn.calls), None)
     question = last_question(before) if before else None
     has_content = bool(text or question) or any(call.arguments is not None for call in calls)
@@ -191,7 +191,7 @@ def input_of(answer: Answer) -> tuple[EvaluationInput, str | None, bool]:
         fields["prompt"] = question
         fields["message_history"] = answer.history
     if calls:
-        fields["tool_calls"] = answer.tool_calls
+        fields["tool_calls"] = answer.tool_calls or None
     if facts.get("streamed") is True:
         fields["stream_end"] = "error" if error_type else "completed"
     if text and len(text) > CAP_CHARS:
@@ -239,8 +239,9 @@ def _only_says(model: Node) -> bool:
     return reason in _ENDS
 
 
-def _calls(answer: Answer, turns: list[Turn], before: list[Turn]) -> list[Call]:
+def _calls(answer: Answer) -> list[Call]:
     """The agent's tool calls: as models made them, completed by the spans of the tools and by their messages."""
+    before, turns = answer.before, answer.turns
     calls: list[Call] = []
     by_id: dict[str, Call] = {}
     results: dict[str, Any] = {}

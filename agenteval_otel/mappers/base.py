@@ -105,9 +105,9 @@ class SpanMapper:
         places = self._places
         values: dict[str, Any] = {}
         ranks: dict[str, int] = {}
-        for attribute, value in span.attributes.items():
-            facts = places.get(attribute)
-            for name, rank in facts if facts is not None and value is not None and value != "" else ():
+        for attribute in places.keys() & span.attributes.keys():
+            value = span.attributes[attribute]
+            for name, rank in places[attribute] if value is not None and value != "" else ():
                 if ranks.get(name, rank) >= rank:
                     values[name], ranks[name] = value, rank
         return values

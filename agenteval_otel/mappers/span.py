@@ -84,9 +84,11 @@ def plain_attributes(pairs: Sequence[Any]) -> dict[str, Any]:
     """The attributes that OTLP's ``KeyValue`` messages hold; of a key that is there twice, the last one."""
     if len(pairs) > MAX_ATTRIBUTES:
         pairs = pairs[:MAX_ATTRIBUTES]
-    # Most attributes are text: that is asked first, because asking for the kind costs more than all the rest. Names
-    # repeat: those of all spans are one object each, which leaves the processor's caches to the values.
-    return {intern(pair.key): (value := pair.value).string_value or plain_value(value) for pair in pairs}
+    # Most attributes are text, then counts: they are asked first, because asking for the kind costs more than all the
+    # rest. Names repeat: those of all spans are one object each, which leaves the processor's caches to the values.
+    return {
+        intern(pair.key): (value := pair.value).string_value or value.int_value or plain_value(value) for pair in pairs
+    }
 
 
 def plain_value(value: Any, depth: int = MAX_DEPTH) -> Any:

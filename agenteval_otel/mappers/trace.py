@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -17,7 +16,6 @@ from agenteval_otel.models import EvaluationInput
 MAX_SPANS: Final = 10_000
 """Spans of one trace that are looked at; the assembler keeps fewer."""
 MAX_NESTED_AGENTS: Final = 100
-_PARTS: Final = ("conversation", "calls", "history", "tool_calls")  # of an answer: what takes long to read
 
 
 @dataclass(slots=True, eq=False)
@@ -75,10 +73,15 @@ def read_traces(traces: Iterable[Iterable[ReadSpan]], *, nested_agents: bool = F
         reading = TraceReading()
         trees.append((reading, _nodes(spans, reading)))
     answers = [(reading, answer) for reading, nodes in trees for answer in _answers(nodes, nested_agents, reading)]
-    for part in _PARTS:
-        for _, answer in answers:
-            with suppress(Exception):  # it raises again below, and is counted there
-                getattr(answer, part)
+    for read in Answer.read_conversation, Answer.read_calls, Answer.make_values:
+        understood = []
+        for reading, answer in answers:
+            try:
+                read(answer)
+                understood.append((reading, answer))
+            except Exception as error:
+                _count(reading, answer.root, error)
+        answers = understood
     for reading, answer in answers:
         mapped = _mapped(answer, reading)
         if mapped is not None:

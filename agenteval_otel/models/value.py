@@ -52,7 +52,8 @@ class Value(BaseModel):
 
 def construct(model: type[V], fields: dict[str, Any]) -> V:
     """A value from known fields of the right types; missing ones get their defaults."""
-    return _assembled(model, _defaults_of(model) | fields, set(fields), {} if _allows_extra(model) else None, None)
+    defaults, allows_extra = _shape_of(model)
+    return _assembled(model, defaults | fields, set(fields), {} if allows_extra else None, None)
 
 
 def copy_with(value: V, changes: dict[str, Any]) -> V:
@@ -63,7 +64,7 @@ def copy_with(value: V, changes: dict[str, Any]) -> V:
         for name in copied.__dict__.keys() - model.model_fields.keys():
             del copied.__dict__[name]
         return copied
-    known = _defaults_of(model)
+    known, _ = _shape_of(model)
     fields = value.__dict__ | changes
     if len(fields) != len(known):
         fields = {name: fields[name] for name in known}
@@ -89,13 +90,10 @@ def _assembled(model: type[V], fields: dict[str, Any], fields_set: set[str], ext
 
 
 @cache
-def _allows_extra(model: type[Value]) -> bool:
-    return model.model_config.get("extra") == "allow"
-
-
-@cache
-def _defaults_of(model: type[Value]) -> dict[str, Any]:
-    return {name: field.get_default(call_default_factory=True) for name, field in model.model_fields.items()}
+def _shape_of(model: type[Value]) -> tuple[dict[str, Any], bool]:
+    """The fields with their defaults, and whether there may be others."""
+    defaults = {name: field.get_default(call_default_factory=True) for name, field in model.model_fields.items()}
+    return defaults, model.model_config.get("extra") == "allow"
 
 
 _MAX_DEPTH = 200

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -389,6 +389,7 @@ class _Event(NamedTuple):
 
 
 _Record = ReadSpan | _Event | ForwardedAnswer
+_CONTAINERS: Final = frozenset({list, dict})
 
 
 def _events_of(request: Any) -> tuple[list[_Record], int]:
@@ -412,23 +413,16 @@ def _events_of(request: Any) -> tuple[list[_Record], int]:
 def _size_of(record: _Record) -> int:
     """About how much memory a record takes beside its texts: many small attributes take far more than their bytes."""
     if isinstance(record, _Event | ForwardedAnswer):
-        return SPAN_BYTES + _attributes_size(record.event.attributes) + ATTRIBUTE_BYTES * _items(record.event.body)
-    size_bytes = SPAN_BYTES + _attributes_size(record.attributes)
+        return SPAN_BYTES + ATTRIBUTE_BYTES * (_items(record.event.attributes) + _items([record.event.body]))
+    size_bytes = SPAN_BYTES + ATTRIBUTE_BYTES * _items(record.attributes)
     for event in record.events:
-        size_bytes += SPAN_BYTES + _attributes_size(event.attributes)
-    return size_bytes
-
-
-def _attributes_size(attributes: Mapping[str, Any]) -> int:
-    size_bytes = ATTRIBUTE_BYTES * len(attributes)
-    for value in attributes.values():
-        if type(value) is not str and type(value) in (list, dict):  # nearly all are text
-            size_bytes += ATTRIBUTE_BYTES * _items(value)
+        size_bytes += SPAN_BYTES + ATTRIBUTE_BYTES * _items(event.attributes)
     return size_bytes
 
 
 def _items(value: Any) -> int:
-    """How many values are in it, at any depth, of which the mappers keep 32."""
-    if type(value) is list:
-        return len(value) + sum(map(_items, value))
-    return len(value) + sum(map(_items, value.values())) if type(value) is dict else 0
+    """How many values are in a list or mapping, at any depth, of which the mappers keep 32."""
+    values = value if type(value) is list else value.values()
+    if _CONTAINERS.isdisjoint(map(type, values)):  # nearly always
+        return len(values)
+    return len(values) + sum(_items(item) for item in values if type(item) in _CONTAINERS)

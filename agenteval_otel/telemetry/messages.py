@@ -195,16 +195,14 @@ class EventMessages:
         self, *, event_name: str, context: Context, timestamp: int, severity_number: Any, severity_text: str, body: str,
         attributes: Mapping[str, Any],
     ) -> None:  # fmt: skip
-        # An empty context is the current one: as for the API.
-        span_context = trace.get_current_span(context or get_current()).get_span_context()
         dropped, most = 0, self._max_attributes
         if most is not None and len(attributes) > most:
             kept: dict[str, Any] = {}
             dropped = _add(kept, attributes, most)
             attributes = kept
         event = Event(
-            event_name, span_context, timestamp, time.time_ns(), severity_number.value, severity_text, body, attributes,
-            dropped,
+            event_name, _span_context_of(context), timestamp, time.time_ns(), severity_number.value, severity_text,
+            body, attributes, dropped,
         )  # fmt: skip
         self._put(event, size_of(attributes))
 
@@ -309,7 +307,7 @@ class HistogramMessages:
         if not 0 <= amount < math.inf:
             return
         now_ns, bucket = time.time_ns(), bisect_left(self._boundaries, amount)
-        span_context = trace.get_current_span(context or get_current()).get_span_context()
+        span_context = _span_context_of(context)
         key = tuple(attributes.items()) if attributes else ()
         with self._lock:
             point = self._points.get(key)
@@ -342,6 +340,23 @@ class HistogramMessages:
                     if of.is_valid:
                         exemplar.trace_id, exemplar.span_id = of.trace_id.to_bytes(16), of.span_id.to_bytes(8)
                 point.exemplars.clear()
+
+
+_last: tuple[Context, SpanContext] = Context(), trace.INVALID_SPAN_CONTEXT
+
+
+def _span_context_of(context: Context | None) -> SpanContext:
+    """Of the context's span; an empty context is the current one, as for the API. Any thread.
+
+    What is emitted of one response is asked for the same context, one after the other.
+    """
+    global _last
+    if not context:
+        return trace.get_current_span(get_current()).get_span_context()
+    known = _last
+    if known[0] is not context:
+        known = _last = context, trace.get_current_span(context).get_span_context()
+    return known[1]
 
 
 def _flags_of(span_context: SpanContext | None) -> int:
