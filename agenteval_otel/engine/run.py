@@ -7,13 +7,12 @@ import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from time import perf_counter_ns, thread_time, time_ns
-from types import CoroutineType
 from typing import Any, Final, NamedTuple
 
 from agenteval_otel.capture.text import clean
 from agenteval_otel.engine.answers import corrections, criteria_of, facts_of
 from agenteval_otel.errors import ConfigurationError, EvaluationError, EvaluationSkipped
-from agenteval_otel.evaluators.base import CriterionEvaluator, Evaluator, Schedule, find_criterion, result_of
+from agenteval_otel.evaluators.base import CriterionEvaluator, Evaluator, Schedule, find_criterion, result_at_once
 from agenteval_otel.evaluators.shadow import asked_criteria, declared_criteria, shadow_results
 from agenteval_otel.execution import Executor
 from agenteval_otel.execution.jobs import CHEAP_S, INLINE_SAMPLE, EvaluatorState
@@ -72,7 +71,7 @@ class Step(NamedTuple):
     threshold: int | None  # of an own sampling rate: randomness below it takes the answer
     second: bool  # it belongs to the second stage of an escalation
     calls_model: bool
-    criterion: EvaluationCriteria | None  # the only one, where the evaluator is asked for its score directly
+    scores: CriterionEvaluator | None  # the evaluator, where it is asked for its score directly
     shadow: bool
 
 
@@ -297,19 +296,11 @@ class Run:
 
     def _inline(self, step: Step) -> Any:
         """What an inline evaluator gives, a score as a result; None where it has to wait: then it runs elsewhere."""
-        evaluator, criterion = step.evaluator, step.criterion
-        if criterion is not None:
-            assert isinstance(evaluator, CriterionEvaluator)
-            if self.criteria is not self.runner.criteria_by_shadow[0]:
-                criterion = find_criterion(self._criteria_for(step), evaluator.criterion_name)
-                if criterion is None:
-                    return []
-            score: Any = evaluator.score(self.evaluation_input)
-            if type(score) is CoroutineType:
-                score.close()
-                return None
-            return [score] if isinstance(score, EvaluationResult) else result_of(evaluator, criterion, score)
-        work = evaluator.evaluate(self.evaluation_input, self._criteria_for(step))
+        criteria = self._criteria_for(step)
+        if step.scores is not None:
+            criterion = find_criterion(criteria, step.scores.criterion_name)
+            return [] if criterion is None else result_at_once(step.scores, self.evaluation_input, criterion)
+        work = step.evaluator.evaluate(self.evaluation_input, criteria)
         try:
             work.send(None)
         except StopIteration as end:
@@ -400,7 +391,7 @@ class Run:
     def _checked(self, step: Step, raw: Any, started_ns: int, tick: int) -> list[EvaluationResult]:
         facts, criteria = self._facts(step), self._criteria_for(step)
         facts["started_ns"], facts["ended_ns"] = started_ns, started_ns + perf_counter_ns() - tick
-        if step.criterion is not None and isinstance(raw, EvaluationResult):  # made here, by `_inline`
+        if step.scores is not None and isinstance(raw, EvaluationResult):  # made here, by `_inline`
             return self._named(step, [completed(raw, facts | corrections(raw, criteria))])
         answered = criteria_of(step.evaluator, step.names, raw)
         if not step.names:
@@ -437,9 +428,9 @@ class Run:
 
 
 def _step(runner: EvaluationRunner, evaluator: Evaluator) -> Step:
-    kind, escalation = type(evaluator), runner.escalation
-    criteria = runner.criteria_by_shadow[evaluator.shadow]
-    direct = isinstance(evaluator, CriterionEvaluator) and kind.evaluate is CriterionEvaluator.evaluate
+    escalation, scores = runner.escalation, None
+    if isinstance(evaluator, CriterionEvaluator) and type(evaluator).evaluate is CriterionEvaluator.evaluate:
+        scores = evaluator
     return Step(
         evaluator,
         runner.executor.state(evaluator),
@@ -447,7 +438,7 @@ def _step(runner: EvaluationRunner, evaluator: Evaluator) -> Step:
         None if evaluator.sample_rate is None else threshold_of(evaluator.sample_rate),
         escalation is not None and waits(evaluator, escalation),
         evaluator.calls_model,
-        find_criterion(criteria, evaluator.criterion_name) if direct else None,  # type: ignore[attr-defined]
+        scores,
         evaluator.shadow,
     )
 

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from operator import attrgetter
+from types import CoroutineType
 from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, ValidationInfo, field_validator
@@ -219,6 +220,10 @@ class CriterionEvaluator(Evaluator):
         """The score, fitted to the criterion's scale and threshold."""
         return score
 
+    def _failure_result(self, error: EvaluationError, criterion: EvaluationCriteria) -> EvaluationResult:
+        """The result where `score` raised; without one the error is a run error."""
+        raise error
+
     def preferred_execution(self) -> Execution | None:
         return "async" if inspect.iscoroutinefunction(self.score) else None
 
@@ -240,15 +245,35 @@ class CriterionEvaluator(Evaluator):
         criterion = find_criterion(criteria, self.criterion_name)
         if criterion is None:
             return []
-        score: Any = self.score(evaluation_input)
-        if inspect.isawaitable(score):
-            score = await score
-        return [result_of(self, criterion, self._adjusted(score, criterion))]
+        try:
+            score: Any = self.score(evaluation_input)
+            if inspect.isawaitable(score):
+                score = await score
+            return [result_of(self, criterion, self._adjusted(score, criterion))]
+        except EvaluationError as error:
+            return [self._failure_result(error, criterion)]
 
 
 def find_criterion(criteria: Sequence[EvaluationCriteria], name: str) -> EvaluationCriteria | None:
     """The first criterion of that name."""
-    return next((criterion for criterion in criteria if criterion.name == name), None)
+    for criterion in criteria:
+        if criterion.name == name:
+            return criterion
+    return None
+
+
+def result_at_once(
+    evaluator: CriterionEvaluator, evaluation_input: EvaluationInput, criterion: EvaluationCriteria
+) -> EvaluationResult | None:
+    """What `CriterionEvaluator.evaluate` gives, without a coroutine; None where `score` is one."""
+    try:
+        score: Any = evaluator.score(evaluation_input)
+        if type(score) is CoroutineType:
+            score.close()
+            return None
+        return result_of(evaluator, criterion, evaluator._adjusted(score, criterion))
+    except EvaluationError as error:
+        return evaluator._failure_result(error, criterion)
 
 
 def result_of(evaluator: Evaluator, criterion: EvaluationCriteria, score: Any) -> EvaluationResult:
@@ -260,7 +285,7 @@ def result_of(evaluator: Evaluator, criterion: EvaluationCriteria, score: Any) -
     value = score
     if isinstance(score, Score):
         value = score.value
-    elif isinstance(score, bool | int | float | str):
+    elif isinstance(score, (int, float, str)):
         score = _BARE
     else:
         raise EvaluationError(

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, ConfigDict
 from pydantic.alias_generators import to_camel
 
 from agenteval_otel.errors import EvaluationError
-from agenteval_otel.evaluators.base import CriterionEvaluator, failure_of, find_criterion
+from agenteval_otel.evaluators.base import CriterionEvaluator, failure_of
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, ScoreValue
 from agenteval_otel.models.inputs import references_of
 
@@ -49,16 +49,7 @@ class BuiltInEvaluator(CriterionEvaluator):
         """The score that AgentDock writes into a failed result."""
         return 0
 
-    async def evaluate(
-        self, evaluation_input: EvaluationInput, criteria: Sequence[EvaluationCriteria]
-    ) -> list[EvaluationResult]:
-        try:
-            return await super().evaluate(evaluation_input, criteria)
-        except EvaluationError as error:
-            criterion = find_criterion(criteria, self.criterion_name)
-            return [self.failed(error, criterion)] if criterion else []
-
-    def failed(self, error: EvaluationError, criterion: EvaluationCriteria) -> EvaluationResult:
+    def _failure_result(self, error: EvaluationError, criterion: EvaluationCriteria) -> EvaluationResult:
         filler = self.filler(criterion)
         return failure_of(self, criterion.name, str(error), error_type=error.error_type, filler=filler)
 

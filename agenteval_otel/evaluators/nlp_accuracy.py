@@ -87,9 +87,9 @@ class NLPAccuracy(BuiltInEvaluator, type="NLPAccuracy"):
     def filler(self, criterion: EvaluationCriteria) -> ScoreValue:
         return False if criterion.scale in _TWO_VALUED else 0
 
-    def failed(self, error: EvaluationError, criterion: EvaluationCriteria) -> EvaluationResult:
+    def _failure_result(self, error: EvaluationError, criterion: EvaluationCriteria) -> EvaluationResult:
         usage = error.usage if isinstance(error, ModelError) else None
-        return copy_with(super().failed(error, criterion), {"metadata": _usage_metadata(self.embedder, usage)})
+        return copy_with(super()._failure_result(error, criterion), {"metadata": _usage_metadata(self.embedder, usage)})
 
     def _adjusted(self, score: Score, criterion: EvaluationCriteria) -> Score:
         cosine: Any = score.value

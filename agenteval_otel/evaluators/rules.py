@@ -22,6 +22,7 @@ from agenteval_otel.models.value import copy_with
 from agenteval_otel.runtime.masking import message_of
 from agenteval_otel.runtime.patterns import DEFAULT_LIMIT_S, Pattern, check_flags, compile_pattern
 
+_ANSWERS = {answer: Score(value=answer) for answer in (True, False)}
 _VALUES: dict[str, tuple[ScoreValue, ScoreValue]] = {"numeric": (0, 1), "likert5": (1, 5), "string": ("fail", "pass")}
 
 
@@ -156,6 +157,8 @@ class RuleBased(RulesEvaluator, type="RuleBased"):
     def score_rule(self, rule: RuleCheck, subject: EvaluationInput, criterion: EvaluationCriteria) -> Score:
         try:
             answer = rule.check_input(subject)
+            if type(answer) is bool:
+                answer = _ANSWERS[answer]
             score = answer if isinstance(answer, Score) else Score(value=answer)
         except (EvaluationError, EvaluationSkipped):
             raise

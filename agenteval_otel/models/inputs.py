@@ -15,6 +15,8 @@ from agenteval_otel.semconv import ANNOTATIONS, TAG
 
 StreamEnd = Literal["completed", "error", "abandoned"]
 _INDEX = re.compile(r"0|[1-9][0-9]{0,17}")
+_ROOTS = {name: name for name in ("response", "prompt", "ground_truth", "context")} | {"groundTruth": "ground_truth"}
+"""Of the paths to a value: the fields by their names there."""
 _MOST_REFERENCES = 100  # each is compared, or embedded
 _ANSWERING, _BETWEEN = ("assistant", "ai", "model"), ("tool", "function")
 
@@ -261,14 +263,14 @@ class EvaluationInput(Annotations):
         key by key, list indexes as segments (``context.list.1``). A message yields its first ``text`` part, or its
         ``content``; messages yield the assistant's last one, where at most tools spoke after it.
         """
-        return _text_of(self.value_at(field))
+        value = self.value_at(field)
+        return value if isinstance(value, str) else _text_of(value)
 
     def value_at(self, field: str = "response") -> Any:
         """The value of a field as it stands, by the same path rules; None when there is none."""
         root, _, path = (field or "response").partition(".")
-        roots = {"response": self.response, "prompt": self.prompt, "groundTruth": self.ground_truth,
-                 "ground_truth": self.ground_truth, "context": self.context}  # fmt: skip
-        value = _plain(roots.get(root))
+        name = _ROOTS.get(root)
+        value = None if name is None else _plain(getattr(self, name))
         path = path.removesuffix(".")
         for key in path.split(".") if path else ():
             value = _plain(_step(value, key))
