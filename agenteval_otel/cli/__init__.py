@@ -6,7 +6,9 @@ import argparse
 import importlib
 import io
 import os
+import shutil
 import sys
+import textwrap
 from collections.abc import Iterable, Sequence
 from types import ModuleType
 from typing import NoReturn
@@ -15,26 +17,44 @@ from agenteval_otel.runtime.version import scope_version
 
 __all__ = ["COMMANDS", "main", "parser_of"]
 
-COMMANDS = {
-    "demo": "watch a support agent's live traffic being scored for 20 s, and its quality drop (no server, no key)",
-    "init": "write a commented agenteval.yaml to start from, and a CI step",
-    "evaluate": "score recorded answers, or those that a function gives, for CI: reports and an exit code",
-    "calibrate": "measure a judge against people, and correct its pass rate by its errors",
-    "judge": "check the catalogue's criteria with your judge, and show whether judges are trusted",
-    "replay": "score recorded answers again: from files, Jaeger, Tempo or SQL, old and new scores side by side",
-    "compare": "tell whether one set of evaluated answers is worse than another: versions, runs, arms, evaluators",
-    "benchmark": "run a named benchmark for a version of the agent, or show the history of its versions",
-    "serve": "receive spans and events of agents over OTLP, and evaluate their answers: the sidecar",
-    "ui": "look at stored scores and answers in the browser, and label answers",
-    "feedback": "send what a person says of an answer to the sidecar",
-    "truth": "review corrections that people recorded, and add the right ones to the reference answers",
-    "erase": "remove what is held of a user, of a conversation, or of before a time",
-    "check": "print what is wrong with a settings file, or what it will run",
-    "schema": "print the JSON Schema of settings files, for editors",
-    "provision": "write dashboards, alerts and Collector configurations for the criteria of your settings",
-    "explain": "find out why there is no score: the outcomes of calls, their causes and remedies",
-    "completion": "print the completion script for your shell",
+_PROGRAM = "agenteval-otel"
+_ABOUT = (
+    "Online evaluation of LLM agents: samples live answers, scores them in the background, emits the scores through "
+    "OpenTelemetry."
+)
+
+GROUPS = {
+    "to start": {
+        "demo": "watch a support agent's live traffic being scored for 20 s, and its quality drop (no server, no key)",
+        "init": "write a commented agenteval.yaml to start from, and a CI step",
+        "check": "print what is wrong with a settings file, or what it will run",
+        "explain": "find out why there is no score: the outcomes of calls, their causes and remedies",
+    },
+    "on recorded answers": {
+        "evaluate": "score recorded answers, or those that a function gives, for CI: reports and an exit code",
+        "replay": "score recorded answers again: from files, Jaeger, Tempo or SQL, old and new scores side by side",
+        "compare": "tell whether one set of evaluated answers is worse than another: versions, runs, arms, evaluators",
+        "benchmark": "run a named benchmark for a version of the agent, or show the history of its versions",
+    },
+    "for judges": {
+        "calibrate": "measure a judge against people, and correct its pass rate by its errors",
+        "judge": "check the catalogue's criteria with your judge, and show whether judges are trusted",
+    },
+    "in production": {
+        "serve": "receive spans and events of agents over OTLP, and evaluate their answers: the sidecar",
+        "provision": "write dashboards, alerts and Collector configurations for the criteria of your settings",
+        "ui": "look at stored scores and answers in the browser, and label answers",
+        "feedback": "send what a person says of an answer to the sidecar",
+        "truth": "review corrections that people recorded, and add the right ones to the reference answers",
+        "erase": "remove what is held of a user, of a conversation, or of before a time",
+    },
+    "for editors and shells": {
+        "schema": "print the JSON Schema of settings files, for editors",
+        "completion": "print the completion script for your shell",
+    },
 }
+"""The commands by what they are for, with what each does."""
+COMMANDS = {name: text for commands in GROUPS.values() for name, text in commands.items()}
 
 
 def parser_of(*names: str) -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser], list[ModuleType]]:
@@ -43,20 +63,33 @@ def parser_of(*names: str) -> tuple[argparse.ArgumentParser, dict[str, argparse.
     Each command's module is imported here: `--version` and `--help` import none.
     """
     parser = argparse.ArgumentParser(
-        prog="agenteval-otel",
-        description="Online evaluation of LLM agents: samples live answers, scores them in the background, emits the "
-        "scores through OpenTelemetry.",
-        epilog="Start with: agenteval-otel demo",
+        prog=_PROGRAM,
+        usage=f"{_PROGRAM} [-h] [--version] COMMAND ...",
+        description=_description(),
+        epilog=f"Start with: {_PROGRAM} demo",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("--version", action="version", version=f"agenteval-otel {scope_version()}")
-    added = parser.add_subparsers(dest="command", metavar="COMMAND")
+    parser.add_argument("--version", action="version", version=f"{_PROGRAM} {scope_version()}")
+    added = parser.add_subparsers(dest="command", metavar="COMMAND", help=argparse.SUPPRESS, prog=_PROGRAM)
     commands = {name: added.add_parser(name, help=text, allow_abbrev=False) for name, text in COMMANDS.items()}
     modules = [importlib.import_module(f"{__name__}.{name}") for name in names]
     for name, module in zip(names, modules, strict=True):
         commands[name].description = module.DESCRIPTION
         module.add_arguments(commands[name])
     return parser, commands, modules
+
+
+def _description() -> str:
+    """What the program is, and its commands in groups, which argparse does not have."""
+    width = shutil.get_terminal_size().columns - 2
+    parts = [textwrap.fill(_ABOUT, width)]
+    for title, commands in GROUPS.items():
+        indent = " " * (4 + max(map(len, COMMANDS)))
+        rows = [textwrap.fill(f"  {name:<{len(indent) - 2}}{text}", width, subsequent_indent=indent)
+                for name, text in commands.items()]  # fmt: skip
+        parts.append("\n".join((f"commands {title}:", *rows)))
+    return "\n\n".join(parts)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

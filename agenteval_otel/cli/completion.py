@@ -24,6 +24,9 @@ def run(arguments: argparse.Namespace) -> int:
     except ModuleNotFoundError:
         raise ConfigurationError('needs the extra completion: pip install "agenteval-otel[completion]"') from None
     parser, commands, _ = parser_of(*COMMANDS)
+    for action in parser._actions:
+        if action.dest == "command":
+            action.help = None  # suppressed, because the description shows the commands: shtab would leave them out
     for command in commands.values():
         for action in command._actions:
             kind = {"FILE": shtab.FILE, "DIR": shtab.DIRECTORY}.get(str(action.metavar or "")[:4].rstrip("."))
