@@ -169,6 +169,8 @@ def run(arguments: argparse.Namespace) -> int:
     code = _exit_code(totals, summary.missed, unscored, earlier)
     if arguments.open:
         open_results(arguments.results)
+    elif _can_be_shown(arguments) and not arguments.quiet:
+        _print(f"results in {arguments.results}; in the browser: agenteval-otel ui {arguments.results}")
     return code
 
 
@@ -176,8 +178,12 @@ def _check_open(arguments: argparse.Namespace) -> None:
     if not arguments.open:
         return
     check_extra()
-    if arguments.results in (None, "-") or arguments.results_format != "full":
+    if not _can_be_shown(arguments):
         raise ConfigurationError("needs --results FILE in the full format, which it shows", path="--open")
+
+
+def _can_be_shown(arguments: argparse.Namespace) -> bool:
+    return arguments.results not in (None, "-") and arguments.results_format == "full"
 
 
 def _rows(dataset: Dataset, config: EvaluationRunConfig, answering: Answering | None) -> Dataset | Conversations:
