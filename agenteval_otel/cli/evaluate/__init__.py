@@ -167,10 +167,7 @@ def run(arguments: argparse.Namespace) -> int:
             for report in reports:
                 report.finish(summary)
     code = _exit_code(totals, summary.missed, unscored, earlier)
-    if arguments.open:
-        open_results(arguments.results)
-    elif _can_be_shown(arguments) and not arguments.quiet:
-        _print(f"results in {arguments.results}; in the browser: agenteval-otel ui {arguments.results}")
+    _show_results(arguments)
     return code
 
 
@@ -180,6 +177,14 @@ def _check_open(arguments: argparse.Namespace) -> None:
     check_extra()
     if not _can_be_shown(arguments):
         raise ConfigurationError("needs --results FILE in the full format, which it shows", path="--open")
+
+
+def _show_results(arguments: argparse.Namespace) -> None:
+    """Show them in the browser, or say how that is done."""
+    if arguments.open:
+        open_results(arguments.results)
+    elif _can_be_shown(arguments) and not arguments.quiet:
+        _print(f"results in {arguments.results}; in the browser: agenteval-otel ui {arguments.results}")
 
 
 def _can_be_shown(arguments: argparse.Namespace) -> bool:
