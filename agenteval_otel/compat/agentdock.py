@@ -15,8 +15,8 @@ from agenteval_otel.compat.javascript import python_pattern
 from agenteval_otel.components.loading import load_each, resolve
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Evaluator, RuleCheck
-from agenteval_otel.evaluators.built_in import ROOTS
 from agenteval_otel.evaluators.func import as_evaluator
+from agenteval_otel.models.inputs import ROOTS
 
 ENTRIES: Final = "evaluatorConfigs"
 """The field by which a document is AgentDock's."""
@@ -113,7 +113,7 @@ def _with_defaults(fields: Fields, **defaults: Any) -> Fields:
 
 def _known_place(place: str, *, keywords: bool) -> str:
     """AgentDock takes any place; one that it does not know has nothing in it, which fails each evaluation."""
-    known = ("config", *ROOTS[2:]) if keywords else ROOTS
+    known = ("config", *list(ROOTS)[2:]) if keywords else tuple(ROOTS)
     return place if not place or place.partition(".")[0] in known else f"context.{place}"
 
 

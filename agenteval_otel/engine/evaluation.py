@@ -214,7 +214,7 @@ class Evaluation:
             self._engine.finishing = self
             try:
                 step(self._outcome)
-            except Exception:
+            except Exception:  # it raises in `finish` again, and is counted there
                 pass
             finally:
                 self._engine.finishing = None

@@ -285,7 +285,7 @@ def result_of(evaluator: Evaluator, criterion: EvaluationCriteria, score: Any) -
     value = score
     if isinstance(score, Score):
         value = score.value
-    elif isinstance(score, (int, float, str)):
+    elif isinstance(score, int | float | str):
         score = _BARE
     else:
         raise EvaluationError(

@@ -13,11 +13,10 @@ from pydantic.alias_generators import to_camel
 from agenteval_otel.errors import EvaluationError
 from agenteval_otel.evaluators.base import CriterionEvaluator, failure_of
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, ScoreValue
-from agenteval_otel.models.inputs import references_of
+from agenteval_otel.models.inputs import ROOTS, references_of
 
 SHORT_LIST = 100
 """A search for so many terms takes microseconds: it runs inline."""
-ROOTS = ("response", "prompt", "groundTruth", "ground_truth", "context")
 NESTED = ConfigDict(
     frozen=True, extra="forbid", alias_generator=to_camel, validate_by_name=True, validate_by_alias=True,
     loc_by_alias=False, ignored_types=(cached_property,), hide_input_in_errors=True, allow_inf_nan=False,

@@ -15,8 +15,11 @@ from agenteval_otel.semconv import ANNOTATIONS, TAG
 
 StreamEnd = Literal["completed", "error", "abandoned"]
 _INDEX = re.compile(r"0|[1-9][0-9]{0,17}")
-_ROOTS = {name: name for name in ("response", "prompt", "ground_truth", "context")} | {"groundTruth": "ground_truth"}
-"""Of the paths to a value: the fields by their names there."""
+ROOTS = {
+    "response": "response", "prompt": "prompt", "groundTruth": "ground_truth", "ground_truth": "ground_truth",
+    "context": "context",
+}  # fmt: skip
+"""What a path to a value begins with, and the field that it is."""
 _MOST_REFERENCES = 100  # each is compared, or embedded
 _ANSWERING, _BETWEEN = ("assistant", "ai", "model"), ("tool", "function")
 
@@ -269,7 +272,7 @@ class EvaluationInput(Annotations):
     def value_at(self, field: str = "response") -> Any:
         """The value of a field as it stands, by the same path rules; None when there is none."""
         root, _, path = (field or "response").partition(".")
-        name = _ROOTS.get(root)
+        name = ROOTS.get(root)
         value = None if name is None else _plain(getattr(self, name))
         path = path.removesuffix(".")
         for key in path.split(".") if path else ():

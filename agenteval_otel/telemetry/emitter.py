@@ -404,7 +404,7 @@ def run_attributes(
 
 
 def _number(score: Any) -> float | None:
-    return float(score) if isinstance(score, (int, float)) else None
+    return float(score) if isinstance(score, int | float) else None
 
 
 def _sanitised(attributes: dict[str, Any]) -> dict[str, Any]:
