@@ -272,7 +272,8 @@ class Source:
         try:
             return is_sqlite(self.location)
         except OSError as error:
-            raise ConfigurationError(f"cannot be read: {error.strerror}", path=self.location) from None
+            wrong = f"cannot be read: {error.strerror}; `agenteval-otel evaluate --results FILE` writes such a file"
+            raise ConfigurationError(wrong, path=self.location) from None
 
     def _lines(self) -> Iterator[Answer]:
         name = Path(self.location).name

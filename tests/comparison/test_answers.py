@@ -108,7 +108,8 @@ def test_what_is_no_result_is_named_with_its_line(tmp_path: Path, line: str, mes
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        ("no.jsonl", "cannot be read"), ("no.jsonl?prompt_verison=3", "did you mean 'prompt_version'"),
+        ("no.jsonl", "cannot be read: .*evaluate --results FILE"),
+        ("no.jsonl?prompt_verison=3", "did you mean 'prompt_version'"),
         ("no.jsonl?since=yesterday", "expected a moment such as"), ("sql:no.db", "there is no such database"),
         ("sql:mysql://db/x", "expected sqlite"),
     ],
