@@ -200,7 +200,7 @@ class Summary:
 
 
 def _with_ids(results: list[tuple[str, dict[str, Any]]]) -> Iterator[dict[str, Any]]:
-    """The results as lines of a file; a result's id is its test, and which of the test's it is."""
+    """The results as records with ids: the id of the test, numbered from its second result on."""
     counts: Counter[str] = Counter()
     for test, result in results:
         counts[test] += 1

@@ -1,8 +1,8 @@
-"""Every attribute, event and metric name that we write, with its unit: the one place where a name is spelled. Those
-that only other libraries write stand in the mapper of their dialect.
+"""Every attribute, event and metric name that we write, with its unit: the only place where they are defined. Names
+that only other libraries write are in the mapper of their dialect.
 
-The names under ``gen_ai.`` are those of the OpenTelemetry GenAI conventions (Development status), but for those marked
-*extension*, which the product's specification or open proposals ask for. Our own begin with ``agenteval.``.
+The names under ``gen_ai.`` are those of the OpenTelemetry GenAI conventions (Development status), except for those
+marked *extension*, which come from the product's specification or open proposals. Our own begin with ``agenteval.``.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ SAMPLING_PROBABILITY: Final = "agenteval.sampling.probability"
 SAMPLING_REASON: Final = "agenteval.sampling.reason"
 SAMPLING_SCOPE: Final = "agenteval.sampling.scope"
 SAMPLING_CLUSTERED: Final = "agenteval.sampling.clustered"
-# JSON, on events for the sidecar: what of an input the conventions have no place for, and how it was sampled.
+# JSON, on events for the sidecar: the parts of an input without a convention, and how it was sampled.
 INPUT: Final = "agenteval.input"
 SAMPLING_DECISION: Final = "agenteval.sampling.decision"
 CALL_ID: Final = "agenteval.call.id"
@@ -97,12 +97,12 @@ ANNOTATIONS: Final = {
     "prompt_name": PROMPT_NAME, "prompt_version": PROMPT_VERSION, "user_id": USER_ID, "environment": ENVIRONMENT,
     "experiment": EXPERIMENT_NAME, "arm": EXPERIMENT_ARM, "service": SERVICE_NAME, "service_version": SERVICE_VERSION,
 }  # fmt: skip
-"""The attributes of what `annotate` says for slicing, by its keywords; tags are beside them, below `TAG`."""
+"""The attribute of each keyword of `annotate` that slices results; tags have the prefix `TAG` instead."""
 OUTCOME: Final = "agenteval.outcome"
 EXPORT_SIGNAL: Final = "agenteval.export.signal"
 EXPORT_REASON: Final = "agenteval.export.reason"
 EXPORT_REACH: Final = "agenteval.export.reach"
-# The names under `gen_ai.` on a result are those of the response that is judged: the judge's own stand apart.
+# On a result, names under `gen_ai.` describe the judged response; these describe the judge.
 JUDGE_MODEL: Final = "agenteval.judge.model"
 JUDGE_NAME: Final = "agenteval.judge.name"
 JUDGE_PERIOD: Final = "agenteval.judge.period"
@@ -118,18 +118,18 @@ JUDGE_FINGERPRINT: Final = "agenteval.judge.system_fingerprint"
 JUDGE_UNTRUSTED: Final = "agenteval.judge.untrusted"
 JUDGE_CHECK: Final = "agenteval.judge.check"
 
-# What a criterion may be called: its name becomes a part of the names of attributes.
+# Valid names of criteria: they become a part of attribute names.
 CRITERION_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.\-]{0,63}")
 CRITERION_NAME_RULE: Final = "a letter a-z or A-Z, then at most 63 of these, digits, '_', '.', '-'"
 RESERVED_CRITERIA: Final = (
     "evaluator", "explanation", "has_ground_truth", "label", "module", "name", "score", "user_prompt",
 )  # fmt: skip
-"""``gen_ai.evaluation.<word>`` is an attribute of its own, or holds some: no criterion may begin with the word."""
+"""``gen_ai.evaluation.<word>`` is an attribute or a prefix of some already: no criterion may begin with the word."""
 
 TRACE_STATE: Final = "agenteval", "evaluation"
-"""An entry in the trace state of run spans, and of what evaluators do below them, in other processes too."""
+"""Entry in the trace state of run spans and of all spans below them, also those of other processes."""
 SHADOW: Final = ".shadow"
-"""What the criteria of evaluators that are tried end with: their results stand beside those of the present ones."""
+"""Suffix of the criteria of evaluators on trial, to tell their results from those of the current ones."""
 SCOPE_RECEIVED: Final = "received"
 LABEL_PASS: Final = "pass"
 LABEL_FAIL: Final = "fail"
@@ -185,7 +185,7 @@ MAX_SCOPE_CHARS: Final = 100
 MAX_DIMENSIONS: Final = 4
 MAX_DIMENSION_VALUES: Final = 16  # of one dimension, unless the settings say otherwise
 OTHER_SERVICES: Final = {SERVICE_NAME: 64, ENVIRONMENT: 16}
-"""What the metrics of evaluated spans of other services have as attributes, and how many values of each."""
+"""Further attributes of metrics for evaluated spans of other services, with the maximum number of values of each."""
 MAX_PROCESS_SERIES: Final = 2_000  # with metric dimensions: of the score, results and weight metrics together
 MAX_CRITERIA_PER_SPAN: Final = 50  # two attributes each; the SDK evicts the oldest beyond 128
 
@@ -297,7 +297,7 @@ METRIC_JUDGE_BREAKER: Final = Instrument(
     (JUDGE_NAME,), "gauge",
 )  # fmt: skip
 METRIC_JUDGE_BUDGET: Final = Instrument(
-    "agenteval.judge.budget.remaining", "{USD}", "What is left within the minute and the day, of the account with the "
+    "agenteval.judge.budget.remaining", "{USD}", "What is left for the minute and the day, in the account with the "
     "least.", (JUDGE_PERIOD,), "gauge",
 )  # fmt: skip
 
@@ -307,8 +307,8 @@ METRIC_JUDGE_AGREEMENT: Final = Instrument(
     "answers (canary), with itself (repeat, position), with people (people).", (*_OF_JUDGE, JUDGE_CHECK), "gauge",
 )  # fmt: skip
 METRIC_JUDGE_UNTRUSTED: Final = Instrument(
-    "agenteval.judge.untrusted", "{judge}", "1 while a check distrusts a judge's scores of a criterion, 0 once it does "
-    "no more: the checks of the agreement, and drift.", (*_OF_JUDGE, JUDGE_CHECK), "gauge",
+    "agenteval.judge.untrusted", "{judge}", "1 while a check (of agreement or drift) distrusts a judge's scores of a "
+    "criterion, 0 once it trusts them again.", (*_OF_JUDGE, JUDGE_CHECK), "gauge",
 )  # fmt: skip
 METRIC_JUDGE_DRIFT: Final = Instrument(
     "agenteval.judge.drift", "{index}", "Population stability index of a judge's last scores to the reference: 0 is "
@@ -332,15 +332,15 @@ METRIC_OBJECTIVE_BREACH: Final = Instrument(
     "objective, else 0; from the first verdict on.", _OF_AGENT, "gauge",
 )  # fmt: skip
 METRIC_OBJECTIVE_EVIDENCE: Final = Instrument(
-    "agenteval.objective.evidence", "{evidence}", "Natural logarithm of the evidence for a breach over what an alarm "
-    "takes: 0 and above is an alarm. Not of criteria with `of_last`.", _OF_AGENT, "gauge",
+    "agenteval.objective.evidence", "{evidence}", "Natural logarithm of the evidence for a breach, relative to the "
+    "alarm limit: 0 and above is an alarm. Not for criteria with `of_last`.", _OF_AGENT, "gauge",
 )  # fmt: skip
 
 INSTRUMENTS: Final = tuple(value for value in tuple(globals().values()) if isinstance(value, Instrument))
 
 
 def wrong_criterion_name(name: str) -> str | None:
-    """Why a criterion cannot be called so, without the name, which may come from a variable; None where it can."""
+    """Why the name is invalid for a criterion, or None. The text omits the name, which may come from a variable."""
     if not CRITERION_NAME.fullmatch(name):
         return f"must be a slug: {CRITERION_NAME_RULE}"
     head = name.partition(".")[0]

@@ -29,14 +29,14 @@ _MOST_EVICTED: Final = 16  # for one turn
 
 
 class ConversationSettings(FrozenSettings):
-    """How turns are put together for evaluators of conversations; without any, none are kept.
+    """How turns are put together for evaluators of conversations; without such evaluators, no turns are kept.
 
     Attributes:
-        idle_s: A conversation without a turn for so long is over, in seconds.
-        settle_s: How long turns may still come after the one with ``annotate(conversation_ends=True)``.
-        max_turns: With so many turns a conversation is evaluated; what follows is another one.
-        max_open: Open conversations; beyond it the one that was quiet the longest is evaluated early.
-        max_bytes: Memory that they may take, within ``max_waiting_bytes``; beyond it as with `max_open`.
+        idle_s: Seconds without a turn after which a conversation is over.
+        settle_s: Seconds for which late turns are accepted after the one with ``annotate(conversation_ends=True)``.
+        max_turns: Number of turns after which a conversation is evaluated; later turns start another one.
+        max_open: Limit of open conversations; above it, the one idle the longest is evaluated early.
+        max_bytes: Memory limit of open conversations, within ``max_waiting_bytes``; above it, as with `max_open`.
     """
 
     idle_s: float = Field(default=1_800.0, gt=0, le=604_800)
@@ -47,7 +47,7 @@ class ConversationSettings(FrozenSettings):
 
 
 class Key(NamedTuple):
-    """What tells conversations apart: two services, or two agents, may use one id."""
+    """Identifies a conversation: two services, or two agents, may use the same id."""
 
     id: str
     agent: str
@@ -59,7 +59,7 @@ class Conversation:
 
     Attributes:
         last: What the caller keeps of the turn that began last; opaque here.
-        probability: That all of its turns were sampled, which the same randomness decided: the smallest of theirs.
+        probability: That all turns were sampled: the smallest of theirs, as the same randomness decided all.
     """
 
     __slots__ = ("_started_ns", "_turns", "end", "key", "last", "last_s", "probability", "size_bytes")
@@ -146,7 +146,7 @@ class ConversationAssembler:
     ) -> tuple[list[Conversation], bool]:  # fmt: skip
         """Take a turn; gives the conversations that are closed by it, and whether there was room for it.
 
-        Where there was none the turn's conversation is given up. `now_s` is this process's clock: `started_ns` may be
+        Without room, the turn's conversation is dropped. `now_s` is this process's clock: `started_ns` may be
         another host's, and only puts turns into order.
         """
         is_first = key not in self._open and key not in self._ending

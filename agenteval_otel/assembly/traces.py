@@ -60,8 +60,8 @@ class TraceAssembler:
     ) -> None:  # fmt: skip
         self._quiet_s, self._parent_wait_s, self._max_age_s = quiet_s, parent_wait_s, max_age_s
         self._max_spans, self._max_bytes, self._max_trace_spans = max_spans, max_bytes, max_trace_spans
-        # All are emptied from the front: a plain dictionary looks long for its first item. The first two are in the
-        # order of their last span; those that wait were quiet, and their parents have not come.
+        # All are emptied from the front, where a plain dictionary is slow. The first two are in the order of their
+        # last span; traces in `_waiting` were quiet, but a parent span has not arrived.
         self._active: OrderedDict[int, _Trace] = OrderedDict()
         self._waiting: OrderedDict[int, _Trace] = OrderedDict()
         self._begun: OrderedDict[int, float] = OrderedDict()  # of both, in the order of their first span
@@ -148,7 +148,7 @@ class TraceAssembler:
     def take(
         self, now_s: float, *, quiet_s: float | None = None, max_age_s: float | None = None
     ) -> Iterator[AssembledTrace]:
-        """Take the traces that are complete; with `quiet_s` those that were quiet for so long, and as for age."""
+        """Take the traces that are complete; `quiet_s` and `max_age_s` replace those of the assembler."""
         for trace_id, trace in _quiet(self._active, now_s - (self._quiet_s if quiet_s is None else quiet_s)):
             known, waits = _roles(trace.spans)
             if waits and self._parent_wait_s > self._quiet_s:
@@ -208,7 +208,7 @@ class TraceAssembler:
 
     def _know(self, trace_id: int, span_ids: set[int]) -> None:
         known = self._finished.pop(trace_id, set())
-        # A process may live within one trace: what was evaluated long ago is forgotten.
+        # One trace may span a whole process: what was evaluated long ago is removed.
         self._finished[trace_id] = span_ids if len(known) > 2 * self._max_trace_spans else known | span_ids
         if len(self._finished) > _MAX_FINISHED:
             self._finished.popitem(last=False)

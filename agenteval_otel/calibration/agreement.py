@@ -18,10 +18,10 @@ from agenteval_otel.scoring.intervals import Z95, Estimate, student95, wilson_in
 
 FEWEST: Final = 5
 """Rows of each class of people's labels from which on a judge's errors can be corrected."""
-_PSEUDO = 0.5  # rows that each cell is counted for beside its own: an error that was not seen yet is not impossible
+_PSEUDO = 0.5  # pseudo-rows added to each cell: an error that was not observed yet is still possible
 _NOTHING = 1e-12
 _CELLS = range(4)
-_MOST_OF_ONE = 0.9  # of a cluster that has nearly all weight the others say too little
+_MOST_OF_ONE = 0.9  # cap on a cluster's weight: beyond it the others tell too little
 _ONE_OF_EACH: Final[dict[tuple[float, ...], int]] = {
     tuple(float(cell == other) for other in _CELLS): 1 for cell in _CELLS
 }
@@ -147,7 +147,7 @@ class Agreement(Value):
         if not self.can_correct:
             return None
         (passes, false_passes), variances = self._rates()
-        # A row in both counts in p and in a rate: their covariance takes twice its share off.
+        # Rows in both samples: their covariance reduces the variance by twice the overlap.
         of_passes, of_false, between = (variance * (1 - 2 * overlap) for variance in variances)
         p, of_p = judged.mean, _variance_of(judged)
         # (d - t s)^2 <= z^2 (v + t^2 a + (1 - t)^2 b + 2 t (1 - t) c), a quadratic in t

@@ -27,8 +27,8 @@ def next_labels(
 ) -> list[Pick]:
     """So many answers without a label, the same ones for the same answers and seed, whatever their order.
 
-    An answer's size is the standard deviation of people's verdict where the judge says what it said, times how near
-    its score is to the threshold, times up to 2 for each slice and system with fewer than 30 labels; at least 0.2 of
+    An answer's size is the standard deviation of people's verdicts where the judge's is the same, times how near its
+    score is to the threshold, times up to 2 for each slice and system with fewer than 30 labels; at least 0.2 of
     the mean. They are drawn systematically with probabilities in proportion to their size, so that labels weighted by
     1 / probability still stand for all.
     """

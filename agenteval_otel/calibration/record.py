@@ -70,7 +70,7 @@ class CalibrationRecord(Agreement):
     def expired_because(
         self, *, evaluator_version: str | None = None, model: str | None = None, threshold: float | None = None
     ) -> str | None:
-        """Why it says nothing of these results; None where it holds, or nothing is known of them.
+        """Why the record does not apply to these results; None if it applies or that is unknown.
 
         `evaluator_version`, `model` and `threshold` are those of a result (the model as its provider names it).
         """

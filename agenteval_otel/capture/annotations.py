@@ -31,9 +31,9 @@ def hashed(user_id: str, salt: str | None = None) -> str:
 
 
 def clean_annotation(name: str, value: Any, user_id: Callable[[str], str], wrong: Callable[[str], None]) -> Any:
-    """A detached annotation as its field has it, None where there is nothing; `wrong` gets why some of it is left out.
+    """A detached annotation in its field's form, or None; `wrong` is called with the reason for what is left out.
 
-    `user_id` is what leaves of a user's id.
+    `user_id` converts a user's id.
     """
     if name == "tags":
         return _tags(value, wrong)

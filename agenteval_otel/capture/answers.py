@@ -85,7 +85,7 @@ def _add_message(reading: Reading, answer: Any) -> bool:
 
 
 def _add_remains(reading: Reading, answer: Any) -> bool:
-    """A provider's response that has lost what it said: it is no answer of the handler's own making."""
+    """A provider's response without its content, which is not to be read as the handler's own data."""
     of = kind_of(answer, "object")
     is_anthropic = kind_of(answer) == "message" and first(answer, "stop_reason", "role") is not None
     if not (is_anthropic or of == "response" or of.startswith(("chat.completion", "text_completion"))):
@@ -187,6 +187,6 @@ def events_in(text: str) -> list[Any] | None:
             return None
         data = "\n".join(line[5:].removeprefix(" ") for line in lines if line.startswith("data:"))
         if data and data != "[DONE]":
-            # What was to be JSON and is broken off says nothing.
+            # JSON that was cut off becomes None and is skipped.
             events.append(json_object(data) if data[:1] in ("{", "[") else data)
     return events

@@ -62,10 +62,10 @@ class Facts(TypedDict, total=False):
 
 
 BadFact = Callable[..., None]
-"""Takes a fact's name and, where it is known, why the fact is left out: words of ours, without content."""
+"""Called with a fact's name and, if known, why it is left out: our own text, without content."""
 FACTS: Final = frozenset(Facts.__annotations__)
 SNAPSHOT: Final = "agenteval.snapshot"
-"""Key in the input's metadata: there, where what is evaluated is not the whole answer."""
+"""Key in the input's metadata, set when only a part of the answer is evaluated."""
 TRUNCATED: Final = "truncated"
 _SHORT_TEXTS: Final = frozenset({"agent_id", "conversation_id", "finish_reason", "model", "response_id", "session_id"})
 _NESTED: Final = ("message_history", "tool_calls", "usage")
@@ -186,7 +186,7 @@ def _clean_fact(name: str, value: Any) -> Any:
     if name == "tool_calls":
         calls = Calls()
         for call in calls_in(items(value)):
-            calls.add(call, None if call.id else object())  # one that is announced and later has its result is one
+            calls.add(call, None if call.id else object())  # a call and its later result count as one
         return calls.finished() or plain(value)
     if name == "usage":
         return _usage_fields(usage_of(value)) or plain(value)

@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 STREAM_CHARS: Final = 256 * 1024
 """How much of a stream is kept for evaluation; what comes after is passed on and not kept."""
-# What a chunk that is no text counts for: so many characters, or its size by so many bytes where that is more.
+# A chunk that is not text counts as this many characters, or as its size / _BYTES_PER_CHAR if that is more.
 _OBJECT_CHARS: Final = 256
 _BYTES_PER_CHAR: Final = 64
 _MOST_COPIED: Final = 1_000
 _IDS: Final = (str, int, UUID)
-"""What an id may be for the caller's thread to read it: their text is made without a method of the host's."""
+"""Types of ids that the caller's thread may read: converting them to text runs no code of the host's."""
 
 
 class CapturedCall:
@@ -41,7 +41,7 @@ class CapturedCall:
     agent = ""
     input: EvaluationInput | None = None  # of answers that spans show, which are read already
     recorded: Sequence[EvaluationResult] = ()  # results that are there already: feedback, the application's own scores
-    late: Any = None  # the evaluated answer whose ground truth has come: it is evaluated for what lacked it
+    late: Any = None  # an evaluated answer whose ground truth came later: only what lacked it is evaluated
     call_id: str | None = None  # of a reference to it
     origin: Any = ()  # attributes of the service whose spans show it, where that is another one
     prompt: Any = None
@@ -59,7 +59,7 @@ class CapturedCall:
     stream_end: StreamEnd | None = None
     span_context: SpanContext | None = None
     span: Span | None = None
-    # Set right before its span ends: the SDK's cleaning of them would be on the caller's time.
+    # Set right before the span ends: the SDK's cleaning of them would delay the caller.
     span_attributes: Mapping[str, Any] = {}
     attached: Any = None
     token: Any = None
@@ -82,7 +82,7 @@ class CapturedCall:
     turns: Any = None  # of a call that stands for a whole conversation
     waited: Any = None  # of a call that has waited for off-peak evaluators, which alone see it
     joined = False  # it is a turn of a conversation already
-    upstream: Any = None  # what an attribute of the span says of sampling upstream, where the settings name one
+    upstream: Any = None  # value of the span attribute for upstream sampling, where the settings name one
 
     def __init__(self, settings: Any, agent: str) -> None:
         self.settings, self.agent = settings, agent
@@ -133,7 +133,7 @@ class CapturedCall:
         for name, value in list(facts.items()):  # another task of the handler may annotate meanwhile
             taken = take(value)
             self.size_bytes += taken.size_bytes
-            self.left_out += taken.left_out + taken.truncated  # a fact bears no mark: what is cut is counted
+            self.left_out += taken.left_out + taken.truncated  # facts carry no mark, so cuts are counted
             facts[name] = taken.value
 
     def originals(self) -> Any:

@@ -2,8 +2,8 @@
 
 `take` walks containers through the base classes' own methods, and objects through their ``__dict__`` and slots: no
 method, property or descriptor that is written in Python runs. Text, bytes and numbers are taken by reference, because
-they cannot change. Objects that are no data and that no response format knows are left out, so no file, connection or
-row lives on in the queue. The walk is bounded.
+they cannot change. Objects that are neither data nor known to a response format are left out: the queue keeps
+no file, connection or row open. The walk is bounded.
 """
 
 from __future__ import annotations
@@ -249,7 +249,7 @@ _CLIENTS: Final[set[str]] = set()
 _DATA_MARKS: Final = frozenset({
     "__attrs_attrs__", "__dataclass_fields__", "__mapper__", "__pydantic_fields__", "__struct_fields__",
 })  # fmt: skip
-"""What a class has whose objects are plain data: attrs, dataclasses, SQLAlchemy and SQLModel, pydantic, msgspec."""
+"""Marks of classes whose objects are plain data: attrs, dataclasses, SQLAlchemy and SQLModel, pydantic, msgspec."""
 _EXTRA: Final = "__pydantic_extra__"
 _IS_A_STREAM: Final = "it is a stream for its reader: monitor what makes its pieces"
 _AS_TEXT: Final = ("ipaddress", "pathlib", "pathlib._local", "pydantic_core._pydantic_core")
@@ -257,7 +257,7 @@ _AS_TEXT: Final = ("ipaddress", "pathlib", "pathlib._local", "pydantic_core._pyd
 _NATIVE: Final = (types.GetSetDescriptorType, types.MemberDescriptorType)
 _HEAP_TYPE: Final = 1 << 9
 
-# What a class says of itself, read past its metaclass.
+# A class's own attributes, bypassing its metaclass.
 _bases_of: Final[Callable[[type], tuple[type, ...]]] = type.__dict__["__mro__"].__get__
 _members_of: Final[Callable[[type], Any]] = type.__dict__["__dict__"].__get__
 _name_of: Final[Callable[[type], str]] = type.__dict__["__name__"].__get__
@@ -288,8 +288,8 @@ class ObjectReader:
         first: dict[Any, tuple[type, Any]] = {}
         for base, own in zip(reversed(bases), reversed(members), strict=True):
             first |= {name: (base, value) for name, value in own.items()}
-        # Only names are remembered: a descriptor would keep its class alive. That `object.__getattribute__` finds the
-        # interpreter's own descriptor under them, which runs no code of the class, is made sure of here.
+        # Only names are remembered: a descriptor would keep its class alive. Checked here: under these names
+        # `object.__getattribute__` finds the interpreter's own descriptor, which runs no code of the class.
         self._has_dict = type(first.get("__dict__", (None, None))[1]) in _NATIVE
         self._slots = [name for name, (base, value) in first.items() if self._is_slot(base, name, value)]
         self.can_store = self._has_dict or bool(self._slots)
@@ -308,7 +308,7 @@ class ObjectReader:
         return self.is_data or name in READ
 
     def stored(self, value: Any) -> Any:
-        """The stored fields as pairs; the reason as text where there is none that we read or may read."""
+        """The stored fields as pairs; the reason as text where there are none that may be read."""
         own = _stored(value, "__dict__") if self._has_dict else {}
         if not self.is_data:
             if dict.get(own, "body_iterator") is not None or dict.get(own, "_content") is False:

@@ -43,7 +43,7 @@ def short(value: Any) -> str | None:
 
 
 def kind_of(value: Any, name: str = "type") -> str:
-    """The word by which an object tells its kind; empty where it does not."""
+    """The name of an object's kind; empty where it has none."""
     kind = field(value, name)
     return kind if isinstance(kind, str) else ""
 

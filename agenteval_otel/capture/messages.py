@@ -52,7 +52,7 @@ class Call:
 
 @dataclass(slots=True)
 class Turn:
-    """What one message says; `key` tells it from others. An answer's has a number and may have no output yet."""
+    """One message; `key` identifies it. An answer's turn has a number and may have no output yet."""
 
     role: str
     text: str | None = None
@@ -218,7 +218,7 @@ def _add_facts(turn: Turn, message: Any) -> None:
     turn.model = first(metadata, "model_name", "model") or first(message, "model")
     stopped = first(metadata, "finish_reason", "stop_reason") or first(field(metadata, "incomplete_details"), "reason")
     turn.finish_reason = stopped or first(metadata, "status") or first(message, "stop_reason", "finish_reason")
-    # The id of a message is the response's only where the message is the whole response, with what belongs to one.
+    # A message's id is the response's only if it is the whole response, with usage, model or finish reason.
     whole = turn.usage is not None or turn.model is not None or turn.finish_reason is not None
     turn.response_id = real_id(first(metadata, "id") or (first(message, "id") if whole else None))
 

@@ -36,7 +36,7 @@ def cap(text: str, limit: int = CAP_CHARS) -> str:
 
 
 def _cut(text: str, at: int, near: int, *, before: bool) -> int:
-    """Where to cut instead: at the edge of what stands across, on the side that leaves less of the text."""
+    """Where to cut instead: at the edge of the word or secret at `at`, so that less of the text is kept."""
     if not text[at - 1].isspace() and not text[at].isspace():
         if before:
             at -= len(re.search(r"(?:\s\S*|)\Z", text[at - near : at])[0])  # type: ignore[index]
@@ -106,7 +106,7 @@ def _text_of(value: Any) -> str:
 
 
 class PlainCopy:
-    """A bounded copy, of one value or of several together: what it may still take of items and characters."""
+    """Copies one or several values; a limit on items and characters applies to all of them together."""
 
     def __init__(self) -> None:
         self._items, self._chars = _MAX_ITEMS, 2 * CAP_CHARS

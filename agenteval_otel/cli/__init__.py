@@ -46,7 +46,7 @@ GROUPS = {
         "ui": "look at stored scores and answers in the browser, and label answers",
         "feedback": "send what a person says of an answer to the sidecar",
         "truth": "review corrections that people recorded, and add the right ones to the reference answers",
-        "erase": "remove what is held of a user, of a conversation, or of before a time",
+        "erase": "remove the data of a user or a conversation, or from before a time",
     },
     "for editors and shells": {
         "schema": "print the JSON Schema of settings files, for editors",

@@ -219,8 +219,8 @@ def checked_plan(loaded: Loaded, pipeline: Pipeline, *, time_scale: float = 1.0)
     """The plan of the settings.
 
     Raises:
-        SettingsError: An objective is on a criterion that nothing scores, or has `of_last` and nothing says what
-            passes: no alert would ever come from it.
+        SettingsError: An objective could never raise an alert: nothing scores its criterion, or it has `of_last`
+            and no threshold decides which scores pass.
     """
     settings = loaded.settings
     plan = MonitoringPlan.of(
@@ -249,7 +249,7 @@ def _unscored_objectives(loaded: Loaded, pipeline: Pipeline) -> dict[str | None,
     problems: dict[str | None, str] = {}
     for path, criterion in unscored:
         users = sum(path.startswith(f"{settings.criteria_path(agent)}[") for agent in agents)
-        # A set of several handlers may hold what one of them scores.
+        # Where handlers share a criterion, one that scores it is enough.
         if criterion.objective and sum(path == other for other, _ in unscored) == users:
             problems[path] = (
                 f"has an objective, and no evaluator in this file scores {criterion.name!r}"

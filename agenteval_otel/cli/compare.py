@@ -74,12 +74,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--pass-rate", action="store_true", help="compare the shares that pass instead of the mean scores")
     add("--pairs", action=argparse.BooleanOptionalAction, help="match equal inputs (default: where neither side is "
         "live traffic and at least half of the smaller one's inputs match)")  # fmt: skip
-    add("--sequential", action=argparse.BooleanOptionalAction, help="figures that hold however often you look at an "
-        "experiment that runs (default: with --by arm)")  # fmt: skip
+    add("--sequential", action=argparse.BooleanOptionalAction, help="figures that stay valid however often you check "
+        "a running experiment (default: with --by arm)")  # fmt: skip
     add("--share", type=share, metavar="SHARE", help="the share of the experiment that is assigned to B, whose "
         "balance is checked (default: 0.5 with --by arm)")  # fmt: skip
     add("--detect", type=share, default=0.05, metavar="SIZE",
-        help="the difference for which the missing answers are worked out (default: %(default)s)")  # fmt: skip
+        help="report how many more answers detect this difference (default: %(default)s)")  # fmt: skip
     add("--pairwise", metavar="JUDGE", help="ask this judge (type:model, or type:model@address) which of the two "
         "answers to each input is better, in both orders, two calls a pair; compared as the criterion "
         "`preferred`")  # fmt: skip

@@ -1,4 +1,4 @@
-"""``agenteval-otel erase``: removes what is held of a person, of a conversation, or of before a time."""
+"""``agenteval-otel erase``: removes the data of a person or a conversation, or from before a time."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def _print(places: Iterable[ErasedPlace]) -> list[str]:
 def _waiting(
     settings: Settings, selection: dict[str, Any], erasure: Erasure, urls: Sequence[str]
 ) -> Iterator[ErasedPlace]:  # fmt: skip
-    """What waits in the sidecars; in the journal of one that does not run."""
+    """Erase what waits in the sidecars, or in the journal if no sidecar runs."""
     sidecar = settings.sidecar
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(sidecar.host, sidecar.host)
     host = f"[{host}]" if ":" in host else host
@@ -172,7 +172,7 @@ def _journal(settings: Settings, erasure: Erasure) -> Iterator[ErasedPlace]:
 
 
 def _out_of_reach(settings: Settings) -> Iterator[str]:
-    """What may hold the same, by the names that the settings have for it."""
+    """The places that are not erased, as the settings name them."""
     endpoints = [settings.telemetry.endpoint, *(part.endpoint for part in settings.storage if hasattr(part, "emitter"))]
     endpoints += [os.environ.get(name) for name in _VARIABLES]
     shown = ", ".join(dict.fromkeys(mask_text(endpoint) for endpoint in endpoints if endpoint))

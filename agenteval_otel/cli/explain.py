@@ -94,8 +94,7 @@ def _time_to_page(arguments: argparse.Namespace) -> list[str]:
         return ["No criterion has an objective below 1 that can be missed: none raises a page.", *notes]
     shared = f", shared by {processes} processes" if processes > 1 else ""
     return [
-        "From a fall of the share that passes to the page: half of all falls take at most so long, nine of ten what "
-        "stands in parentheses.",
+        "Time from a drop of the pass rate to the page: the median, and in parentheses the 90th percentile.",
         f"{arguments.per_minute:g} verdicts a minute{shared}, metrics exported every {arguments.export_interval:g} s.",
         "",
         *table,

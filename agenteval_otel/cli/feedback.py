@@ -14,14 +14,14 @@ from agenteval_otel.feedback.payload import OfPerson, OfTruth
 
 DESCRIPTION = (
     "Send what a person says of an answer to the sidecar, as POST /v1/feedback: a thumb, a score from 0 to 1, a "
-    "comment, a better answer; or what the right answer was (--ground-truth). The answer is meant by its reference "
+    "comment, a better answer; or the right answer (--ground-truth). The rated answer is identified by its reference "
     "(evaluation_reference() in the handler, or the response header of the middleware), by trace and span, by the "
     "response's id, or by the conversation's. Exit codes: 0 taken; 1 refused by the sidecar; 2 could not run."
 )
 _OPTIONS: Final = (
     ("--reference", "TEXT", "what evaluation_reference() gave"), ("--trace-id", "HEX", "of the answer's trace"),
     ("--span-id", "HEX", "of the answer's span, with --trace-id"), ("--response-id", "TEXT", "the model's own id"),
-    ("--conversation-id", "TEXT", "of the conversation, whose newest answer is meant"),
+    ("--conversation-id", "TEXT", "of the conversation; the feedback is about its newest answer"),
     ("--agent", "NAME", "which agent answered, where nothing else says it"),
     ("--comment", "TEXT", "in the person's words"), ("--correction", "TEXT", "the answer that it should have been"),
     ("--user-id", "TEXT", "who says it; leaves the sidecar hashed"),

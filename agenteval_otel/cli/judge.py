@@ -12,12 +12,12 @@ from agenteval_otel.engine.config import EvaluationRunConfig
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators.llm_judge.rubric import names
 
-DESCRIPTION = "What concerns the judges themselves, whatever they judge."
+DESCRIPTION = "Measure judges against people, and show whether they are trusted."
 _MOST_ROWS = 100
 _CHECK = (
     "Check criteria of the catalogue with your judge, on at most a hundred rows that people have labelled. The wording "
-    "of the catalogue was not measured on your judge: this does it, prints what `calibrate` prints, and writes the "
-    "same record, after which the criterion is no longer shown as not measured."
+    "of the catalogue was not measured on your judge: this command measures it, prints the report of `calibrate`, and "
+    "writes the same record; the criterion is then no longer shown as not measured."
 )
 _EXAMPLES = """exit codes: 0 measured; 2 it could not run.
 
@@ -60,7 +60,7 @@ def _check(arguments: argparse.Namespace) -> int:
 
 
 def _configuration(arguments: argparse.Namespace) -> EvaluationRunConfig:
-    """The criteria of the catalogue alone: of the judge that is named, or of the settings."""
+    """Only criteria of the catalogue: --criterion with --judge, or those of the settings."""
     if arguments.judge is None:
         arguments.tags, arguments.execution, arguments.cache = [], [], None
         config, _ = configuration_of(arguments)

@@ -18,9 +18,9 @@ from agenteval_otel.runtime.text import aligned
 
 DESCRIPTION = (
     "Show for each judged criterion how far its judge agrees with known answers, with itself and with people, whether "
-    "its scores drift or follow length, and whether it is still trusted; and how often each judge refuses. Of several "
-    "processes the worst is shown. "
-    "Exit codes: 0 every judge is trusted; 1 some is not; 2 the source cannot be read, or no judge is watched."
+    "its scores drift or follow length, and whether it is still trusted; and how often each judge refuses. "
+    "With several processes, the worst value is shown. "
+    "Exit codes: 0 every judge is trusted; 1 at least one is not; 2 the source cannot be read, or no judge is watched."
 )
 _UNREADABLE = ("malformed_answer", "empty_answer", "truncated")
 _NOT_ASKED = ("cached", "budget", "budget_exhausted", "cancelled", "breaker_open")
@@ -33,7 +33,7 @@ _NONE = (
 
 @dataclass
 class _Judged:
-    """A criterion and its judge; of several processes the worst."""
+    """A criterion and its judge; with several processes, the worst figures."""
 
     agreement: dict[str, float] = field(default_factory=dict)
     distrusted_by: set[str] = field(default_factory=set)

@@ -100,8 +100,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _add_selection(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("which answers").add_argument
-    add("--since", metavar="TIME", help="that began then or later: 2026-03-01, 2026-03-01T12:00Z, or so long ago: 7d, "
-        "12h, 30m; needed for jaeger and tempo")  # fmt: skip
+    add("--since", metavar="TIME", help="that began at this time or later: 2026-03-01, 2026-03-01T12:00Z, or an age: "
+        "7d, 12h, 30m; needed for jaeger and tempo")  # fmt: skip
     add("--until", metavar="TIME", help="that began before then (default: now)")
     add("--service", action="append", default=[], metavar="NAME", help="of this service; repeatable")
     add("--agent", action="append", default=[], metavar="NAME", help="of this agent; repeatable")

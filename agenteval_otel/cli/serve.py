@@ -112,10 +112,10 @@ def _serve(settings: Settings, file: str | None, ui_port: int | None) -> int:
 
 
 def _tune_interpreter() -> None:
-    """Set the interpreter for throughput: the process is ours, and no part of it has to answer within milliseconds.
+    """Tune the interpreter for throughput: nothing in this process has to respond within milliseconds.
 
-    The collector of cycles looks rarely, and past what was imported: what waits for its trace is no garbage. Threads
-    that are busy take turns four times more rarely than usual, because each turn finds the caches cold.
+    The garbage collector runs rarely and skips what was imported: spans that wait for their trace are not garbage.
+    Busy threads switch a quarter as often as by default, because the CPU caches are cold after each switch.
     """
     gc.freeze()
     gc.set_threshold(50_000, 10, 100)

@@ -77,7 +77,7 @@ class Review:
         known = read_known(file)
         decided = {str(row.provenance.get("correction")) for row in known} | set(self._rejected_ids())
         corrections = read_corrections(places, decided)
-        # What the file says already is no question any more.
+        # Leave out corrections that the file already contains.
         self.pending = {
             each.id: each for each in corrections
             if each.prompt is None or not any(row.answers(each.prompt, each.module) and row.row.answer == each.text
@@ -85,7 +85,7 @@ class Review:
         }  # fmt: skip
 
     def present(self, correction: Correction) -> Any:
-        """What the file answers now, where that is something else; None where it has no answer."""
+        """The current answer in the file to the question of the correction; None if it has none."""
         rows = (row.row.answer for row in read_known(self.file) if self._is_of(row, correction))
         return next(rows, None)
 
@@ -125,7 +125,7 @@ class Review:
 
 
 def _decide(review: Review, arguments: argparse.Namespace, edits: dict[str, str]) -> int:
-    """What the options say of corrections; all of them are checked before any is carried out."""
+    """Apply --accept, --edit and --reject; all decisions are checked before any is applied."""
     accepted = {id: review.pending[id].text for id in arguments.accept if id in review.pending} | edits
     problems: list[tuple[str | None, str]] = []
     for id in (*arguments.accept, *edits, *arguments.reject):
@@ -184,7 +184,7 @@ def _ask(review: Review, *, replaces: bool) -> int:
 
 
 def _decided(review: Review, correction: Correction, choice: str, *, replaces: bool) -> bool:
-    """Carry out a choice; False where there is to be another one. `EOFError` quits."""
+    """Apply a choice; False if the prompt has to be repeated. Raises `EOFError` to quit."""
     if choice == "q":
         raise EOFError
     if choice == "s":
@@ -219,7 +219,7 @@ def _print(review: Review, correction: Correction) -> None:
 
 
 def _line(value: Any) -> str:
-    """Content, on one line and without what steers a terminal."""
+    """The content on one line, without terminal control characters."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     shown = " ".join(text[:_SHOWN].split())
     return printable(shown if len(text) <= _SHOWN else f"{shown} ...")

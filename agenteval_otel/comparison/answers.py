@@ -237,8 +237,8 @@ def moment_of(text: str, path: str) -> datetime:
 class Source:
     """Where answers are read from: ``LOCATION[?NAME=VALUE&...]``.
 
-    The location is a file of results, an SQLite file of the storage, or ``sql:`` with the address of a database, of
-    which names that are no filters stay a part.
+    The location is a file of results, an SQLite file of the storage, or ``sql:`` with the address of a database, which
+    keeps parameters that are no filters.
     """
 
     def __init__(self, text: str) -> None:

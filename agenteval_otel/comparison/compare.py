@@ -30,7 +30,7 @@ class Options(NamedTuple):
 
     Attributes:
         pass_rate: Compare the shares that pass, instead of the means of the scores.
-        pairs: Match equal inputs; None: where both sides are no live traffic, and half of the smaller one's match.
+        pairs: Match equal inputs; None: if neither side is live traffic and half of the smaller's inputs match.
         sequential: Intervals and p-values that hold however often one looks, for an experiment that runs.
         detect: The difference for which the number of answers is worked out, 0 to 1.
         share: The share of an experiment's units that is assigned to B; None where nothing is assigned.
@@ -156,7 +156,7 @@ def compare(
 
 
 def shadow_sides(answers: Iterable[Answer]) -> tuple[list[Answer], list[Answer]]:
-    """The scores of present evaluators, and those of the ones that are tried under the names of the present ones."""
+    """The scores of the present evaluators, and those of their shadow evaluators under the same names."""
     present, tried = [], []
     for answer in answers:
         of_tried = {name.removesuffix(SHADOW): score for name, score in answer.scores.items() if name.endswith(SHADOW)}
@@ -182,7 +182,7 @@ class _Side:
         self.by_key: dict[str, list[int]] = {}
         for index, answer in enumerate(answers):
             for name, score in answer.scores.items():
-                # Of a mean of several evaluators each on its own: one that failed on an answer is no other one.
+                # Split the versions of a mean: an evaluator that failed on one answer has not changed.
                 self.versions.setdefault(name, set()).update(score.version.split(", "))
             if answer.key is not None:
                 self.by_key.setdefault(answer.key, []).append(index)
@@ -453,9 +453,9 @@ def _lowest(side: _Side, numbers: Sequence[int], name: str) -> Answer:
 
 
 def _unit_weights(side: _Side) -> list[float]:
-    """For how many units each conversation stands, else each answer; those without a score count as the mean of them.
+    """How many units a conversation, or an answer without one, stands for; the mean for those without a score.
 
-    The weight of an answer is the least of its criteria's, whose own rates come on top.
+    An answer's weight is the smallest of its criteria's, which include their own sampling rates.
     """
     units: dict[str | int, float] = {}
     for index, answer in enumerate(side.answers):

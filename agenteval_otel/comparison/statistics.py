@@ -27,7 +27,7 @@ _MOST, _LEAST, _WORK = 9_999, 1_999, 20_000_000  # permutations, and how many cl
 _CHUNK = 4_000_000
 _FEW_PAIRS = 5.0
 _STEPS = 30  # of the fixed point
-_FEWEST, _NARROWEST = 20.0, 100.0  # clusters: at any time nothing is concluded from fewer; where the price is lowest
+_FEWEST, _UNIT = 20.0, 100.0  # clusters for `at_any_time`: the minimum, and the unit of its ratio r
 _NOTHING = 1e-12
 
 
@@ -190,10 +190,10 @@ def holm(p_values: Sequence[float]) -> list[float]:
 def detectable(difference: Difference, a: Estimate, b: Estimate, claims: int, *, pairs: int | None = None) -> float:
     """The drop that is found in 80 % of such comparisons, at 5 % over so many claims; at most 1.
 
-    Half a step of each side's scores, since passes and failures have few p-values, and
-    d = (z(1 - alpha / 2 claims) + z(0.8)) * the standard error at a drop of d: it spreads the scores of B by what
-    m (1 - m) grows, or makes a share d more of the pairs differ. Half of an interval that is wider, for few clusters or
-    for any number of looks, stands for the first part.
+    d = (z(1 - alpha / 2 claims) + z(0.8)) * the standard error at a drop of d, plus half a step of each side's scores,
+    since passes and failures have few p-values. A drop adds to the variance of B as m (1 - m) grows, or makes a share d
+    more of the pairs differ. For few clusters or any number of looks, the wider interval sets the first quantile: its
+    half width over the error.
     """
     error, size = difference.error, 0.0
     if not math.isfinite(error) or error == 0:
@@ -220,7 +220,7 @@ def at_any_time(difference: Difference, clusters: float) -> tuple[Difference, fl
     value, _, _, error = difference
     if clusters < _FEWEST or not math.isfinite(error):
         return difference._replace(low=-1.0, high=1.0), 1.0
-    ratio = clusters / _NARROWEST
+    ratio = clusters / _UNIT
     half = error * math.sqrt((1 + 1 / ratio) * (math.log1p(ratio) - 2 * math.log(ALPHA)))
     p = 1.0 if error == 0 else math.sqrt(1 + ratio) * math.exp(-((value / error) ** 2) / (2 + 2 / ratio))
     return difference._replace(low=max(-1.0, value - half), high=min(1.0, value + half)), min(1.0, p)

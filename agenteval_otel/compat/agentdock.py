@@ -171,7 +171,7 @@ def _tool_usage(fields: Fields) -> Fields:
 
 
 def _tool_rule(rule: Mapping[str, Any], known: set[str]) -> Fields:
-    """AgentDock ignores unknown fields; null and an empty tool name are to it as if they were left out."""
+    """AgentDock ignores unknown fields, and treats null and empty texts as left out."""
     rule = {key: value for key, value in rule.items() if key in known and value is not None and value != ""}
     names_nothing = all(_field(rule, name) in (None, [], ()) for name in _DECIDING)
     return {**rule, "invalid_reason": "the rule names no tool"} if names_nothing else rule

@@ -82,7 +82,7 @@ def running_part(thread_id: int) -> UserPart | None:
 
 @types.coroutine
 def stepwise(part: UserPart, work: Awaitable[Any]) -> Generator[Any, Any, Any]:
-    """Await what a part gave; the part runs while its code does, and not while that waits."""
+    """Await a part's awaitable; the part counts as running only while its own code runs."""
     steps: Any = work.__await__()
     if not hasattr(steps, "send"):
         return (yield from steps)

@@ -37,7 +37,7 @@ class FreshCopies(BaseModel, metaclass=FriendlyErrors):
 
 
 class Registry(UserDict[str, Any]):
-    """The classes of a contract by their types; in the place of an announced one its module, imported when chosen."""
+    """The classes of a contract by their types. An announced type maps to its module, imported when it is chosen."""
 
     def announce(self, module: str, *types: str) -> None:
         """The module registers the types when it is imported."""
@@ -72,7 +72,7 @@ class Component(FreshCopies):
         frozen=True, extra="forbid", alias_generator=to_camel, validate_by_name=True, validate_by_alias=True,
         loc_by_alias=False,  # errors use the documented names
         arbitrary_types_allowed=True, ignored_types=(cached_property,),
-        defer_build=True,  # of the many parts that are there a process uses few: import would pay for all
+        defer_build=True,  # a process uses few of the many parts: building all would slow the import
         hide_input_in_errors=True, allow_inf_nan=False,
     )  # fmt: skip
 

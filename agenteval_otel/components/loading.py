@@ -35,9 +35,9 @@ def resolve(contract: type[C], value: Any, *, path: str | None = None, context: 
 def resolve_or_wrap(
     contract: type[C], value: Any, *, wrap: Callable[[Any], C | None], expected: str, path: str | None = None
 ) -> C:
-    """As `resolve`; besides, a class gives an instance with default settings, and `wrap` makes one of other objects.
+    """As `resolve`; also, a class becomes an instance with default settings, and `wrap` converts other objects.
 
-    `wrap` gives None for an object that cannot be taken, and `expected` says in words what can be.
+    `wrap` returns None for an unsupported object; `expected` describes the supported ones.
     """
     if isinstance(value, (contract, Mapping, str)):
         return resolve(contract, value, path=path)

@@ -64,7 +64,7 @@ def erase_waiting(fields: Any) -> tuple[dict[str, int], bool]:
 
 
 def _erase_waiting(erasure: Erasure) -> tuple[dict[str, int], bool]:
-    # What is queued may become a turn of an open conversation: looked at again once it has been evaluated.
+    # A queued answer may become a turn of an open conversation, so erase again once it is evaluated.
     counts = Counter(default_pipeline().erase(erasure))
     is_delivered = deliver(_DELIVER_S)
     counts.update(default_pipeline().erase(erasure))
@@ -106,8 +106,8 @@ def judges_in(settings: Settings) -> list[Any]:
 
 
 def erase_caches(settings: Settings, erasure: Erasure, *, dry_run: bool = False) -> list[ErasedPlace]:
-    """Empty the files with verdicts of judges. They quote answers without an id, so all of them go, by time the
-    older ones."""
+    """Empty the files with verdicts of judges. They quote answers without an id, so all are erased, or those
+    before a time."""
     caches = [judge.cache for judge in judges_in(settings)]
     places = []
     for path in dict.fromkeys(cache.path for cache in caches if cache is not None and cache.path is not None):

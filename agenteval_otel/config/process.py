@@ -157,7 +157,7 @@ def _event_stream(settings: Settings) -> EventStream:
 
 
 def _without_evaluation(settings: Settings) -> Settings:
-    """The settings without what belongs to the sidecar, which is logged: it may be meant for this process."""
+    """The settings without the sidecar's fields. Those set are logged: they may be meant for this process."""
     if left := settings.evaluation_fields():
         fix = "a sidecar reads them from its own settings; to evaluate here set evaluate_in: process"
         log.warning("left_to_sidecar", part="evaluate_in", fields=", ".join(left), fix=fix)
@@ -174,7 +174,7 @@ def _without_evaluation(settings: Settings) -> Settings:
 
 
 def _default_sampler(settings: Settings) -> Sampler:
-    """At most so many answers a second; of whole conversations, where evaluators look at these."""
+    """A rate limit; per conversation if any evaluator evaluates whole conversations."""
     every = [*settings.evaluators, *(part for agent in settings.agents.values() for part in agent.evaluators or ())]
     if any(evaluator.evaluates == "conversation" for evaluator in every):
         return ConversationSampler(sampler=RateLimitSampler())
@@ -204,7 +204,7 @@ def _defaults(settings: Settings, name: str, agent: AgentSettings) -> HandlerOpt
 
 
 def _swap(pipeline: Pipeline) -> Pipeline | None:
-    """Make it the process's pipeline and move every handler that follows, or none; returns the one before."""
+    """Make it the process's pipeline and bind all following handlers, or none; returns the previous one."""
     before = set_current_pipeline(pipeline)
     handlers = list(_FOLLOWING)
     try:
@@ -252,7 +252,7 @@ def _close_unused_storage(before: Pipeline, after: Pipeline) -> None:
     """Close the replaced pipeline's storage that is not used any more, after its last results; on a worker thread."""
     used = {id(provider) for provider in after.providers}
     unused = [provider for provider in before.providers if id(provider) not in used]
-    # A stream that ended in its old pipeline has opened that one's exporter again: closed with the next change.
+    # A stream that ended late may have reopened its old pipeline's exporter: closed with the next change.
     reopened = [
         provider for provider in _CLOSED if id(provider) not in used and all(provider is not other for other in unused)
     ]

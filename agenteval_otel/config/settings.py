@@ -70,10 +70,10 @@ class Criterion(EvaluationCriteria, metaclass=FriendlyErrors):
         description: What the criterion means, for reports.
         scale: ``binary``, ``pass/fail``, ``likert5``, ``numeric``, or a custom word.
         weight: Share in the overall score; 0 leaves the criterion out.
-        threshold: Raw score from which (inclusive) the label is ``pass``.
-        objective: Share of passing results that the criterion should hold; alerts come from it.
-        of_last: The objective counts in the last so many verdicts, and chance is not ruled out: breached once more of
-            them fail than it allows, with 1 once any of them does. Needs an `objective` beside it.
+        threshold: Lowest raw score with the label ``pass``.
+        objective: Share of results that should pass; alerts are based on it.
+        of_last: Applies the objective to this many of the latest verdicts, without a test for chance: it is breached
+            when more of them fail than it allows; with 1, when any verdict fails. Needs an `objective`.
         minimum: Lower end of a declared range of raw scores; needs `maximum`.
         maximum: Upper end of a declared range.
     """
@@ -259,9 +259,9 @@ class Settings(_Explained):
             one named ``default``, if there is one.
         evaluate_in: ``process``, or ``sidecar``: sampled calls are sent to `agenteval-otel serve`, whose settings have
             the evaluators, criteria and storage.
-        endpoint: Where that listens: gRPC, or HTTP at the port `sidecar.http_port` or with a path. Beyond this machine
-            it has to be ``https://``, and what is sent is redacted before. `sidecar.token` is sent to it.
-        endpoint_ca: File of the authorities that sign its certificate, PEM; by default those that are known.
+        endpoint: Address of the sidecar: gRPC, or HTTP at the port `sidecar.http_port` or with a path. On another
+            machine it must be ``https://``, and data is redacted before it is sent. `sidecar.token` is sent with it.
+        endpoint_ca: PEM file of the authorities that sign its certificate; by default the public ones.
         evaluators: Instances, functions (``module:function`` in a file), type names or ``{type: ...}`` mappings.
         functions: Names of functions that decorators bring as evaluators, each its criterion's name: their objectives
             get alerts, and `check` knows them. A name that no evaluator declares is an error there.
@@ -279,19 +279,19 @@ class Settings(_Explained):
         dispatcher: Where evaluations run.
         load_shedding: When sampling is reduced under load.
         export: What may wait for the receiver of our own exporters.
-        max_waiting_bytes: Memory that everything that waits in this process may take together: captured calls, open
-            agent spans, results to be saved, encoded batches.
+        max_waiting_bytes: Memory limit of all waiting data in this process: captured calls, open agent spans, results
+            to be saved, encoded batches.
         breach: When a criterion of an agent counts as below its objective, and as recovered.
-        on_breach: The function to call then, with an `ObjectiveCrossing`; sync or async, or ``module:function``. It
-            runs on its own thread; errors are counted.
+        on_breach: The function to call on a breach, with an `ObjectiveCrossing`; sync or async, or ``module:function``.
+            It runs on its own thread; errors are counted.
         on_recovery: The function to call when the objective is met again.
         metric_dimensions: Annotations that the metrics of scores, results and weights have as attributes: up to four of
             ``agenteval.prompt.name``, ``agenteval.prompt.version``, ``deployment.environment.name`` and keys of tags.
-            A list, or a mapping to how many values each may have (16).
-        user_id: What leaves of ``annotate(user_id=...)``: ``hashed`` or ``plain``.
-        user_id_salt: The key of that hash, without which it cannot be computed; the same in all processes.
-        feedback_window_s: How long a call that was not sampled is kept, in seconds: it is evaluated after all where its
-            feedback is a complaint (sampling reason ``feedback``). At most 16 MiB of them; 0 keeps none.
+            A list, or a mapping to the maximum number of values of each (default 16).
+        user_id: How ``annotate(user_id=...)`` leaves the process: ``hashed`` or ``plain``.
+        user_id_salt: The secret key of that hash; it must be the same in all processes.
+        feedback_window_s: How long an unsampled call is kept, in seconds; it is evaluated after all if its feedback is
+            a complaint (sampling reason ``feedback``). At most 16 MiB of them; 0 keeps none.
         ground_truth_window_s: How long an answer waits for `record_ground_truth`, in seconds, up to 30 days; evaluators
             that need it then run. At most 16 MiB of compressed answers, the oldest go first; 0 keeps none.
         agent_span: Which calls outside of any trace get an ``invoke_agent`` span: ``sampled``, ``always`` or ``never``.
@@ -300,10 +300,10 @@ class Settings(_Explained):
         shutdown_timeout_s: How long the process's exit may wait for queued work, in seconds.
         handle_sigterm: True handles SIGTERM: queued work is delivered or counted within two seconds, then the signal
             takes its course. The host's own handler is called as well. Needs `configure` on the main thread.
-        agents: What differs for single agents, by the agent's name.
-        routes: The name of an agent by the route whose requests are its calls (``/chat``, ``POST /v1/{name}/ask``):
-            for FastAPI, Starlette, Flask and Django under ``opentelemetry-instrument``, without code.
-        spans: Under ``opentelemetry-instrument``, evaluate the answers that spans of agents and models show.
+        agents: Settings that differ for single agents, by the agent's name.
+        routes: Agent names by the route whose requests are the agent's calls (``/chat``, ``POST /v1/{name}/ask``), for
+            FastAPI, Starlette, Flask and Django under ``opentelemetry-instrument``, without code.
+        spans: Under ``opentelemetry-instrument``, evaluate the answers in spans of agents and models.
         conversations: How turns are put together for evaluators of conversations, and how many are kept.
         calibration: File of the calibration records that `agenteval-otel calibrate` writes; it may not be there yet.
         judge_health: How judges are watched: canaries with known answers, repeats, people, and the spread of scores.

@@ -26,16 +26,16 @@ class SidecarSettings(FrozenSettings):
         key: File of its private key, PEM.
         client_ca: File of the authorities whose client certificates are demanded, PEM.
         insecure: True allows an address other than the loopback's without TLS.
-        quiet_s: How long no span of a trace may have come before its answer is evaluated: what the batch processor of
-            an SDK waits, and a second.
-        parent_wait_s: How long a model call waits for a parent span that has not come.
-        nested_agents: Evaluate agents below another one too, where they have a name of their own.
+        quiet_s: Seconds without a new span of a trace until its answer is evaluated; by default the export delay of an
+            SDK's batch processor plus one second.
+        parent_wait_s: How long a model call waits for a parent span that has not arrived, in seconds.
+        nested_agents: Whether agents called by another agent are evaluated too, if they have their own name.
         max_request_bytes: The largest request, after decompression.
-        max_waiting_bytes: Memory that spans may take until their answer is read; beyond it requests are refused, and
-            clients asked to try again.
-        durable: A folder: a request is acknowledged once it is written there, and read again after a crash.
-        durable_max_bytes: Disk that it may take; beyond it requests are refused.
-        drain_s: How long SIGTERM waits until what was taken is evaluated and exported, in seconds.
+        max_waiting_bytes: Memory limit of spans whose answer is not yet read; beyond it requests are refused, and
+            clients have to retry.
+        durable: A folder: requests are written to it before they are acknowledged, and read again after a crash.
+        durable_max_bytes: Disk space limit of this folder; beyond it requests are refused.
+        drain_s: How long to wait after SIGTERM until accepted requests are evaluated and exported, in seconds.
     """
 
     host: str = "127.0.0.1"

@@ -1,4 +1,4 @@
-"""One statement that is asked again and again, over a few connections. Loads SQLAlchemy."""
+"""Runs one statement repeatedly, over a few connections. Loads SQLAlchemy."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CANCELED = "57014"  # by the statement's time limit
 
 
 class Lookups:
-    """Gives the first row of a statement, on the thread that asks; at most `connections` ask at once.
+    """Returns the first row of a statement, on the calling thread; at most `connections` run at once.
 
     Args:
         statement: SQL with parameters such as ``:prompt``, which are always bound.
@@ -59,7 +59,7 @@ class Lookups:
 
 
 def _reason_of(error: SQLAlchemyError) -> str:
-    """The reason of a `GroundTruthError`: the database itself, or what it was asked."""
+    """The reason of a `GroundTruthError`: the database itself, or the query."""
     if isinstance(error, TimeoutError):
         return "busy"
     cause = getattr(error, "orig", None)

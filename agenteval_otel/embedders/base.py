@@ -34,11 +34,11 @@ class EmbedderUsage(Value):
 
 
 class Embedder(Component, contract="embedder"):
-    """Turns texts into vectors; the nearer two texts, the nearer to 1 is the cosine of the angle between theirs.
+    """Turns texts into vectors; the more alike two texts are, the closer the cosine of their vectors is to 1.
 
-    Implement `embed`, with ``type="..."`` in the class line where settings should name it. A plain method computes: its
-    evaluator runs in a worker process. An ``async def`` asks a model over the network: its evaluator is ``async`` and
-    gets redacted text.
+    Implement `embed`, with ``type="..."`` in the class line where settings should name it. With a plain method the
+    evaluator runs in a worker process. With an ``async def``, for a model on the network, the evaluator is ``async``
+    and receives redacted text.
     """
 
     @property

@@ -1,4 +1,4 @@
-"""What evaluators answer, checked: evaluators from outside make results as they like."""
+"""Checks the results of evaluators: those of third-party evaluators may be invalid."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from agenteval_otel.scoring.probability import independent, known
 def criteria_of(evaluator: Evaluator, declared: frozenset[str], results: Any) -> set[str]:
     """The criteria that the results are for.
 
-    Of an evaluator that declares some, others would be a mistake of its own; one that declares none answers any.
+    An evaluator that declares criteria may return no others; one that declares none may return any.
     """
     if not isinstance(results, list) or not all(isinstance(result, EvaluationResult) for result in results):
         raise EvaluationError("expected a list of EvaluationResult", error_type="invalid_result")

@@ -1,4 +1,4 @@
-"""The evaluation of one call: its run, what is emitted and stored of it, and how another thread goes on with it."""
+"""The evaluation of one call: running it, emitting and storing its results, and handing it to another thread."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class Evaluation:
         if self._outcome is not None or self.superseded:  # known before another thread took over, or taken over
             return None
         if self.run is None:
-            # One look at the wall clock, which may step: every later time is that plus what the other clock counted.
+            # The wall clock may step, so it is read once; later times add what the monotonic clock has counted.
             self._started_ns, self._tick = time_ns(), perf_counter_ns()
             self.run = self._new_run()
         engine.present = self
@@ -106,7 +106,7 @@ class Evaluation:
         engine.present = None
         if self._outcome is not None:
             return None
-        # It waits for no thread, no process and no judge: the span has ended when the answer was there.
+        # The span does not wait for threads, processes or judges: it ends with the answer.
         ready = (
             [outgoing_words(result, engine.redaction) for result in self.run.ready()] if call.span is not None else []
         )
@@ -203,13 +203,13 @@ class Evaluation:
         self._prepare(self._respond)
 
     def prepare_emission(self) -> None:
-        """Make what `finish` will emit, where that goes together with others: nothing of an application's takes it."""
+        """Build what `finish` will emit, if only our own providers receive it: it can be sent with others."""
         emitter = self._settings.emitter
         if emitter is not None and self.call.span is None and emitter.providers.are_ours():
             self._prepare(self._make_emission)
 
     def _prepare(self, step: Callable[[RunOutcome], object]) -> None:
-        """Do a step of `finish` before it, which does it itself otherwise; what raises here raises there too."""
+        """Run a step of `finish` in advance; if it raises here, `finish` runs it again."""
         if self._stage == "evaluating" and self._outcome is not None and not self.superseded:
             self._engine.finishing = self
             try:
@@ -305,7 +305,7 @@ class Evaluation:
                 results[result.status] += 1
 
     def _hand_on(self, outcome: RunOutcome, response: EvaluatedResponse) -> None:
-        """Keep the answer for evaluators that run later, and let those know of it that compare and join results."""
+        """Keep the answer for evaluators that run later; pass it to `on_response` and to judge health."""
         engine, call = self._engine, self.call
         if engine.keep_pending is not None and not call.settled:  # before it is known: its truth may be here already
             engine.keep_pending(call, self.input, outcome, self._sampled, self._least)

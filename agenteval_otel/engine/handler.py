@@ -166,8 +166,7 @@ def resolve(
 
 
 def check_off_peak(runner: EvaluationRunner, is_batch: bool | None) -> None:
-    """Refuse evaluators that would wait for good, or whose turn the first ones decide; `is_batch` is None without a
-    window."""
+    """Refuse off-peak evaluators that would never run or are escalated; `is_batch` is None without a window."""
     problems: list[tuple[str | None, str]] = []
     for step in runner.steps:
         if step.evaluator.schedule == "off_peak":
@@ -228,9 +227,9 @@ def changed_criteria(
 def check_escalation(
     escalation: Escalation, evaluators: Sequence[Evaluator], *, path: str = "escalation", complete: bool = True
 ) -> None:
-    """Refuse, by a ConfigurationError, what could never happen with these evaluators.
+    """Raise ConfigurationError if the escalation can never apply to these evaluators.
 
-    `complete` says that no others will be added: then at least one of them has to wait.
+    `complete`: no others will be added, so at least one must be in the second stage.
     """
     waiting = _names(evaluator for evaluator in evaluators if waits(evaluator, escalation))
     first = _names(evaluator for evaluator in evaluators if not waits(evaluator, escalation))

@@ -114,7 +114,7 @@ class Engine:
         self.conversations.submit_closed()
 
     def _send_together(self, over: Sequence[Evaluation]) -> None:
-        """Emit responses signal by signal, where that blocks nowhere: in two thirds of the time of one by one."""
+        """Emit responses signal by signal, where nothing can block: takes a third less time than one by one."""
         for evaluation in over:
             evaluation.prepare_emission()
         together: dict[Emitter, list[Emission]] = {}
@@ -173,10 +173,10 @@ class Engine:
         return None if run is None else run.present()
 
     def take_over(self, call: CapturedCall, blamed: Evaluator | None, held_s: float) -> bool:
-        """Have the next thread go on with a call of a thread that is held up; False where it cannot."""
+        """Let the next thread continue a call of a blocked thread; False if it cannot."""
         evaluation: Evaluation | None = call.evaluation
         if call is self._reading or (blamed is None and evaluation is not None and evaluation is self.present):
-            return False  # in `capture=`, in a sampler or in a redactor: what holds the thread would hold the next one
+            return False  # in `capture=`, a sampler or a redactor: it would block the next thread too
         if evaluation is None:
             return True  # not begun
         error = EvaluationError(f"it held the background thread for {held_s:.1f} s", error_type="blocked")

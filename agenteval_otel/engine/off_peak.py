@@ -259,7 +259,7 @@ def off_peak_judges(runner: EvaluationRunner) -> list[Any]:
 def _call_of(
     settings: HandlerSettings, agent: str, id: int, entry: dict[str, Any], batch: BatchAnswers | None
 ) -> CapturedCall:
-    """The answer as a call that is no call of a handler, sampled as it was; it has no end, which is no lag."""
+    """The answer as a call, with its original sampling; it has no end time, so that no lag is recorded."""
     call = CapturedCall(settings, agent)
     sampled = Sampled(**entry["sampled"])
     call.waited = Waited(id, tuple(link for ids in entry["links"] if (link := _span_context(ids)) is not None), batch)

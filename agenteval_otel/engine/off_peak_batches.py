@@ -1,4 +1,4 @@
-"""Questions of judges that go to a provider as a batch: noted in the file of the waiting answers, sent once, asked for.
+"""Questions of judges that go to a provider as a batch: stored in the off-peak file, sent once, then polled.
 
 A question is new, sending, sent or done. It is marked before it is sent, and the batch's id is written as soon as it is
 known: what may have been sent is never sent again. Where a crash came between, its answer is that this is unknown.
@@ -52,7 +52,7 @@ Do = Callable[[Callable[["sqlite3.Connection"], Any]], Any]
 
 
 class Batches:
-    """Sends and asks, on the thread that calls `look`. `do` does work in a transaction of its own, and waits for it.
+    """Sends batches and polls them, on the thread that calls `look`. `do` runs work in a transaction, and waits.
 
     Args:
         every_s: How long a question waits for others of its batch.
@@ -143,7 +143,7 @@ class Batches:
     def _settle(
         self, connection: sqlite3.Connection, *, judge: Any, batch: str, answers: Answers, reservations: dict[str, Any]
     ) -> list[Verdict | JudgeError]:  # fmt: skip
-        """Note the answers with what they cost; those that another process has noted meanwhile are its own."""
+        """Store the answers with their costs; skip those that another process has stored meanwhile."""
         query = "SELECT key FROM questions WHERE batch = ? AND state = 'sent'"
         keys = [key for (key,) in connection.execute(query, (batch,)) if key in answers]
         for key in keys:
@@ -160,7 +160,7 @@ def _batches_of(connection: sqlite3.Connection, *, name: str) -> list[str]:
 def note_questions(
     connection: sqlite3.Connection, id: int, missing: dict[str, BatchQuestion], now_s: float
 ) -> None:  # fmt: skip
-    """Have a waiting answer wait for these questions; one that is there already is charged once."""
+    """Make a waiting answer depend on these questions; one stored already is charged once."""
     for key, question in missing.items():
         request = question.request.model_dump_json()
         row = (key, question.judge.name, now_s, len(request), request,

@@ -159,7 +159,7 @@ def _error_of(part: str, error: BaseException) -> RunError:
 
 
 def _for_models(config: EvaluationRunConfig) -> Redaction:
-    """What models are asked about is cut before it is redacted, as it is live, or at what an evaluator shows."""
+    """The redaction of what models see: cuts texts first, as live, or at the larger limit of an evaluator."""
     shown = (getattr(evaluator, "max_field_chars", 0) for evaluator in config.selection.evaluators)
     return Redaction(config.redactors, _redaction_failed, shorten=partial(cap, limit=max(CAP_CHARS, *shown)))
 
@@ -195,15 +195,15 @@ async def run_evaluations(
     evaluations and leaves no task and no thread behind.
 
     Args:
-        inputs: `EvaluationInput` objects, or mappings of their fields. Taken lazily: never more than `concurrency` are
-            held that are not evaluated yet, and none is taken that stands 64 times as many behind one that still runs.
+        inputs: `EvaluationInput` objects, or mappings of their fields. Read lazily: at most `concurrency` wait to
+            be evaluated, and reading pauses when it is 64 times as many positions ahead of an input that still runs.
         concurrency: How many are evaluated at once, from 1 to 10,000.
         on_result: Called with the input's position and its result, on the event loop, in the order of completion. An
             exception from it ends the batch and is raised here.
         keep_results: False returns an empty list: for more inputs than memory holds, with `on_result`.
         progress: Show the count on stderr; if that is not a terminal, every ten seconds.
-        answer: Makes the answer of an input that has none yet: gets the input and gives it with its response. What it
-            raises is the input's error, under the label ``answer``, and never a score.
+        answer: Produces the answer of an input that has none: takes the input, returns it with its response. What it
+            raises is an error of the input, under the label ``answer``, never a score.
 
     Raises:
         ConfigurationError: `inputs` is not an iterable of inputs (one input alone), an item of a list is no input
@@ -313,7 +313,7 @@ def _failed(evaluation_input: Any, error: BaseException, label: str = "Evaluatio
 class Progress:
     """Counts evaluated inputs on stderr: on a terminal in one line that is rewritten, else in a line every 10 s.
 
-    `more` gives what else is to be said of how far it is.
+    `more` returns further text for the progress line.
     """
 
     def __init__(

@@ -109,8 +109,8 @@ class EvaluationRunner:
         self.undeclared: set[str] = set()
         """The criteria that were answered without being declared or asked for."""
         self.thins_itself = any(step.threshold is not None for step in self.steps)
-        # At start: one that cannot be made fails here and not with each answer, and a process that forks while pydantic
-        # does this for the first time leaves its child with a lock that stays closed.
+        # Computed at start, so that errors are raised here and not with each answer. A fork while pydantic does this
+        # for the first time would leave a lock in the child that is never released.
         self.labels = tuple(evaluator.label for evaluator in self.evaluators)
         self._fingerprints = tuple(evaluator.fingerprint for evaluator in self.evaluators)
 
@@ -166,8 +166,8 @@ class Run:
 
     `done` is called once, with the outcome: within `start` where every evaluator runs inline. `probability` is the
     one among the responses of this process. With `skip_models`, criteria that ask a model are skipped (``load_shed``).
-    With `only`, evaluators of other labels are left alone, and no escalation decides: it had its say before. With a
-    `schedule` only evaluators of that one are asked.
+    With `only`, just evaluators with these labels run, without escalation, which was decided before. With a
+    `schedule`, just evaluators with that schedule run.
     """
 
     __slots__ = (
@@ -459,7 +459,7 @@ def _check_derived_names(evaluators: Sequence[Evaluator]) -> None:
             words.setdefault(criterion.name, set()).add(evaluator.derived_from)
     for name, derived_from in words.items():
         if len(derived_from) > 1:
-            wrong = f"the criterion name {name!r} was made of an evaluator's words, and another one has it too"
+            wrong = f"the criterion name {name!r} comes from an evaluator's text, and another evaluator has it"
             raise ConfigurationError(f"{wrong}: give one of them criterion_name", path="evaluators")
 
 

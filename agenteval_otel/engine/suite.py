@@ -50,7 +50,7 @@ class SuiteResult(Value):
         passed: No evaluator failed, none broke, and not all of them skipped.
         value: Mean of the scores' values, each counting once; None without any. Errors and skips do not enter it.
         scores, errors, skipped: By name, in the order in which the evaluators ran; an error is what broke.
-        not_run: The names behind the error that the suite stopped at.
+        not_run: The names of the evaluators after the error that stopped the suite.
         results: The evaluators' own results; not part of the JSON.
     """
 
@@ -101,7 +101,7 @@ class SuiteResult(Value):
         return "\n".join(lines)
 
     def check(self) -> Self:
-        """Itself where the suite passed; else raises AssertionError, whose text has a line for each evaluator."""
+        """Return this result if the suite passed; else raise AssertionError with a line for each evaluator."""
         __tracebackhide__ = True  # pytest then shows the line of the test
         if not self.passed:
             raise AssertionError(str(self))
@@ -183,7 +183,7 @@ class Suite(RunModel):
         evaluators: Instances, functions or ``{type: ...}`` mappings, in the order in which they run. No two of them may
             score one criterion: its name identifies scores and errors.
         name: What reports call the suite.
-        continue_on_error: Go on where an evaluator breaks; the suite has failed all the same.
+        continue_on_error: Continue when an evaluator breaks; the suite fails nevertheless.
         redactors: Applied to the inputs of evaluators that call a model; an empty list for none.
 
     Raises:

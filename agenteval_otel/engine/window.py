@@ -24,13 +24,13 @@ class OffPeakSettings(FrozenSettings):
     Attributes:
         begins: ``from`` in settings: the local time at which the window opens, such as ``22:00``.
         ends: ``to`` in settings: the local time at which it closes; before `begins` it closes on the next day.
-        timezone: Of both, such as ``Europe/Berlin``; they follow its daylight saving time.
+        timezone: Time zone of both times, such as ``Europe/Berlin``, with its daylight saving time.
         batch: True sends the questions of judges to the batch API of their provider, at half the price, instead of
             waiting for the window. All judges with ``schedule: off_peak`` have to be of type ``anthropic`` then.
         batch_every_s: How long questions are collected for one batch, in seconds.
         path: The SQLite file in which answers wait, redacted. Several processes of one application may share it.
-        max_bytes: What answers in the file may take together; a further one is given up and counted.
-        max_age_s: How long an answer waits at most, in seconds; an older one is given up and counted.
+        max_bytes: Total size of the answers in the file; answers beyond it are discarded and counted.
+        max_age_s: How long an answer may wait, in seconds; older ones are discarded and counted.
     """
 
     begins: str = Field(default="22:00", validation_alias=AliasChoices("from", "begins"), serialization_alias="from")
@@ -78,12 +78,12 @@ class OffPeakSettings(FrozenSettings):
 
 
 class Waited(NamedTuple):
-    """Of a call that has waited.
+    """Data of a call that waited.
 
     Attributes:
-        id: Of its row.
+        id: The id of its row.
         links: The spans of a conversation's turns, to which its results link.
-        batch: What its judges are answered, and what they ask; None where they are asked at once.
+        batch: Its judges' answers and open questions; None if judges are called at once.
     """
 
     id: int
@@ -102,6 +102,6 @@ class Waited(NamedTuple):
 
 
 def begin_batch(waited: Waited | None) -> bool:
-    """Have the judges of the evaluations that start now answered by its batch; whether it is for its questions."""
+    """Set the batch that answers the judges of evaluations started from now on; returns `is_first`."""
     BATCH.set(None if waited is None else waited.batch)
     return waited is not None and waited.is_first

@@ -41,11 +41,11 @@ class Evaluator(Component, contract="evaluator"):
         execution: Where it runs: ``inline`` (microseconds, on the background thread), ``thread`` or ``process`` (it may
             take long or block), ``async`` (it awaits an answer); None leaves it to the class.
         timeout_s: Time limit of one evaluation in seconds; None takes 5 s, or 30 s where it is ``async``.
-        sample_rate: Own sampling ratio, 0-1, cut from the same draw as the response's: a smaller rate sees a subset.
-        tags: Words that runs choose evaluators by.
-        shadow: Try it: its results are emitted and stored under ``<criterion>.shadow``, beside those of the present
-            evaluator of that criterion, and count in no overall score, objective, alert or verdict of a test.
-        evaluates: ``answer``: it sees each answer; ``conversation``: each conversation, once it is over, as one input
+        sample_rate: Own sampling ratio, 0-1, on the response's random number: lower rates see subsets of higher ones.
+        tags: Labels by which runs select evaluators.
+        shadow: True runs it on trial: its results are emitted and stored under ``<criterion>.shadow``, next to those of
+            the current evaluator, and do not count in overall scores, objectives, alerts or test verdicts.
+        evaluates: ``answer``: each answer; ``conversation``: each conversation, once it is over, as one input
             (`EvaluationInput.conversation`).
         schedule: ``immediate``, or ``off_peak``: live answers wait for the window of the setting `off_peak`, or for a
             batch of the judge's provider. Offline runs do not wait.
@@ -99,7 +99,7 @@ class Evaluator(Component, contract="evaluator"):
 
     @cached_property
     def calls_model(self) -> bool:
-        """Whether it awaits a model: it then sees redacted inputs, and its results say so."""
+        """Whether it calls a model: its inputs are then redacted, and its results marked."""
         return "async" in (self.execution, self.preferred_execution())
 
     @property
@@ -126,7 +126,7 @@ class Evaluator(Component, contract="evaluator"):
     def criteria(self) -> tuple[EvaluationCriteria, ...]:
         """The criteria that it scores when the input names none.
 
-        Without any it answers those that it is asked for, and its results are kept whatever their criterion.
+        If it declares no criteria, it gets all requested ones, and its results for any criterion are kept.
         """
         return ()
 
@@ -171,11 +171,11 @@ class CriterionEvaluator(Evaluator):
 
     Attributes:
         criterion_name: The criterion that it scores.
-        scale: The scale of the scores, where the input does not bring the criterion itself: ``numeric`` (0-1),
+        scale: The scale of the scores, unless the input has its own criterion of this name: ``numeric`` (0-1),
             ``likert5`` (1-5), ``binary``, ``pass/fail``, a range of whole numbers such as ``0-100``, or a custom word.
-        threshold: Raw score from which on (inclusive) the label is ``pass``.
+        threshold: Lowest raw score with the label ``pass``.
         weight: Share in the overall score; 1 when left out, 0 leaves the criterion out of it.
-        objective: Share of passing results that the criterion should hold, 0-1; alerts come from it.
+        objective: Share of results that should pass, 0-1; alerts are based on it.
     """
 
     fingerprint_exclude: ClassVar[frozenset[str]] = Evaluator.fingerprint_exclude | {"weight", "objective"}
@@ -196,7 +196,7 @@ class CriterionEvaluator(Evaluator):
     @field_validator("threshold", check_fields=False)
     @classmethod
     def _can_be_reached(cls, value: float | None, info: ValidationInfo) -> float | None:
-        scale = info.data.get("scale")  # of a subclass the field may stand behind
+        scale = info.data.get("scale")  # may come after `threshold` in a subclass
         criterion = EvaluationCriteria(name="any", scale=scale or "any", threshold=value)
         if (wrong := wrong_threshold(criterion)) is not None:
             raise ValueError(wrong)
@@ -205,7 +205,7 @@ class CriterionEvaluator(Evaluator):
     @field_validator("criterion_name", check_fields=False)
     @classmethod
     def _criterion_has_a_name(cls, value: str) -> str:
-        # Not a limit of the field, which a subclass that gives a default would lose.
+        # Not a `Field` limit, which a subclass that sets a default would lose.
         if not value.strip():
             raise ValueError("must not be blank")
         if value.endswith(SHADOW):
@@ -265,7 +265,7 @@ def find_criterion(criteria: Sequence[EvaluationCriteria], name: str) -> Evaluat
 def result_at_once(
     evaluator: CriterionEvaluator, evaluation_input: EvaluationInput, criterion: EvaluationCriteria
 ) -> EvaluationResult | None:
-    """What `CriterionEvaluator.evaluate` gives, without a coroutine; None where `score` is one."""
+    """`CriterionEvaluator.evaluate` without a coroutine; None if `score` returns a coroutine."""
     try:
         score: Any = evaluator.score(evaluation_input)
         if type(score) is CoroutineType:

@@ -40,8 +40,8 @@ EvaluatorLike: TypeAlias = (
 class Func(CriterionEvaluator, type="Func"):
     """Scores with a function, sync or async, that takes the evaluation input.
 
-    The function returns a `Score`, or its value alone: a boolean, a number or a category on the criterion's scale. What
-    it raises is this evaluator's failure; it abstains with `EvaluationSkipped`. An async one is taken to await a model.
+    The function returns a `Score`, or its value alone: a boolean, a number or a category on the criterion's scale. It
+    raises `EvaluationSkipped` to skip; any other exception is a failure. An async function is assumed to call a model.
 
     Attributes:
         function: Left out of dumps; its qualified name (not its body) is part of the fingerprint.
@@ -104,10 +104,10 @@ class Func(CriterionEvaluator, type="Func"):
 
 
 class ObjectEvaluator(Evaluator):
-    """An object of the program's with ``type`` and ``evaluate(input, criteria)``, sync or async, and no more.
+    """Wraps an object that has only ``type`` and ``evaluate(input, criteria)``, sync or async.
 
-    It declares the criteria of its own ``criteria()``, where it has that method; else it answers any that it is asked
-    for. An async one is taken to await a model. It stays in this process.
+    Its criteria are those of the object's ``criteria()``, if it has that method; otherwise it gets all requested ones.
+    An async object is assumed to call a model. It runs in this process.
     """
 
     name: str

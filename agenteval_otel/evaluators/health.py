@@ -81,7 +81,7 @@ _PAGE_START = ("<!doctype html", "<html", "<head", "<?xml")
 
 
 class ResponseHealth(CriterionEvaluator, type="ResponseHealth"):
-    """True for an answer that is whole and is an answer; false with the reason otherwise.
+    """True for a complete and genuine answer; false, with the reason, otherwise.
 
     Reasons, the first that applies: ``handler_error`` (raised, and no text), ``unfinished_stream``, ``empty``,
     ``error_text``, ``refusal``, ``truncated``. Two more are healthy: ``needs_input`` asks for what is missing,

@@ -23,9 +23,10 @@ _REGEX_BYTES = 1024 * 1024
 def compiled(definition: Any) -> Callable[[Any], list[str]]:
     """A function from a value to its problems: at most eight short texts, none when the value is valid.
 
-    The draft is the one that ``$schema`` names, else 2020-12; ``format`` is a remark. References lead into the schema
-    itself or to the drafts' own. The texts name places, keywords and unknown properties, but no values. Any thread may
-    call the function; it raises `EvaluationError` (``too_deep``, ``too_large``, ``invalid_value``) without a verdict.
+    The draft is the one that ``$schema`` names, else 2020-12; ``format`` is an annotation. References may point
+    into the schema or the drafts' own. The texts have paths, keywords and unknown properties, but no values. The
+    function is thread-safe; it raises `EvaluationError` (``too_deep``, ``too_large``, ``invalid_value``) without a
+    verdict.
 
     Raises:
         ConfigurationError: It is no schema, refers to something outside of it, has a pattern that cannot be searched in
@@ -93,7 +94,7 @@ def _problems(validator: Any, value: Any) -> list[str]:
 
 
 def _check(value: Any) -> None:
-    """Refuse what the library reads without an error: NaN as null, and nothing beyond a depth."""
+    """Refuse NaN, which the library reads as null, and depths that it would not check."""
     level, size = [value], 0
     for _ in range(_MAX_DEPTH):
         size += len(level)

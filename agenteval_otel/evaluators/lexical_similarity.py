@@ -61,7 +61,7 @@ def jaro_winkler(first: str, second: str) -> float:
 
 
 def _matched(first: str, second: str) -> tuple[list[int], list[int]]:
-    """Where the characters stand that are matched, each with the first one in reach that is left, in either text."""
+    """The positions of matched characters in both texts; each is matched with the first unused one within reach."""
     reach = max(len(first), len(second)) // 2 - 1
     left: dict[str, list[int]] = {}
     for at in range(len(second) - 1, -1, -1):
@@ -69,7 +69,7 @@ def _matched(first: str, second: str) -> tuple[list[int], list[int]]:
     matched, other = [], []
     for at, char in enumerate(first):
         places = left.get(char)
-        # What is out of reach on the left is so for all that follow.
+        # Places too far left here stay too far left for the rest.
         while places and places[-1] < at - reach:
             places.pop()
         if places and places[-1] <= at + reach:
@@ -91,7 +91,7 @@ _SHOWN_CHARACTERS = 100
 
 
 class LexicalSimilarity(BuiltInEvaluator, type="LexicalSimilarity"):
-    """How alike two texts are written, 0 to 1: 1.0 for equal ones, 0.0 for nothing in common. Meaning plays no part.
+    """Similarity of the spelling of two texts, 0 to 1: 1.0 for equal ones, 0.0 for nothing in common; ignores meaning.
 
     ``sorensen-dice`` is 2 x common / (distinct in the one + distinct in the other) on sets of character n-grams (Dice
     1945, Sorensen 1948); ``levenshtein`` is 1 - distance / longer length, with the least number of inserted, deleted
@@ -105,11 +105,11 @@ class LexicalSimilarity(BuiltInEvaluator, type="LexicalSimilarity"):
         case_sensitive: Without it both texts are lower-cased.
         normalize_whitespace: Trim both texts and turn each run of whitespace into one space.
         source_field: Where the text comes from (see `EvaluationInput.text_at`).
-        reference_field: Where the text comes from that it is compared with.
-        unit: What ``levenshtein`` and ``jaro-winkler`` take for one character; ``utf16`` counts an emoji as two.
-        max_characters: Only so many characters of each text, from its start, are compared; results say so.
-        score_cutoff: What is less alike scores 0.0, which ``levenshtein`` finds out sooner.
-        without_reference: ``skip`` inputs that bring no reference, or ``fail``.
+        reference_field: Where the reference text comes from.
+        unit: What ``levenshtein`` and ``jaro-winkler`` count as one character; ``utf16`` counts an emoji as two.
+        max_characters: Compares only the first characters of each text, up to this many; results report a cut.
+        score_cutoff: A similarity below this scores 0.0; ``levenshtein`` then stops early.
+        without_reference: ``skip`` inputs without a reference, or ``fail``.
     """
 
     algorithm: Algorithm = "sorensen-dice"

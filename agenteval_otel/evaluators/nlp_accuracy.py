@@ -30,16 +30,15 @@ class NLPAccuracy(BuiltInEvaluator, type="NLPAccuracy"):
 
     Cosine: dot product over the product of the lengths. With `similarity_threshold`, and only
     on the scales ``binary`` and ``pass/fail``, the score is whether the cosine reaches it; without one a cosine between
-    0 and 1 fails. On ``numeric`` a negative cosine is 0; in an AgentDock document it is kept and enters no average.
-    What is neither a text nor a message counts as JSON. Of a list of references the nearest counts. Without a response,
-    when the embedder breaks, and where a vector is zero because a text has nothing to compare (no letter, say), the
-    result is a failed one.
+    0 and 1 fails. On ``numeric`` a negative cosine is 0; in an AgentDock document it is kept, but not averaged.
+    Values other than texts and messages are compared as JSON. Of several references, the nearest counts. A missing
+    response, an error of the embedder or a zero vector (of a text without letters, say) gives a failed result.
 
     Attributes:
         embedder: An `Embedder`, its settings, a type's name, or an object with ``embed(texts)``; ``embeddingModel`` is
-            another name for it. The embedded one compares wording, not meaning.
-        similarity_threshold: Cosine from which on (inclusive) the answer passes.
-        without_reference: ``skip`` inputs that bring no ground truth, or ``fail``.
+            another name for it. The built-in one compares wording, not meaning.
+        similarity_threshold: Lowest cosine that passes.
+        without_reference: ``skip`` inputs without a ground truth, or ``fail``.
     """
 
     kind: ClassVar[EvaluatorKind] = "embedding"

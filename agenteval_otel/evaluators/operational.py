@@ -33,7 +33,7 @@ class OperationalEvaluator(BuiltInEvaluator):
 
     def _adjusted(self, score: Score, criterion: EvaluationCriteria) -> Score:
         if score.value == _IMPOSSIBLE:
-            if not isinstance(criterion, AgentDockCriteria):  # in GoGrid's configurations, read so too, it passes
+            if not isinstance(criterion, AgentDockCriteria):  # it passes with AgentDock and GoGrid configurations
                 raise EvaluationError(f"{score.reasoning}: below 0", error_type="invalid_value")
             score = copy_with(score, {"value": 1.0})
         if criterion.scale in ("binary", "pass/fail"):
@@ -42,11 +42,11 @@ class OperationalEvaluator(BuiltInEvaluator):
 
 
 class ExactMatch(OperationalEvaluator, type="ExactMatch"):
-    """1 for the very text that is expected, else 0: nothing is trimmed, folded or composed.
+    """1 if the text equals the expected one, else 0; no trimming, no case folding, no Unicode normalization.
 
     Attributes:
-        expected: The text; left out, the input's ground truth, without which the evaluation is skipped. Of several
-            texts one has to match.
+        expected: The expected text; left out, the input's ground truth; skipped without one. If the ground truth has
+            several texts, one has to match.
     """
 
     criterion_name: str = "exact_match"

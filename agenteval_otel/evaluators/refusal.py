@@ -79,8 +79,8 @@ _AT_START = re.compile(
     r"|(?:this|that|your|the) (?:request|question|content) (?:violates|goes against|is (?:inappropriate|unethical)))"
 )
 
-# Nothing can be told about what does not exist, nor exactly: that declines nothing, unless it is wrong to ask as well.
-# Where something is wrong with the request, no customer's rule and no missing detail is the reason either.
+# Stating that something does not exist or is not known exactly is no refusal, unless the answer also objects to the
+# request. With an objection, a declining answer is neither a policy denial nor a request for details.
 _UNREAL = re.compile(
     r"\b(?:fictional|fictitious|imaginary|not exist|n't exist|no such|not real|not a real"
     r"|(?:cannot|can't) \w+ (?:you )?(?:with )?(?:an? |the |any )?(?:exact|precise|definitive|definite|exhaustive))\b"
@@ -184,7 +184,7 @@ def has_phrase(head: str) -> bool:
 
 
 class Model(NamedTuple):
-    """Weights of words (`BIAS` among them), and by its longest word, which is the rarest mostly, each run's.
+    """Weights of words (including `BIAS`), and of runs of words by the longest word, usually the rarest.
 
     Attributes:
         known: The words of both.

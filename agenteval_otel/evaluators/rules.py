@@ -250,7 +250,7 @@ class Regex(RuleCheck, type="regex"):
 
 
 class Includes(RuleCheck, type="includes"):
-    """Substrings, not words, of which all, any or none must occur; an empty one always occurs.
+    """Whether all, any or none of some substrings (not words) occur in the text; an empty one always occurs.
 
     Attributes:
         keywords: The substrings.
@@ -278,10 +278,10 @@ class Includes(RuleCheck, type="includes"):
 
 
 class KeywordCount(RuleCheck, type="keyword_count"):
-    """Bounds on how often keywords occur, all of them taken together; without bounds every text passes.
+    """Bounds on the total number of occurrences of all keywords; without bounds every text passes.
 
-    What a whole word is: see `KeywordCoverage`. A keyword that is listed twice counts once; occurrences of one keyword
-    do not overlap, a keyword inside another one counts for itself.
+    `KeywordCoverage` defines whole words. A keyword that is listed twice counts once; occurrences of one keyword do not
+    overlap, a keyword inside another one is also counted.
 
     Attributes:
         keywords: At least one, each of at most 200 characters.

@@ -30,7 +30,7 @@ _SCALES: dict[OutputType, str] = {"comparativeNormalized": "numeric", "rawScore"
 
 
 class Sentiment(BuiltInEvaluator, type="Sentiment"):
-    """How a text sounds by its words: the sum of the values of those that a lexicon lists, each from -5 to 5.
+    """The sentiment of a text: the sum of the values, each from -5 to 5, that a lexicon has for its words.
 
     A value changes its sign when a negator ("not", "don't", ...) stands directly before the word. The comparative score
     is the sum divided by the number of all words (AFINN's arithmetic, F. A. Nielsen 2011). A blank text is neutral; a
@@ -189,7 +189,7 @@ def _lexicon_of(content: str) -> Lexicon:
 
 
 _ORIGINAL_WORDS = "not non cant can't dont don't doesnt doesn't wont won't isnt isn't"
-# The original asks a JavaScript object, which has this word from its ancestors.
+# The original looks it up in a JavaScript object, which inherits this key.
 _ORIGINAL_NEGATORS = frozenset([*_ORIGINAL_WORDS.split(), "constructor"])
 _VERBS = "are could did does do had has have is must need should was were wo would ca ai"
 _NEGATORS = frozenset(

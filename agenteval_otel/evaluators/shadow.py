@@ -1,6 +1,6 @@
-"""Shadow: evaluators that are tried. Their results stand beside those of the present ones, under names of their own.
+"""Shadow evaluators run on trial, beside the regular ones: their results have criterion names of their own.
 
-Whatever counts by a criterion's name (metrics, alerts, dashboards, stored rows) so keeps the two apart by itself.
+Metrics, alerts, dashboards and stored rows are keyed by the criterion's name, so they keep the two separate.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ def harmless(criterion: EvaluationCriteria, name: str) -> EvaluationCriteria:
 
 
 def asked_criteria(criteria: Sequence[EvaluationCriteria]) -> tuple[tuple[EvaluationCriteria, ...], ...]:
-    """What present evaluators are asked for, and what those are that are tried, both by the evaluators' own names.
+    """The criteria for the regular evaluators and those for the shadow evaluators, both without the shadow suffix.
 
-    One that is tried is asked for its own form of a criterion, else for that of the present evaluator.
+    A shadow evaluator gets its own version of a criterion if there is one, else the regular version.
     """
     present = {criterion.name: criterion for criterion in criteria if not criterion.name.endswith(SHADOW)}
     tried = {

@@ -80,7 +80,7 @@ class Terms:
         return total
 
     def _phrases_in(self, text: str, tokens: list[str]) -> Iterator[tuple[int, str]]:
-        """Where which phrase stands: it begins and ends where words and signs of the text do."""
+        """The position and the text of each phrase that begins and ends at token boundaries."""
         if self._phrase_lengths.keys().isdisjoint(tokens):
             return
         ends = set(accumulate(map(len, tokens)))
@@ -94,7 +94,7 @@ class Terms:
 
     @cached_property
     def _phrase_lengths(self) -> dict[str, set[int]]:
-        """How long the terms of several words or signs are, by the first of these."""
+        """The lengths of the terms with several tokens, by their first token."""
         lengths: dict[str, set[int]] = {}
         for term in self._terms:
             first = _tokens_of(term)[0]
@@ -105,7 +105,7 @@ class Terms:
     def _parts_in(self, text: str) -> set[str]:
         if len(self._terms) <= _FEW:
             return {term for term in self._terms if term in text}
-        # A term without a space is in one of the pieces between the text's spaces, and few terms begin as these go on.
+        # A term without a space lies within one of the text's pieces; only terms whose start occurs in one are tried.
         pieces = "\n".join(set(text.split()))
         starts = {"", *pieces}.union(map("".join, pairwise(pieces)))
         starts.update(map("".join, zip(pieces, pieces[1:], pieces[2:], strict=False)))
@@ -130,7 +130,7 @@ def _tokens_of(text: str) -> list[str]:
 
 @lru_cache(maxsize=1024)
 def _whole(term: str) -> Any:
-    """A pattern of the term where no word character continues it."""
+    """A pattern for the term, except inside a longer word."""
     before = rf"(?<!{_WORD_CHARACTER})" if _compiled(_WORD_CHARACTER).match(term) else ""
     after = rf"(?!{_WORD_CHARACTER})" if _compiled(_WORD_CHARACTER).match(term[-1]) else ""
     return _compiled(before + re.escape(term) + after)

@@ -32,7 +32,7 @@ _CANCEL_S = 0.1
 
 @dataclass(slots=True)
 class Load:
-    """What waits or runs in one mode, how long that takes, the same of all so far; `at_once` can run at once."""
+    """Jobs in one mode that wait or run, their seconds, the seconds of all so far; `at_once` run in parallel."""
 
     at_once: int = 1
     waiting: int = 0
@@ -145,7 +145,7 @@ class Executor:
             job.loop.call_soon(self._complete, job, error)
 
     def _complete(self, job: Job, outcome: Outcome) -> None:
-        """Where it has to run elsewhere it starts there."""
+        """Finish the job, or restart it in another mode."""
         state, mode = job.state, job.mode
         if not self._leave(job) or job.done is None:
             return
@@ -169,13 +169,13 @@ class Executor:
         job.finish(outcome)
 
     def _leave(self, job: Job) -> bool:
-        """The job waits no more; False when that was known."""
+        """Remove the job from its load; False if not there."""
         mode, job.mode = job.mode, None
         if mode is None:
             return False
         load = self.loads[mode]
         load.waiting -= 1
-        # Sums of fractions leave a rest: nothing waits for no time.
+        # Rounding errors add up: without jobs the sum is set to 0.
         load.waiting_s = max(0.0, load.waiting_s - job.expected_s) if load.waiting else 0.0
         return True
 
@@ -224,7 +224,7 @@ class _Tasks:
             await asyncio.wait({task}, timeout=min(job.limit_s, _GRACE_S))
         overran = not task.done()
         if overran:
-            task.cancel("timeout")  # a judge tells it by this text from a caller that gave up
+            task.cancel("timeout")  # by this text a judge distinguishes it from a cancellation by its caller
             await asyncio.wait({task}, timeout=_CANCEL_S)
         job.seconds = time.monotonic() - began
         if overran:

@@ -32,12 +32,12 @@ Evaluators = dict[int, tuple[Evaluator, Mapping[str, str]]]
 def main() -> None:
     """Be the fork server; the host's end of the socket is standard input."""
     with contextlib.suppress(OSError):
-        os.nice(19)  # from about the middle, where the imports ran: on a busy machine they would take minutes
+        os.nice(19)  # only now, after the imports: with this priority they would take minutes on a busy machine
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
         file.write("1000")  # where memory runs out the kernel ends this process and the workers, and not the host
     for number in _SIGNALS:
-        # Of a terminal's or a service's group: the host decides when this ends. Not ignored: programs that evaluators
-        # start would ignore them too.
+        # Sent to a whole process group, but the host decides when this ends. Not SIG_IGN, which programs that
+        # evaluators start would inherit.
         signal.signal(number, lambda *_: None)
     with contextlib.suppress(Exception):
         import resource
@@ -61,7 +61,7 @@ class ForkServer:
             import ctypes
 
             self._libc = ctypes.CDLL(None)
-        # By a timer, as a module that is imported may never come to its end.
+        # By a timer, because importing an evaluator's module may never end.
         signal.signal(signal.SIGALRM, self._look)
         signal.setitimer(signal.ITIMER_REAL, _LOOK_S, _LOOK_S)
         gc.collect()
@@ -133,7 +133,7 @@ class ForkServer:
 
 
 def work(channel: socket.socket, evaluators: Evaluators) -> None:
-    """Be the worker process: each answer is sent as soon as it is there, so one that hangs holds up no other's."""
+    """Run as the worker process. Each answer is sent at once, so an evaluation that hangs delays no earlier answer."""
     channel.sendall(line(["ready"]))
     reader = channel.makefile("rb", buffering=1 << 18)
     evaluation_input: EvaluationInput | None = None
@@ -180,7 +180,7 @@ def _evaluated(
 
 
 def _take_signals() -> None:
-    """In what an evaluator forks: it can be ended as any process can."""
+    """In a process that an evaluator forks: restore default signal handling, so that it can be ended."""
     for number in _SIGNALS:
         with contextlib.suppress(ValueError):  # forked from a thread of a sub-interpreter
             signal.signal(number, signal.SIG_DFL)

@@ -96,7 +96,7 @@ def result_of_plain(work: Coroutine[Any, Any, Any]) -> Any:
 
 
 class EvaluatorState:
-    """What the executor knows of one evaluator, which the fork server knows by its `number`."""
+    """What the executor has observed of one evaluator; the fork server identifies it by `number`."""
 
     def __init__(self, evaluator: Evaluator, *, live: bool) -> None:
         self.number = next(_NUMBERS)
@@ -174,7 +174,7 @@ class EvaluatorState:
             )
 
     def awaits(self) -> None:
-        """It was run as a plain function, and awaits: it becomes a task, or has a loop of its own in the thread."""
+        """Run an evaluator that awaits as a task, or in a thread with its own loop if its execution was set."""
         self._may_become_inline = False
         self.in_own_loop = self._chosen
         self.mode = "thread" if self._chosen else "async"

@@ -1,4 +1,4 @@
-"""The host's side of worker processes: a thread that has evaluations done in one, and sees to it that there is one."""
+"""The host's side of worker processes: a thread that keeps one running and sends evaluations to it."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ class Supervisor:
                     state.failed_loads += 1  # until it is loaded: the server may end meanwhile
                     server.load(state.number, state.recipe(job.evaluator))
                     state.failed_loads = 0
-                else:  # its module is imported in the host already: that does not end a process
+                else:  # the host has already imported its module, so running it there is safe
                     server.problems[state.number] = "it ends the process that imports it"
             if problem := server.problems[state.number]:
                 jobs.remove(job)
@@ -298,7 +298,7 @@ class Worker:
 class ForkServer:
     """The fork server as the host sees it. A request blocks until it is answered, and raises `Gone` where it is not.
 
-    `problems` says why evaluators could not be loaded, by the numbers of all that were tried; empty where they were.
+    `problems` maps the number of each evaluator to why it could not be loaded; an empty text if it was loaded.
     """
 
     def __init__(self) -> None:
@@ -409,8 +409,8 @@ def _spawn(python: str, descriptor: int) -> int:
         (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
         (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0),
     ]
-    # A group of its own: an interrupt at the terminal is for the host. No session of its own: on Linux that would be
-    # a scheduling group of its own too, in which the lowest priority means nothing to the host.
+    # Its own process group, so that an interrupt at the terminal reaches only the host. Not its own session: on Linux
+    # that is also its own scheduling group, where its low priority would not favor the host.
     return os.posix_spawn(
         python, [python, *flags, "-c", _BOOT, later], environment | _OWN, file_actions=actions, setpgroup=0,
         setsigmask=(), setsigdef=(signal.SIGINT, signal.SIGTERM, signal.SIGCHLD, signal.SIGPIPE),

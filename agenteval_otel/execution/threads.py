@@ -25,7 +25,7 @@ _BACKLOG = 32
 
 
 class Threads:
-    """The queue and its threads, mostly one. When its evaluation takes long, those behind it go to a fresh one.
+    """The queue and its threads, usually one. If an evaluation takes long, a new thread runs those behind it.
 
     A thread whose evaluation overran its limit is abandoned. `submit` belongs to the thread of an event loop.
     """
@@ -159,7 +159,7 @@ class _Thread(EvaluationThread):
         if pool.jobs.qsize() >= _BACKLOG:
             job.state.log(
                 "evaluator_throttled",
-                f"{pool.jobs.qsize()} evaluations wait while threads of evaluators rest, which use {CPU_SHARE:.0%} of "
-                'a core at most; execution="process" uses another core',
+                f"{pool.jobs.qsize()} evaluations wait because evaluator threads are limited to {CPU_SHARE:.0%} of "
+                'a core; execution="process" uses another core',
             )
         pool.closing.wait(job.cpu_s * (1 / CPU_SHARE - 1))

@@ -177,7 +177,7 @@ def load_evaluator(recipe: Mapping[str, Any]) -> Evaluator:
     if recipe["main"] is not None:
         from multiprocessing.spawn import prepare
 
-        prepare(recipe["main"])  # loads the program's file under another name: what is for the program alone is not run
+        prepare(recipe["main"])  # loads the program's file under another name, so its `__main__` block does not run
     evaluator: Evaluator = imported(*recipe["place"]).from_child(recipe["fields"])
     # A function of the program itself has another module's name here; its results are signed as they are there.
     evaluator.__dict__["fingerprint"] = recipe["fingerprint"]

@@ -91,15 +91,15 @@ def record_ground_truth(
 ) -> bool:  # fmt: skip
     """Record what the right answer was, once that is known: the evaluators that lacked it are run.
 
-    An answer waits for it with ``ground_truth_window_s`` in the settings, where an evaluator was skipped as it had no
-    ground truth. The results stand in the trace of the answer, as likely as if the truth had been there. One that comes
-    before its answer is evaluated waits a minute for it. It is used once: a second one for the same answer is counted
+    With ``ground_truth_window_s`` set, an answer waits for its ground truth if an evaluator was skipped for lack of it.
+    The results are added to the answer's trace, with the same probability as if the ground truth had been there. If it
+    arrives before its answer is evaluated, it waits a minute. It is used once: a second one for the answer is counted
     (``ground_truth:repeated``, ``ground_truth:contradicted``). It goes into no file. Never raises, and never blocks.
 
     Args:
         ground_truth: Text, a list of texts of which the nearest counts, or any JSON value; at most 16 KiB as JSON.
         reference: What `evaluation_reference` gave in the handler; else an id below.
-        prompt: The question that it answers: where the answer's is another one, it is not used.
+        prompt: The question that it answers; it is not used if the answer has a different one.
         trace_id: As of `record_feedback`, like those that follow.
 
     Returns:
@@ -116,7 +116,7 @@ def _record(model: Callable[..., OfAnswer], **fields: object) -> bool:
     try:
         return RECORDER.take(model(**fields).feedback())
     except Exception as error:
-        # Our own words name fields; what was found there may be content.
+        # Our messages name fields; the values after them may be content.
         problem = str(error).partition(", found")[0] if isinstance(error, AgentEvalError) else type(error).__name__
         default_pipeline().accounting.fail("feedback:wrong")
         log.warning("feedback_left_out", part="feedback", problem=problem)

@@ -36,7 +36,7 @@ class Feedback(NamedTuple):
     """A score of a person or of the application, or a ground truth, and what it says of the answer that it is about.
 
     Attributes:
-        key: What makes two scores the same; a ground truth may come again until its answer has it.
+        key: Equal for repeated scores; None for a ground truth, which may be repeated until used.
         call_id: Of its reference.
     """
 
@@ -166,7 +166,7 @@ class Recorder:
         return True
 
     def _ids_of(self, feedback: Feedback) -> list[Any]:
-        """Its ids without those that would lead from a known answer to another one of its trace or conversation."""
+        """The ids to look up: only exact ones if possible, as a trace or conversation may lead to another answer."""
         is_exact = feedback.call_id is not None or self._answers.find(feedback.exact_ids) is not None
         return feedback.exact_ids if is_exact else feedback.ids
 

@@ -44,9 +44,9 @@ def read_known(path: Path) -> list[Known]:
 
 
 def add(path: Path, row: Row, provenance: Mapping[str, Any]) -> None:
-    """Write the file anew with this row, in place of the one of the same question and module where there is one.
+    """Rewrite the file with this row, replacing any row with the same question and module.
 
-    It is renamed over the old file, so that its readers see either. The caller holds its lock.
+    The new file is renamed over the old one, so readers see one or the other. The caller must hold the file's lock.
     """
     known = read_known(path)
     lines = [] if not known else [

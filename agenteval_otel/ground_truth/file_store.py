@@ -40,16 +40,16 @@ class FileGroundTruthStore(GroundTruthStore, type="file"):
     prompt contains as whole words, or that contains the prompt. Candidates are the rows of the input's module
     (``metadata["module"]`` if it is set, else the agent) and those without a module; if the module has no rows, all.
 
-    Reads the file when it is created, which blocks. A lookup takes tens of microseconds. Once a second, at a lookup, it
-    is compared; a changed file is read on a thread of its own, while the old rows answer.
+    Creating the store reads the file, which blocks. A lookup takes tens of microseconds. Lookups check for changes, at
+    most once a second; a changed file is read on a separate thread, and the old rows are used until then.
 
     Attributes:
         path: The file, UTF-8; its name ends in ``.csv`` or ``.jsonl``.
-        matching: ``words``, or ``original``: as the Partnership Agent does, any substring, ignoring case only, the
-            first row of the file; it looks at every row.
+        matching: ``words``, or ``original``, as in the Partnership Agent: the first row of the file that matches as a
+            substring, ignoring case only; every row is compared.
         min_words: Words that prompt and row must share for a partial match; a character of a script without spaces
             counts as one.
-        min_share: What the shorter of the two must be of the longer, in words, for a partial match.
+        min_share: Minimum ratio of the numbers of words, shorter to longer of the two, for a partial match.
     """
 
     path: Path

@@ -34,7 +34,7 @@ _MAX_WAITING: Final = 256
 _AWAY: Final = ("unreachable", "timeout")
 _PAUSE_S: Final = 5.0
 _IDLE_S: Final = 30.0
-_OWN_SHARE: Final = 0.9  # of the time limit, so that its end has a reason
+_OWN_SHARE: Final = 0.9  # of the time limit, to report a timeout's reason
 
 
 class SqlGroundTruthStore(GroundTruthStore, type="sql"):
@@ -45,20 +45,20 @@ class SqlGroundTruthStore(GroundTruthStore, type="sql"):
     row has exactly this prompt, and this module or none. The first row counts. Its answer is the column ``answer``,
     else the first one; ``prompt``, ``category`` and ``module`` are taken where they are there. Read-only.
 
-    A lookup waits on a thread of the store's, at most `timeout_s`. A database that is away, slow or without the table
-    is no ground truth: counted as ``ground_truth:unreachable``, ``:timeout``, ``:query`` or ``:busy``, and not asked
-    for five seconds after the first two. Needs the extra ``sql``, for PostgreSQL ``postgresql``.
+    Lookups run on the store's own threads, for at most `timeout_s`. If the database is unavailable, slow or lacks the
+    table, there is no ground truth: counted as ``ground_truth:unreachable``, ``:timeout``, ``:query`` or ``:busy``;
+    after the first two it is not queried for five seconds. Needs the extra ``sql``, for PostgreSQL ``postgresql``.
 
     Attributes:
         path: An SQLite file. Either this or `url`.
         url: ``postgresql://user:password@host/database`` or ``sqlite:///file``.
         query: A SELECT.
-        table: A table, ``schema.table`` too.
-        columns: Its columns by what they hold (``prompt``, ``answer``, ``category``, ``module``), where their names are
-            others. ``category`` and ``module`` are left out unless they are named.
-        cache_size: So many lookups are remembered, also those without a row; 0 remembers none.
-        cache_s: For so long, in seconds.
-        connections: So many ask at once.
+        table: A table; ``schema.table`` works too.
+        columns: Names of its columns by content (``prompt``, ``answer``, ``category``, ``module``), if they differ from
+            these. ``category`` and ``module`` are left out unless they are named.
+        cache_size: Number of lookups that are cached, including those without a row; 0 caches none.
+        cache_s: How long a lookup is cached, in seconds.
+        connections: Maximum number of lookups at the same time.
     """
 
     path: Path | None = None

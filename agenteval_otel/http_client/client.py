@@ -56,11 +56,11 @@ class HostedModel(Component):
         base_url: ``http`` or ``https``, a public or a private address. The key and the request go only there.
         api_key: The key itself. Never shown, dumped or logged.
         api_key_env: Name of the environment variable that holds the key, read for each request.
-        deadline_s: Seconds until a request is given up.
-        max_retries: Most retries of a request, 0 to 2.
-        retry_share: Retries per call over time; the first two are free.
-        retry_base_s: The first wait in seconds, doubled each time, less up to a half by chance.
-        max_answer_bytes: Longest response that is read.
+        deadline_s: Time limit of a request in seconds, retries included.
+        max_retries: Maximum number of retries of a request, 0 to 2.
+        retry_share: Maximum retries per call over time; the first two do not count.
+        retry_base_s: First wait in seconds; doubled each time, then randomly shortened by up to a half.
+        max_answer_bytes: Maximum size of a response.
         extra_body: Further fields of the request, as the provider documents them.
         extra_headers: Further headers of the request.
     """
@@ -166,7 +166,7 @@ class HostedModel(Component):
             failure = ModelError(f"no answer within {self.deadline_s:g} s", error_type="timeout")
         except ModelError as error:
             failure = error
-        # A new error, outside of the handlers: the client's own, which holds the request and its headers, stays behind.
+        # Raised outside of the handlers, so that the client's error, which holds request and headers, is not chained.
         failure = self.error_class(
             str(failure), error_type=failure.error_type, retryable=failure.retryable,
             usage=failure.usage or (self.usage_class(calls=attempts.calls) if attempts.calls else None),
@@ -424,7 +424,7 @@ class LoopClients:
 
 
 class _OpenClient:
-    """A client with the generator that closes it: a loop that ends finishes the generators that were begun on it."""
+    """A client, and an async generator that closes it when the event loop shuts down its generators."""
 
     def __init__(self, client: Any) -> None:
         self.client, self.loop = client, asyncio.get_running_loop()
@@ -447,7 +447,7 @@ class _OpenClient:
 
 
 _OPEN: Final[set[_OpenClient]] = set()
-"""A loop finishes only generators that are still there, and a model often goes away just before its loop ends."""
+"""Keeps each client's generator alive for its loop to close: a model is often freed just before the loop ends."""
 
 
 def _close_soon(clients: dict[tuple[int, asyncio.AbstractEventLoop], _OpenClient]) -> None:

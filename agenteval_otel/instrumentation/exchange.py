@@ -156,7 +156,7 @@ class Exchange:
     ) -> None:  # fmt: skip
         self._handler, self._call, self._reads = handler, call, reads
         self.wanted = call.settings is not None
-        """Whether the bodies are: a call that is not evaluated may stand between others."""
+        """Whether the bodies are captured; those of an unsampled call are not."""
         self.ended, self._token = False, None
         self._context = None if call.span is None else context
         self._attached: Token[Context] | None = None
@@ -196,7 +196,7 @@ class Exchange:
             detach(attached)
 
     def end(self, end: StreamEnd = "completed", error: BaseException | None = None, *, unread: str = "") -> None:
-        """The response has ended, in this way; the first time counts. `unread` says why its body cannot be read."""
+        """End the call; later calls of `end` do nothing. `unread` is the reason why the body cannot be read."""
         if self.ended:
             return
         call, handler, self.ended = self._call, self._handler, True

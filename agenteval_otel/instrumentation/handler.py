@@ -1,10 +1,10 @@
 """A monitored handler: where its calls are sampled and captured, on the caller's thread.
 
-`enter` is asked before the handler runs, `leave` takes what came out. Nothing here raises into the host: what breaks is
-counted, and the call goes on as if it were not monitored.
+`enter` runs before the handler, `leave` after it. Nothing here raises into the host: errors are counted, and the call
+continues unmonitored.
 
-On a caller that is cold, as in a service, each further call of a Python function costs a microsecond or two. So what
-every sampled call needs is written out here, and what only some need has a method.
+With cold caches, as in a service, each further Python function call costs a microsecond or two. So what every sampled
+call needs is inlined here, and what only some need has a method.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ class HandlerConfig:
     def __init__(self, agent: str, settings: HandlerSettings, pipeline: Pipeline, origin: Labels) -> None:
         self.settings, self.pipeline, self.shedder = settings, pipeline, pipeline.load_shedder
         self.unsampled_calls = pipeline.unsampled_calls
-        # Of a sampler that looks at randomness alone: from the threshold on a call is not sampled, below it is
-        # `sampled`. Where the sampler has to be called (with a feedback window a call that is not sampled is begun too)
-        # `sampled` is None, and the threshold lies beyond every number.
+        # For a sampler that uses randomness alone: calls below the threshold get the decision `sampled`, others are
+        # unsampled. If the sampler must be called (with a feedback window, unsampled calls are captured too), `sampled`
+        # is None, and the threshold is above every randomness.
         by_randomness = getattr(settings.sampler, "by_randomness", None)
         rule: ThresholdRule | None = by_randomness if self.unsampled_calls is None else None
         self.threshold: Final = RANDOMNESS_RANGE if rule is None else rule.threshold
@@ -184,7 +184,7 @@ class Handler:
 
     def _keep(self, call: CapturedCall, answer: Any) -> int:
         """Detach the answer from the host; returns about how many bytes the call keeps alive."""
-        # What was taken part by part was measured then; text that was taken as it is has its size in its header.
+        # `call.size_bytes` counts what was copied; plain text is not copied, so `getsizeof` measures it.
         size = _CALL_BYTES + getsizeof(call.prompt) if type(call.prompt) is str else _CALL_BYTES
         if type(answer) is str:
             call.answer = answer
@@ -231,7 +231,7 @@ class Handler:
             return  # it runs on none
 
     def decide_after(self, call: CapturedCall) -> bool:
-        """Ask the sampler now that the answer is there, or again; False when the call goes no further."""
+        """Call the sampler with the facts of the answer; False if the call is not processed further."""
         try:
             config = self.config
             duration_s = (call.ended_ns - call.started_ns) / 1e9
@@ -290,7 +290,7 @@ class Handler:
             return None
 
     def _begin_unsampled(self, wants_span: bool) -> CapturedCall | None:
-        """A call that is not evaluated but stands between: what its tasks annotate is not the outer call's."""
+        """Begin an unsampled call, for its span or to keep its annotations from the outer call."""
         try:
             call = _fresh_call()
             if (outer := CURRENT.get()) is not None:

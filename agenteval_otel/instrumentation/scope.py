@@ -1,8 +1,8 @@
 """The scope: the current call, for `annotate`, and the current span, while a handler runs.
 
-`trace.get_current_span` costs more than half of what an unsampled call may cost, and to make a span current and undo it
-takes ten calls of functions. What they look up is found once, at import, by probing. Whatever does not look as expected
-is left to the public functions.
+`trace.get_current_span` takes more than half of an unsampled call's time budget, and making a span current and undoing
+it takes ten function calls. What they look up is probed once, at import. If it is not as expected, the public functions
+are used.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from opentelemetry.trace import SpanContext, TraceFlags, TraceState
 from agenteval_otel.capture.calls import CURRENT, CapturedCall
 
 SCOPE: Final = "scope"
-"""What its failures are counted as; they are those of no call."""
+"""The part that scope failures count as; they affect no call."""
 SPAN_KEY: Final = next(iter(trace.set_span_in_context(trace.INVALID_SPAN, Context())))
 """The key of the span in a context."""
 

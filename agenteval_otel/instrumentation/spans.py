@@ -218,7 +218,7 @@ def _context_of(span: ReadSpan, *, is_remote: bool) -> SpanContext:
 
 
 def _monitored(spans: list[ReadSpan]) -> list[int | None]:
-    """The ids of the spans that are evaluated elsewhere: they say so, or have a run span below them already."""
+    """The ids of spans evaluated elsewhere: marked with `EVALUATION_SAMPLED`, or the parent of a run span."""
     monitored: list[int | None] = []
     for span in spans:
         if span.attributes.get(EVALUATION_SAMPLED):

@@ -104,7 +104,7 @@ def _check_place(function: Any, name: str) -> None:
     if name in getattr(function, _AGENTS, ()):
         raise ConfigurationError(f"{name} is monitored already: each answer would be scored twice", path="handler")
     if (app := app_with(function, sys._getframe(1))) is not None:
-        fix = "put @monitor below the decorator of the route: it calls what it is given"
+        fix = "put @monitor below the route's decorator, so that the route calls it"
         log.warning("monitored_too_late", part=name, reason=f"{app} has the handler without @monitor", fix=fix)
 
 
@@ -288,7 +288,7 @@ def _async_generator(function: Callable[..., Any], handler: Handler, entered: Ca
     return monitored
 
 
-# These work at the end of the host's stack too: where the host had room for a frame, so have they.
+# These also work on a nearly exhausted stack: each needs one frame, as the handler itself does.
 
 
 def _enter(handler: Handler, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CapturedCall | None:
@@ -323,8 +323,8 @@ def _leave(
 
 
 def _first_send(stream: AsyncGenerator[Any, Any]) -> Callable[[Any], Any]:
-    """The first step of an inner stream, without telling the event loop of it: the loop knows the outer one, and
-    closing both at its end would have them meet inside the handler."""
+    """The first step of an inner stream, hidden from the event loop's hooks: the loop tracks the outer stream, and
+    would close both concurrently when it ends."""
 
     def send(value: Any) -> Any:
         hooks = sys.get_asyncgen_hooks()
@@ -390,7 +390,7 @@ def annotate(**facts: Unpack[Facts]) -> None:
             elif name == "tags" and type(value) is dict and type(before) is dict:
                 value = dict(islice(chain(before.items(), value.items()), _MAX_FACTS))
             if name in known or len(known) < _MAX_FACTS:
-                # Where the call waits already, nothing of the host's joins it.
+                # Once the call has ended, it must not refer to host objects.
                 known[name] = take(value).value if call.ended_ns else value
     except Exception:
         return

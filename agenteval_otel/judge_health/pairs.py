@@ -13,7 +13,7 @@ from agenteval_otel.objectives.track import BreachSettings, LastVerdicts, Track,
 _RECOVER_AFTER = 50
 _LOOK_EVERY = 50
 _ENOUGH = 10
-"""Canaries that clear a judge of a drift: then the answers have changed, and not the judge."""
+"""Canaries needed to attribute a drift to changed answers instead of the judge."""
 
 
 class Change(NamedTuple):

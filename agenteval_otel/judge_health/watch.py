@@ -1,5 +1,5 @@
-"""JudgeHealth: watches the judges of a pipeline. Scores and feedback are noted on the background thread; questions that
-are asked on top (canaries, repeats) are asked by a thread of its own, one at a time, and are no answers to anybody.
+"""JudgeHealth: watches the judges of a pipeline. Scores and feedback are recorded on the background thread; additional
+questions (canaries, repeats) are sent from a separate thread, one at a time, and are not scored as answers.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class JudgeHealth:
         if before.settings == self.settings:
             self._lock = before._lock  # its last questions may still be under way
             with self._lock:
-                # A judge that was replaced gets no score that could clear it.
+                # Drop replaced judges: no new score can restore trust.
                 self._judged = {
                     key: judged for key, judged in before._judged.items() if (key[0], key[2]) in self._watched
                 }
@@ -196,7 +196,7 @@ class JudgeHealth:
             del models[next(iter(models))]
 
     def _join(self, span: Span, judged: list[EvaluationResult], people: list[EvaluationResult]) -> None:
-        """Compare what people say with what the judge said of the same answer, whichever came first."""
+        """Compare human feedback and the judge's result for an answer, whichever arrives first."""
         by_name = {
             self.settings.feedback.get(result.criterion_name, result.criterion_name): _bare(result) for result in people
         }
@@ -342,7 +342,7 @@ class JudgeHealth:
             self._broken("judge_health", error)
 
     def _evaluators(self) -> list[tuple[Any, list[Watched]]]:
-        """Each evaluator that can be asked once, with the criteria that it scores."""
+        """Each repeatable evaluator once, with the criteria that it scores."""
         grouped: dict[int, tuple[Any, list[Watched]]] = {}
         versions: dict[str | None, int] = {}
         for (_, version), watched in list(self._watched.items()):

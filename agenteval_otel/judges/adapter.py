@@ -39,7 +39,7 @@ class _Invokes(Protocol):
 
 
 JudgeLike: TypeAlias = Judge | str | Mapping[str, Any] | Callable[..., Any] | _Generates | _Invokes
-"""A judge, ``type:model``, ``{"type": ...}`` with its settings, or what generates text (of other objects a method)."""
+"""A judge, ``type:model``, ``{"type": ...}`` with its settings, or a function or object that generates text."""
 
 if TYPE_CHECKING:
 
@@ -107,7 +107,7 @@ class CallableJudge(Judge):
         return Verdict(answer=answer, raw=text, model=self.model, duration_s=time.monotonic() - started)
 
     async def _on_a_thread(self, function: Callable[[], Any]) -> Any:
-        """The function's result, in the caller's context, from a daemon thread of its own: the loop's own are few."""
+        """Run the function in the caller's context on a new daemon thread; the loop's executor has few threads."""
         self._hung.difference_update([thread for thread in self._hung if not thread.is_alive()])
         if len(self._hung) >= _MAX_HUNG:
             raise JudgeError(f"{_MAX_HUNG} calls of the model never returned", error_type="timeout")
@@ -116,7 +116,7 @@ class CallableJudge(Judge):
         def call() -> None:
             try:
                 done.set_result(context.run(function))
-            except BaseException as error:  # as a result: an exception that is never asked for would be logged
+            except BaseException as error:  # as a result: asyncio logs an exception that is never retrieved
                 done.set_result(_failure_of(error))
 
         thread = threading.Thread(target=call, name="agenteval-judge")
@@ -213,13 +213,13 @@ def _failure_of(error: BaseException) -> JudgeError:
     kinds = {TimeoutError: "timeout", ConnectionError: "connection_error"}
     error_type = next((name for kind, name in kinds.items() if isinstance(error, kind)), "server_error")
     failure = JudgeError(f"the model raised {type(error).__name__}", error_type=error_type)
-    # Clients' errors with a status are the provider's refusals; what else broke may have been paid for.
+    # An error with a status is a refusal by the provider; other failed calls may have been charged.
     failure.may_be_charged = not isinstance(getattr(error, "status_code", None), int)
     return failure
 
 
 def _arguments(method: Callable[..., Any], request: JudgeRequest) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The question by the names of the method's parameters where it has them, else as one text."""
+    """The request as keyword arguments that the method takes, else as one text."""
     whole = f"{request.system}\n\n{request.prompt}" if request.system else request.prompt
     try:
         parameters = inspect.signature(method).parameters

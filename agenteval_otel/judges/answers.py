@@ -1,4 +1,4 @@
-"""What a judge is asked, and what it answers: exactly one JSON object. A score that has to be guessed is refused."""
+"""A judge's request and its answer: exactly one JSON object. Other answers are rejected, never guessed."""
 
 from __future__ import annotations
 
@@ -81,9 +81,8 @@ def parse_answer(text: str, form: dict[str, Any] | None = None) -> dict[str, Any
 
     Args:
         text: The model's text.
-        form: JSON Schema of the answer: its ``type`` and ``required`` are checked at every level, values are not. Of a
-            form that consists of several objects one is enough, and they are not checked: a wrong one costs only
-            itself.
+        form: JSON Schema of the answer: its ``type`` and ``required`` are checked at every level, values are not. If
+            it consists of several objects, one is enough and none is checked, so only a wrong one is lost.
 
     Raises:
         JudgeError: ``empty_answer`` where there is nothing but space; ``malformed_answer`` for anything else that is

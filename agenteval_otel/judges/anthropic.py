@@ -1,4 +1,4 @@
-"""The judge behind Anthropic's SDK, which is met here only and imported by `prepare`."""
+"""The judge on Anthropic's SDK, which only this module uses and `prepare` imports."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ class AnthropicJudge(HostedJudge, type="anthropic"):
 
     Attributes:
         base_url: Address of the API, or of a proxy of the same form.
-        response_format: ``json_schema`` has the provider hold the answer to its form; ``none`` describes the form in
-            the instruction, for proxies that do not know the field.
+        response_format: ``json_schema`` makes the provider enforce the form of the answer; ``none`` describes the form
+            in the instruction, for proxies that do not support the field.
     """
 
     client_modules: ClassVar[tuple[str, ...]] = ("anthropic", "anthropic.resources.messages")
@@ -136,7 +136,7 @@ class AnthropicJudge(HostedJudge, type="anthropic"):
         return JudgeError(f"the request's batch has {result.type}", error_type="timeout")
 
     async def _of_batches(self, use: Callable[[Any], Awaitable[Any]]) -> Any:
-        """What `use` makes of the SDK's client of batches, in one attempt; raises `JudgeError`."""
+        """Call `use` with the SDK's batch client, without retries; raises `JudgeError`."""
         try:
             key = self._key()
             if not self.is_loaded():
@@ -159,7 +159,7 @@ class AnthropicJudge(HostedJudge, type="anthropic"):
         except ModelError as error:  # without a key
             failure, was_taken = error, False
         judge_error = JudgeError(str(failure), error_type=failure.error_type, retryable=failure.retryable)
-        judge_error.may_be_charged = was_taken  # perhaps
+        judge_error.may_be_charged = was_taken
         raise judge_error
 
     def _body(self, request: JudgeRequest) -> dict[str, Any]:

@@ -65,15 +65,15 @@ class Judge(Component, contract="judge"):
         return None
 
     def prepare(self) -> None:
-        """Import what is heavy: called at start, on the thread that configures or decorates, and never while serving.
+        """Import heavy dependencies: called at start, on the thread that configures or decorates, never while serving.
 
-        Not called while `config_problem` names a problem. What it raises is logged, and keeps nothing from starting.
+        Not called while `config_problem` returns a problem. Its exceptions are logged and do not prevent the start.
         """
 
     async def submit_batch(self, requests: Mapping[str, JudgeRequest]) -> str:
-        """Have questions answered by the provider's batch API, each under its key; gives the batch's id.
+        """Submit requests to the provider's batch API, each under its key; returns the batch id.
 
-        Only for judges that say so (`takes_batches`). Sent once: raises `JudgeError` without another attempt.
+        Only for judges with `takes_batches`. Sent once: raises `JudgeError` without another attempt.
         """
         raise NotImplementedError
 
@@ -160,7 +160,7 @@ class Guarded:
         return await (self._call(request) if batch is None else self._of_batch(batch, request))
 
     async def _of_batch(self, batch: BatchAnswers, request: JudgeRequest) -> Verdict:
-        """The answer that a batch had, or a note of the question, for which a `JudgeError` is raised."""
+        """The batch's answer; without one, the request is added to `missing` and `JudgeError` raised."""
         keyed = request if request.fingerprint else request.model_copy(update={"fingerprint": repr(request)})
         key = self._key(keyed)
         answer = batch.answers.get(key)
@@ -235,7 +235,7 @@ class Guarded:
         if self.budget is not None:
             error_type = None if outcome == ANSWERED or may_be_charged else outcome
             cost_usd = self.budget.settle(reservation, usage, error_type=error_type, cost_usd=cost_usd)
-        if outcome != GeneratorExit.__name__:  # by the garbage collector, in whatever context: not this call's observer
+        if outcome != GeneratorExit.__name__:  # by the garbage collector, in a context that may have another observer
             self._notify(JudgeCall(self, request.purpose, outcome, True, usage, cost_usd, duration_s))
         return cost_usd
 

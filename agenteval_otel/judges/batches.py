@@ -15,9 +15,9 @@ from agenteval_otel.judges.budget import Price, Reservation
 from agenteval_otel.judges.ledger import Amount, Entry, Key
 
 PRICE_SHARE: Final = 0.5
-"""What a provider asks for an answer of a batch, of its usual price."""
+"""Share of the usual price that a provider charges in a batch."""
 BATCHED: Final = "batched"
-"""The ``error_type`` of a question that waits; no result says it."""
+"""The ``error_type`` while a request waits; never in a result."""
 
 
 class BatchQuestion(NamedTuple):

@@ -1,4 +1,4 @@
-"""Circuit breaker: an endpoint in trouble is left alone, and then tried by one call."""
+"""Circuit breaker: suspends calls to a failing endpoint, then sends one as a probe."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ _TIMED_OUT: Final = "timeout"
 
 
 class BreakerSettings(BaseModel, metaclass=FriendlyErrors):
-    """When an endpoint is left alone, and for how long.
+    """When calls to an endpoint are suspended, and for how long.
 
     Attributes:
-        failures: So many failures in a row open the breaker, timeouts not counted.
-        failure_rate: Share of the calls of the last `window_s`, above 0 to 1, that opens it when they fail.
-        least_calls: Fewer calls within the window are no evidence for a share.
+        failures: Number of failures in a row that open the breaker; timeouts do not count.
+        failure_rate: Share of failed calls within `window_s`, above 0 to 1, that opens it.
+        least_calls: Minimum number of calls within the window for `failure_rate` to apply.
         window_s: Length of the window in seconds, of at most 1,000 calls.
         open_s: How long it stays open, in seconds, before one call is let through as a probe; longer where the endpoint
-            asked for that (``Retry-After``, up to a day).
-        longest_open_s: Each probe that fails doubles the time, up to this.
+            requests it (``Retry-After``, up to a day).
+        longest_open_s: Upper limit of that time, which doubles with each failed probe.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
@@ -70,7 +70,7 @@ class CircuitBreaker:
 
     @contextmanager
     def call(self) -> Iterator[None]:
-        """The block is one call of the endpoint; what it raises tells how it ended. Raises `JudgeError` when open."""
+        """Run the block as one call to the endpoint; its exception decides the outcome. `JudgeError` when open."""
         call = object()
         self._enter(call)
         try:
@@ -81,7 +81,7 @@ class CircuitBreaker:
             self._end(call, failed, is_late, error.retry_after_s or 0.0)
             raise
         except BaseException as error:
-            # The executor cancels what takes too long with this word; anything else is no evidence.
+            # The executor cancels late calls with this message; other exceptions are not counted.
             if isinstance(error, asyncio.CancelledError) and _TIMED_OUT in error.args:
                 self._end(call, failed=True, is_late=True)
             elif self._probe is call:  # without the lock: the garbage collector may end a call while its thread has it
@@ -94,7 +94,7 @@ class CircuitBreaker:
             now = self._clock()
             if self._open_until is None:
                 return
-            # A probe whose loop has died never ends: after ten minutes the next one goes.
+            # A probe on a closed loop never ends: after ten minutes another may start.
             if now >= self._open_until and (self._probe is None or now >= self._probe_until):
                 self._probe, self._probe_until = call, now + _PROBE_S
                 return

@@ -135,14 +135,14 @@ class PurposeLimits(BaseModel, metaclass=FriendlyErrors):
 
 
 class SpendLimits(PurposeLimits):
-    """What the calls of a judge may cost. The limits above are those of all calls in the account together.
+    """What the calls of a judge may cost. The dollar and token limits are for all calls of the account together.
 
-    A call must fit into every limit that applies to it, with the most that it may use, before it is made.
+    Before a call is made, the most that it may use must fit into every limit that applies to it.
 
     Attributes:
-        prices: US dollars per million tokens, by the model's name; a name that ends in ``*`` stands for all that begin
-            so, the longest wins. A model without a price is held to `unpriced_tokens_per_day` where dollars are
-            limited.
+        prices: US dollars per million tokens, by the model's name; a name that ends in ``*`` is a prefix, and the
+            longest match applies. If dollars are limited, models without a price are limited by
+            `unpriced_tokens_per_day`.
         purposes: Limits of single purposes, by name (the criteria of an evaluator, joined).
         each_purpose: Limits of every purpose that `purposes` does not name.
         unpriced_tokens_per_day: Most tokens of models without a price, together, within a day.

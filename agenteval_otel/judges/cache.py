@@ -34,10 +34,10 @@ class CacheSettings(BaseModel, metaclass=FriendlyErrors):
     """How many verdicts are kept, where, and for how long.
 
     Attributes:
-        entries: Most verdicts in memory; the least recently used makes room.
-        max_age_s: Age in seconds from which on a verdict is no longer used: two weeks.
+        entries: Maximum number of verdicts in memory; the least recently used is evicted.
+        max_age_s: Age in seconds at which a verdict expires; two weeks by default.
         path: SQLite file that keeps them instead, for other processes and later runs.
-        max_rows: Most verdicts in the file; the oldest make room.
+        max_rows: Maximum number of verdicts in the file; the oldest are deleted.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
@@ -147,7 +147,7 @@ class SqliteVerdicts(SqliteStore):
         oldest = connection.execute("SELECT coalesce(min(id), 0) FROM verdicts").fetchone()[0]
         connection.execute(
             "DELETE FROM verdicts WHERE id <= ? OR (id <= ? AND made < ?)",
-            # Old ones are looked for among a few only, so that a write takes as long however many there are.
+            # Only the oldest few are checked for their age, so that a write takes constant time.
             ((new.lastrowid or 0) - self._settings.max_rows, oldest + 16, kept[0] - self._settings.max_age_s),
         )
 

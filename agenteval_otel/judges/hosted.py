@@ -29,7 +29,7 @@ class HostedJudge(HostedModel, Judge):
     """A judge behind HTTP; settings as of every `HostedModel`.
 
     Attributes:
-        breaker: When its endpoint is left alone; None is never.
+        breaker: When calls to its endpoint are suspended; None is never.
     """
 
     fingerprint_exclude: ClassVar[frozenset[str]] = HostedModel.fingerprint_exclude | Judge.fingerprint_exclude
@@ -84,10 +84,10 @@ class OpenAICompatibleJudge(HostedJudge, type="openai_compatible"):
 
     Attributes:
         base_url: Address of the server, with the version's part of the path, as in ``https://api.openai.com/v1``.
-        response_format: ``json_schema`` has the server hold the answer to its form. ``json_object`` has it answer with
-            JSON, and ``none`` asks for nothing; both describe the form in the instruction.
-        strict_form: Whether ``json_schema`` asks for the form to be kept strictly; some servers do not know the field.
-        max_tokens_field: The request's field for the most tokens; older servers know ``max_tokens`` only.
+        response_format: ``json_schema`` makes the server enforce the form of the answer. ``json_object`` only requests
+            JSON, and ``none`` nothing; both describe the form in the instruction.
+        strict_form: Whether ``json_schema`` requests the field ``strict``, which some servers do not support.
+        max_tokens_field: The request's field for the token limit; older servers support only ``max_tokens``.
     """
 
     response_format: Literal["json_schema", "json_object", "none"] = "json_schema"

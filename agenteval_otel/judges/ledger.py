@@ -53,7 +53,7 @@ class Entry(NamedTuple):
 
 Totals = Mapping[Key, Amount]
 Allows = Callable[[Totals, float], bool]
-"""Whether a call may be made, by what is spent and reserved of its keys, and the share of the limits that counts."""
+"""Whether a call is allowed, from the totals spent and reserved under its keys and the share of limits to apply."""
 
 
 class Ledger(Protocol):
@@ -124,7 +124,7 @@ class MemoryLedger:
 
 
 SCHEMA: Final = (
-    # What is spent has no entry; a reservation has that of its call, and when it expires.
+    # Spent amounts have an empty entry_id; reservations have their call's id, and expire.
     "CREATE TABLE IF NOT EXISTS amounts (account TEXT, scope TEXT, period TEXT, number INTEGER, entry_id TEXT,"
     " nano_usd INTEGER, tokens INTEGER, expires REAL, UNIQUE (account, scope, period, number, entry_id))",
     "CREATE INDEX IF NOT EXISTS amounts_by_entry ON amounts (entry_id)",

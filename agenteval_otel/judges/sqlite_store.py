@@ -73,9 +73,9 @@ class SqliteStore:
         return future
 
     async def run(self, work: Callable[[sqlite3.Connection], T], *, undo: Work | None = None) -> T:
-        """The result of the work, awaited for three times `patience_s` at most; raises whatever keeps it from that.
+        """Await the result of the work for at most three times `patience_s`; raises its errors, and `TimeoutError`.
 
-        `undo` is written where the caller gave up or was cancelled while the work was being done.
+        `undo` is written if the caller timed out or was cancelled after the work had started.
         """
         future = self.submit(work)
         try:
@@ -182,7 +182,7 @@ class SqliteStore:
     def _in_child(self) -> None:
         self._unwritten = []  # the parent writes them
         if self._forking_thread != threading.get_ident():
-            # SQLite's own memory of its locks came along: a new connection to this file would trust it.
+            # The inherited lock state of SQLite would mislead a new connection to this file.
             self._is_lost = True
             _ABANDONED.append(self._connection)
             self._connection = None

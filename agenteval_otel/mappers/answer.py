@@ -1,7 +1,7 @@
 """An answer from its spans: the evaluated span, and below it model calls, tools, retrieval and nested agents.
 
-Every fact is asked of the evaluated span first, then of the model calls: what one dialect leaves out of an agent's
-span, its model calls have. Where they disagree, the evaluated span is right.
+Every fact is read from the evaluated span, else from the model calls: these contain what a dialect leaves out of an
+agent's span. Where they disagree, the evaluated span takes precedence.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class Answer:
             elif role == "retrieval":
                 self.retrievals.append(node)
             elif role == "model" and not in_model:
-                yield node, nested or in_tool  # a model that a tool asks is the tool's
+                yield node, nested or in_tool  # a model call in a tool is the tool's
                 in_model = True
             elif role == "tool" and not in_tool:
                 yield node, nested
@@ -211,8 +211,8 @@ def _message(fields: dict[str, Any]) -> Message:
 def _conversation(answer: Answer) -> tuple[list[Turn], list[Turn]]:
     """The conversation before the answer, and what was answered, of the evaluated span and its model calls.
 
-    An agent's span often has the question only, and the first model call has the instructions and the earlier messages
-    besides: they count where it was asked the same. The answer's text is the agent's, else the last model call's; the
+    An agent's span often has only the question; the first model call also has the instructions and earlier messages,
+    which are used if they contain the question. The answer's text is the agent's, else the last model call's; the
     tool calls of all models count.
     """
     before, turns = answer.root.conversation()
@@ -357,7 +357,7 @@ def _annotations(answer: Answer, facts: dict[str, Any]) -> dict[str, Any]:
 
 
 def environment_of(resource: Mapping[str, Any]) -> Any:
-    """Where a process runs, by the attributes of its resource, of which one had another name before."""
+    """The environment of a process, from its resource; the attribute had another name before."""
     return next((resource[name] for name in _ENVIRONMENTS if resource.get(name)), None)
 
 

@@ -1,4 +1,4 @@
-"""The contract of span mappers: what a span of a dialect is, and what it says; a registry as of response formats.
+"""The contract of span mappers: a span's role and its content; with a registry like that of response formats.
 
 A mapper reads one span. `mappers.trace` puts the spans of an answer together, so a trace may mix dialects: an agent
 of one library whose model calls another library has instrumented.
@@ -65,7 +65,7 @@ class SpanMapper:
     tokens: ClassVar[Mapping[str, Names]] = {}
 
     def reads(self, span: ReadSpan) -> bool:
-        """Whether the span is of this dialect: by its scope, or by one attribute. Asked of every span, so cheap."""
+        """Whether the span is of this dialect: by its scope, or by one attribute. Called often: keep it cheap."""
         raise NotImplementedError
 
     def role(self, span: ReadSpan) -> Role | None:
@@ -137,7 +137,7 @@ def span_mapper(mapper: M) -> M:
 
 def mapper_of(span: ReadSpan, failed: Counter[str] | None = None) -> SpanMapper | None:
     """The mapper that reads the span; None for a span of no known dialect. Mappers that raise are counted, and the
-    next one is asked. Unless one raised, the span keeps its mapper: it is asked for more than once."""
+    next one is tried. Unless one raised, the span keeps its mapper for later calls."""
     known: SpanMapper | None = span.mapper
     if known is not None:
         return known

@@ -79,9 +79,9 @@ class ForwardedAnswer(NamedTuple):
 
 
 def attributes_of(value: EvaluationInput, sampled: Sampled, call_id: str | None = None) -> Attributes:
-    """The event's attributes; criteria are for the sidecar to know. Raises where a value has no form in JSON.
+    """The event's attributes, without criteria: the sidecar has its own. Raises where a value has no JSON form.
 
-    `call_id` is that of a reference to it: feedback may have nothing else to find it by.
+    `call_id` is that of a reference to it: feedback may have no other id.
     """
     attributes: Attributes = {names.OPERATION_NAME: names.OPERATION_INVOKE_AGENT}
     if call_id is not None:

@@ -1,7 +1,7 @@
 """Spans of OTLP in JSON, read without protobuf's own parser, which takes twenty times as long.
 
 Only the form that exporters and the Collector write is read: camel case, hexadecimal ids, whole numbers as text.
-Whatever else the parser understands raises here, and is for the caller to give to the parser.
+Any other form that the parser accepts raises here; the caller then uses the parser.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _BITS: Final = 64
 
 
 def spans_of_json(groups: Any) -> Iterator[ReadSpan]:
-    """The spans of the value of ``resourceSpans``, as `spans_of_otlp` reads them. Raises what is not in that form."""
+    """The spans of the value of ``resourceSpans``, as `spans_of_otlp` reads them. Raises for any other form."""
     for group in groups:
         resource = _checked(group.get("resource", _NONE), _RESOURCE)
         shared = _attributes(resource.get("attributes", ()))

@@ -84,8 +84,8 @@ def plain_attributes(pairs: Sequence[Any]) -> dict[str, Any]:
     """The attributes that OTLP's ``KeyValue`` messages hold; of a key that is there twice, the last one."""
     if len(pairs) > MAX_ATTRIBUTES:
         pairs = pairs[:MAX_ATTRIBUTES]
-    # Most attributes are text, then counts: they are asked first, because asking for the kind costs more than all the
-    # rest. Names repeat: those of all spans are one object each, which leaves the processor's caches to the values.
+    # Most attributes are text, then counts: both are tried first, because `WhichOneof` costs more than all the rest.
+    # Names repeat, so they are interned, which leaves the processor's caches to the values.
     return {
         intern(pair.key): (value := pair.value).string_value or value.int_value or plain_value(value) for pair in pairs
     }

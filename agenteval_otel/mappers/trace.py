@@ -25,7 +25,7 @@ class Mapped:
     Attributes:
         span: The evaluated span: the agent's, the workflow's, or a lone model call's.
         input: Without criteria and ground truth; `user_id` is not in it.
-        user_id: As the application wrote it: what is kept of it is for the settings to say.
+        user_id: As the application wrote it; the settings decide what is kept of it.
         mapper: The dialect of the evaluated span.
         content_switch: Where no content was captured, how it is switched on; None where there is an answer.
         spans: How many spans it was read from.
@@ -59,7 +59,7 @@ class TraceReading:
 def read_trace(spans: Iterable[ReadSpan], *, nested_agents: bool = False) -> TraceReading:
     """The answers of one trace, from those of its spans that have arrived, in any order. Never raises.
 
-    Evaluated are agents, workflows that show an answer, and model calls, each where it lies below no other of them.
+    An answer is an agent, a workflow that shows an answer, or a model call, unless it is below another of these.
     `nested_agents` adds the agents below an evaluated one that have a name of their own.
     """
     return read_traces([spans], nested_agents=nested_agents)[0]
@@ -152,7 +152,7 @@ def _downwards(nodes: dict[int, Node]) -> tuple[list[Node], list[Node]]:
 
 
 def _below(order: list[Node]) -> dict[int, tuple[int, int]]:
-    """For each span how many model calls, below no other one, and how many agents lie below it."""
+    """For each span, how many outermost model calls and how many agents are below it."""
     below: dict[int, tuple[int, int]] = {}
     if all(node.role != "workflow" for node in order):
         return below  # it is asked of workflows only
@@ -174,7 +174,7 @@ def _evaluated(root: Node, below: dict[int, tuple[int, int]], reading: TraceRead
 
 
 def _is_answer(workflow: Node, below: dict[int, tuple[int, int]], reading: TraceReading) -> bool:
-    """Whether a workflow answers: it is the way to a single model call, or shows an answer of its own."""
+    """Whether a workflow answers: it only wraps a single model call, or shows its own answer."""
     if below[id(workflow)] == (1, 0):
         return True
     try:
@@ -201,8 +201,8 @@ def _agents(root: Node, nested: bool, reading: TraceReading) -> list[Answer]:
 
 
 def _loops(siblings: list[Node], reading: TraceReading) -> Iterator[Answer]:
-    """Model calls without an agent above them. A call whose tool calls a later one has among its messages is a step
-    of that one: together they are one answer."""
+    """Model calls without an agent above them. A call whose tool results a later call contains is a step of that
+    call: together they are one answer."""
     made: dict[str, Node] = {}  # tool calls that wait for their result, and by which model call
     steps: dict[int, list[Node]] = {}
     for node in siblings if len(siblings) > 1 else ():

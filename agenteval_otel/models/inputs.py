@@ -133,7 +133,7 @@ _ANNOTATED = frozenset({*ANNOTATIONS, "tags"})
 
 
 class Annotations(Value):
-    """What results are sliced by, as `annotate` says it.
+    """Values to group results by, see `annotate`.
 
     Attributes:
         prompt_name: Which of the application's prompts answered, such as ``refunds``.
@@ -141,9 +141,9 @@ class Annotations(Value):
         user_id: Who asked; of monitored answers hashed, unless the settings say otherwise.
         environment: Where it ran, such as ``production``.
         experiment: Which experiment the answer belongs to, such as ``shorter-answers``.
-        arm: To which of its arms the question was assigned, such as ``control``.
+        arm: The experiment's arm for the question, such as ``control``.
         service: The service whose spans were read; None for answers of this process.
-        service_version: Of the service that answered, by its resource.
+        service_version: From the resource of the service that answered.
         tags: The application's own, such as ``{"tenant": "acme"}``.
     """
 
@@ -264,7 +264,7 @@ class EvaluationInput(Annotations):
 
         The root is ``response`` (also of an empty name), ``prompt``, ``groundTruth`` or ``context``; the rest is walked
         key by key, list indexes as segments (``context.list.1``). A message yields its first ``text`` part, or its
-        ``content``; messages yield the assistant's last one, where at most tools spoke after it.
+        ``content``; messages yield the assistant's last one, if only tool messages follow it.
         """
         value = self.value_at(field)
         return value if isinstance(value, str) else _text_of(value)
@@ -348,7 +348,7 @@ def names_of(model: type[Value]) -> frozenset[str]:
 
 
 NO_GROUND_TRUTH: Final = "no ground truth"
-"""Why an evaluator that compares with a ground truth skips an input that has none; where truth comes late, it waits."""
+"""Skip reason of an evaluator that needs a ground truth. With delayed ground truth, the evaluation is kept pending."""
 
 
 def is_blank(answer: Any) -> bool:
@@ -368,7 +368,7 @@ _SUMS = ("cost", "duration_s", "turns")
 def conversation_fields(turns: Sequence[EvaluationInput]) -> dict[str, Any]:
     """The fields of the input of a whole conversation, by its turns, oldest first.
 
-    A sum is known where every turn's part is. A last turn without an answer, the user's last word, has no part in it.
+    A sum is set only if each turn has the value. Turns without an answer, like a final user message, do not count.
     """
     answered = [turn for turn in turns if turn.response is not None or turn.tool_calls or turn.error_type] or turns
     fields: dict[str, Any] = {name: getattr(answered[-1], name) for name in _OF_ANSWER}
@@ -389,7 +389,7 @@ def _sum(parts: list[Any]) -> Any:
 
 
 def _history(turns: Sequence[EvaluationInput]) -> Iterator[Message]:
-    """What was said before the last answer: what the first turn knew, then turn by turn."""
+    """The messages before the last answer: the first turn's history, then turn by turn."""
     before = turns[0].message_history or []
     yield from before
     for number, turn in enumerate(turns):
@@ -402,9 +402,9 @@ def _history(turns: Sequence[EvaluationInput]) -> Iterator[Message]:
 
 
 def turns_of_messages(messages: Sequence[Message]) -> Iterator[EvaluationInput]:
-    """The turns of a conversation's messages: each begins with the user's, and has all that the agent said and did.
+    """Split a conversation into turns: each begins with a user message and has the agent's answers and tool calls.
 
-    Results of tools go to their calls, by id, else in order. What stands before the first question is its history.
+    Tool results are matched to calls by id, else in order. Messages before the first question are its history.
     """
     first = next((number for number, message in enumerate(messages) if message.role == "user"), len(messages))
     before = list(messages[:first])

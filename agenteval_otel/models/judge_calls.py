@@ -14,8 +14,8 @@ CACHED: Final = "cached"
 
 
 class JudgeUsage(Value):
-    """What a judgement has used, retries included; `input_tokens` without the cache's, `output_tokens` with the model's
-    thinking; `calls` are the requests that were sent."""
+    """Usage of a judgement, with retries: `input_tokens` exclude cached tokens, `output_tokens` include the model's
+    thinking; `calls` counts the requests sent."""
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -52,15 +52,15 @@ class JudgeCall(NamedTuple):
 
     @property
     def error_type(self) -> str | None:
-        """How a call that was made has failed; None where it did not, or none was made."""
+        """The error of a call that was sent; None if it succeeded or was not sent."""
         return self.outcome if self.was_sent and self.outcome != ANSWERED else None
 
 
 class Judgement(Value):
-    """Which model judged a result (as the provider names it, else the one that was asked), and what that took; tokens
-    and cost stand on the first of the call's criteria only, and are None where they are not known. `left_out_chars` are
-    the characters of the case that the judge was not shown; `untrusted` says that the judge has lost the trust of
-    `judge_health` in this criterion."""
+    """The model that judged a result (the provider's name for it, else the requested one) and its usage. Tokens and
+    cost are set on the first of the call's criteria only, and None if unknown. `left_out_chars` is the number of
+    characters of the case that the judge was not shown; `untrusted` means that `judge_health` no longer trusts the
+    judge on this criterion."""
 
     model: str = ""
     response_id: str | None = None

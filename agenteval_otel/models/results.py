@@ -56,7 +56,7 @@ class EvaluationResult(Value):
         probability: Inclusion probability of this response for this evaluator; None when unknown.
         probability_given_sampled: What the evaluator adds to it (a spend limit that lets through a share of the calls);
             None when unknown. The runner multiplies it into `probability`; not dumped.
-        sampling_reason: Why this evaluator saw the response, where that was decided apart from the response's sampling.
+        sampling_reason: Why this evaluator was run, if that was decided separately from the response's sampling.
         judgement: Which model judged, and what that took; for the telemetry, not dumped.
     """
 
@@ -91,7 +91,7 @@ class EvaluationResult(Value):
     @model_validator(mode="before")
     @classmethod
     def _a_failure_has_no_score(cls, data: Any) -> Any:
-        # The originals write a filler where a score would stand; read back, it is one again.
+        # The originals store a filler as the score of failures; on load it becomes `filler`.
         if isinstance(data, Mapping) and data.get("error") and data.get("score") is not None:
             return {**data, "score": None, "filler": data["score"]}
         return data

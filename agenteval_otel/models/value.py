@@ -81,7 +81,7 @@ def completed(value: V, fields: dict[str, Any]) -> V:
 
 def _assembled(model: type[V], fields: dict[str, Any], fields_set: set[str], extra: Any, private: Any) -> V:
     value = model.__new__(model)
-    put = object.__setattr__  # the model's own is closed: it is frozen
+    put = object.__setattr__  # the frozen model's __setattr__ raises
     put(value, "__dict__", fields)
     put(value, "__pydantic_fields_set__", fields_set)
     put(value, "__pydantic_extra__", extra)

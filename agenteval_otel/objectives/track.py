@@ -1,4 +1,4 @@
-"""Track: one criterion of one agent, below its objective and back, by evidence that may be looked at at any time.
+"""Track: detects breach and recovery of one criterion of one agent, by evidence that is valid at every check.
 
 A rolling rate with its interval is no alarm: a reader who looks often enough sees any rate leave its interval by
 chance. This is an e-detector of the Shiryaev-Roberts kind (Shin, Ramdas and Rinaldo, 2024): a gambler bets a share of
@@ -6,8 +6,8 @@ his wealth on each verdict, at odds that are fair while the objective is met, an
 met, his wealth grows by 1 per verdict on average, so it takes at least A verdicts on average to reach A, however often
 it is looked at. Once the objective is breached it grows exponentially.
 
-With `of_last` a criterion asks for less: its detector is the share of failures among the last so many verdicts, which
-chance moves too.
+With `of_last` the detector is simpler: the share of failures among the last `of_last` verdicts, which also changes by
+chance.
 
 Weights: a verdict seen with probability p stands for 1/p answers, so the bet on it pays 1/p times as much. Bets are as
 small as the least probability demands, so that no gambler can lose more than his wealth.
@@ -40,8 +40,8 @@ SLACK = 0.5
 _LIMIT = 1e280
 BLOCK = 1_000
 _LEAST_SHOWN_S = 120.0
-"""With `of_last` metrics show a breach for at least so long: a failure that is soon followed by enough passes would
-come and go between two exports, a minute apart, and no page would come."""
+"""With `of_last` metrics show a breach for at least this long: a short one could otherwise start and end between two
+exports, a minute apart, and never trigger a page."""
 _UNIT = 2**20  # a weight of 1 in whole numbers
 
 
@@ -173,13 +173,13 @@ class BreachSettings(BaseModel, metaclass=FriendlyErrors):
 
     Attributes:
         enabled: False watches no objective in the process: no event, no callback, no page.
-        false_alarm_every: At most one false alarm in so many verdicts, on average, of a criterion of an agent that just
-            meets its objective. A larger number alarms later: ten times as many verdicts cost 2.3 nats of evidence.
-        minimum: Verdicts before the first alarm, and from each change to the next.
-        recover_after: Mean number of verdicts, at least, before an agent that stays at the objective or below it counts
-            as recovered; one whose answers all pass recovers after at most so many.
-        window: The reported rate is that of the last so many verdicts.
-        remind_s: A lasting breach is reported again after so many seconds, with the next verdict; null reports it once.
+        false_alarm_every: At most one false alarm per this many verdicts, on average, if an agent just meets the
+            objective. Larger numbers delay alarms: ten times as many verdicts need 2.3 nats more evidence.
+        minimum: Minimum number of verdicts before the first alarm, and between two changes.
+        recover_after: Minimum number of verdicts, on average, until an agent at or below the objective counts as
+            recovered by chance; if all of its answers pass, it recovers within this number.
+        window: Number of latest verdicts from which the reported rate is computed.
+        remind_s: Seconds until a lasting breach is reported again, with the next verdict; null reports it once.
         timeout_s: Time limit of one call of an async `on_breach` or `on_recovery`, in seconds.
     """
 
@@ -232,8 +232,7 @@ class Track:
             may_change = self._has_evidence(verdict, probability)
         else:
             may_change = self._last.is_full or self._objective >= 1.0
-        # A report must not contradict itself: the change waits until the rate lies on its side, which cannot cause a
-        # false alarm.
+        # The change is delayed until the reported rate is consistent with it, which cannot cause a false alarm.
         changes = may_change and (self._last.share < self._objective) is not self.breached
         is_reminder_due = self.breached and now_s >= self._remind_at
         estimate = self._last.estimate() if changes or is_reminder_due else None

@@ -148,7 +148,7 @@ def _verdict(
     # Bets must be small enough for the least likely answer, also before one was seen.
     least = min(result.probability, least_probability or 1.0)
     if result.sampling_reason not in (None, BASELINE):
-        # A rule sent it on, and the baseline might have.
+        # Without the rule, the baseline rate applies.
         least *= baseline_rate
     ended_ns = result.ended_ns or time.time_ns()
     return Verdict(result.passed, result.probability, least, response.span, ended_ns, response.sampling_clustered)

@@ -22,8 +22,8 @@ _END_S = 1.0
 _WORK_S, _FULL_WORK_S, _REST_S = 5e-4, 2e-3, 5e-5
 MAX_LIST: Final = 32
 _TICK_S, _ROOM_AGAIN_S, _BIRTH_EVERY_S = 0.25, 0.002, 0.1
-# While calls come in, the thread looks for them by itself this often, for so long after the last one: to wake it costs
-# the caller a write to a pipe, and a thread that wants the interpreter at once.
+# While calls come in, the thread polls the queue this often, and for so long after the last one: waking it would cost
+# the caller a write to a pipe, and make the thread compete for the GIL at once.
 _LOOK_EVERY_S: Final = 0.05
 _LOOK_FOR_S: Final = 1.0
 _LEFT_BEHIND: deque[asyncio.Task[Any]] = deque(maxlen=256)
@@ -58,7 +58,7 @@ class BackgroundThread(EvaluationThread):
     Attributes:
         beat: Monotonic seconds of the last sign of life.
         superseded: Another thread took over; this one ends when it comes back.
-        looking: A timer will have it look at the queue: no call has to wake it.
+        looking: A timer makes it check the queue, so that no call has to wake it.
         running: What is under evaluation, by the future that is waited for.
     """
 
@@ -79,7 +79,7 @@ class BackgroundThread(EvaluationThread):
 
     def wake(self, *, linger: bool) -> None:
         """Wake the loop, from any thread; with `linger` it gathers calls for a moment before it starts on them."""
-        if self.sleeping:  # else it beats itself, or is held up
+        if self.sleeping:  # else it updates `beat` itself, or is blocked
             self.beat = time.monotonic()
             self.sleeping = False
         loop = self._loop
@@ -92,7 +92,7 @@ class BackgroundThread(EvaluationThread):
             loop.call_soon_threadsafe(self._rise, after_s, context=contextvars.Context())
 
     def close(self, *, at_once: bool = False) -> None:
-        """Ask it to end when the queue is empty; `at_once` without what is still under evaluation."""
+        """Make it end when the queue is empty; with `at_once`, without finishing calls under evaluation."""
         self._closing = True
         self.superseded = self.superseded or at_once
         self.wake(linger=False)
@@ -147,7 +147,7 @@ class BackgroundThread(EvaluationThread):
                 loop.run_until_complete(main)
                 return
             except BaseException:
-                # SystemExit or KeyboardInterrupt of one task came through the loop: the others go on.
+                # The loop passed on a task's SystemExit or KeyboardInterrupt: the other tasks continue.
                 main.cancel()
                 if self.superseded:
                     return
@@ -184,7 +184,7 @@ class BackgroundThread(EvaluationThread):
                 timer.cancel()
 
     def _look_after_s(self, *, has_room: bool) -> float | None:
-        """When to look again without being woken; a loop that turns while calls are under evaluation shows it so."""
+        """When to check again without being woken; with calls under evaluation, checks keep `beat` current."""
         if not has_room:
             return _ROOM_AGAIN_S
         if self.looking:
@@ -229,7 +229,7 @@ class BackgroundThread(EvaluationThread):
             self._idle_s += self._rested - now
 
     def _done(self, call: Any, outcome: str | Awaitable[str]) -> None:
-        """The outcome of a call of the present list, or what gives it later; once for each."""
+        """Take the outcome of a call of the present list, or an awaitable for it; once per call."""
         entry = self._present.pop(id(call), None)
         if entry is None:
             return

@@ -1,4 +1,4 @@
-"""The process's exit: what is pending gets its last moment, and no more than that."""
+"""Process exit: deliver what is pending, within a time limit."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ reset_in_child(_FINALIZERS.clear)
 
 
 def _at_exit() -> None:
-    """Give what is pending its last moment: together at most `EXIT_TIMEOUT_S`, whatever hangs."""
+    """Deliver what is pending, within the longest `shutdown_timeout_s`, whatever hangs."""
     _ENDING.append(True)
     _deliver(last=True)
     for pipeline in living():

@@ -39,13 +39,13 @@ _STOPPED_S: Final = 10.0
 
 
 class LoadSheddingSettings(BaseModel, metaclass=FriendlyErrors):
-    """When sampling is reduced under load. Null sets no bound; drain time and lag are exported all the same.
+    """When sampling is reduced under load. Null disables a bound; drain time and lag are still exported.
 
     Attributes:
-        enabled: False measures and never reduces.
+        enabled: False measures the load, but never reduces sampling.
         max_drain_s: Estimated seconds until the queued answers are evaluated, above which the sampling rate is halved.
-        max_loop_lag_s: Lateness of the host's event loop in seconds that nine in ten measurements of the last five
-            seconds must not exceed while answers are evaluated.
+        max_loop_lag_s: Maximum lag of the host's event loop in seconds while answers are evaluated, as the 90th
+            percentile of the last five seconds.
         min_rate: Smallest share of the sampled responses, above 0 to 1; below it evaluators that call a model are
             skipped.
     """
@@ -114,7 +114,7 @@ class LoadShedder:
         return thinned(decision, randomness, keep)
 
     def look(self) -> bool:
-        """Measure, and reduce or recover where it is time to; whether to be called again although nothing is queued."""
+        """Measure, and reduce or recover if due; returns whether it has to be called again."""
         now, work = self._clock(), self._work()
         overload = self._measure(now, work)
         if self.settings.enabled:

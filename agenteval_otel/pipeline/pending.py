@@ -171,8 +171,8 @@ class PendingAnswers:
         return None
 
     def take(self, keys: Iterable[Any], truth: LateTruth) -> PendingAnswer | str | None:
-        """The answer that the first known of these ids leads to; a word where the truth is not used: ``repeated``,
-        ``contradicted`` by the one before, or of an ``other_question``. None where no such answer waits."""
+        """The answer for the first known of these ids; or why the truth is not used: ``repeated``, ``contradicted`` (an
+        earlier one was used) or ``other_question``. None if no such answer waits."""
         self.expire()
         with self._lock:
             answer = next((self._places[key] for key in keys if key in self._places), None)

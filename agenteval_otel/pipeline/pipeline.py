@@ -221,7 +221,7 @@ class Pipeline:
         return state
 
     def has_room(self) -> bool:
-        """Whether the queue is less than half full: who can be told to come again later is told so, in time."""
+        """Whether the queue is less than half full: callers that can wait or retry hold back early."""
         state = self.dispatcher.state()
         return bool(state.get("bytes", 0) * 2 <= state.get("max_bytes", 1))
 
@@ -448,7 +448,7 @@ def _engine_of(events: EventStream | None, on_outcome: Callable[[str, str], obje
 
 
 def _check_forwarded(options: HandlerOptions) -> None:
-    """Refuse what a handler asks for and the sidecar would not know of."""
+    """Refuse a handler's options that the sidecar would never receive."""
     unknown = [name for name in ("evaluators", "escalation", "storage") if getattr(options, name) is not None]
     if unknown:
         wrong = (

@@ -33,15 +33,15 @@ _IDLE_LOOKS: Final = 5
 class PoolDispatcher(Dispatcher, type="pool"):
     """One daemon thread with its own event loop, started with the first call and again after `fork`.
 
-    When the queue is full the newest call is dropped and counted. A thread that is held up is replaced within a second,
-    and what it had under way goes on elsewhere.
+    When the queue is full the newest call is dropped and counted. A blocked thread is replaced within a second, and its
+    unfinished calls move to the new thread.
 
     Attributes:
         max_bytes: Estimated bytes that captured calls may hold, waiting or under evaluation.
-        max_items: How many there may be, far above what the bytes allow.
-        concurrency: Calls at once that wait for a thread, a process or a judge.
-        linger_s: How long a sleeping thread gathers calls before it starts.
-        stall_s: A thread that is held up for so long is replaced.
+        max_items: Their maximum number; by default `max_bytes` is reached first.
+        concurrency: How many calls may wait for a thread, a process or a judge at once.
+        linger_s: How long an idle thread collects calls before it processes them, in seconds.
+        stall_s: Seconds after which a blocked thread is replaced.
     """
 
     max_bytes: int = Field(default=32 * 1024 * 1024, ge=1)
@@ -105,7 +105,7 @@ class _Pool:
         self._starting = threading.Lock()
         self._blocked: list[threading.Thread] = []  # threads that were replaced and have not come back
         self._replaced_at = 0.0
-        self.not_before = 0.0  # no other thread is started: the last one found no file descriptor for its event loop
+        self.not_before = 0.0  # no thread is started before: the last one got no file descriptor for its event loop
         self.bytes = 0
 
     def submit(self, call: object, size_bytes: int) -> bool:
@@ -171,7 +171,7 @@ class _Pool:
 
     def close(self, entry: Entry, outcome: str) -> bool:
         """Settle a call; False where that was done before."""
-        # Popping a dictionary is atomic: of two that would settle a call, one does.
+        # Popping from a dictionary is atomic: of two threads that settle a call, only one succeeds.
         if self.entries.pop(id(entry), None) is None:
             return False
         call, size_bytes = entry
@@ -189,7 +189,7 @@ class _Pool:
         try:
             if self.thread is None and self.process is not None and time.monotonic() >= self.not_before:
                 if in_sub_interpreter():
-                    return False  # which takes the whole process along where it ends before its threads do
+                    return False  # if it ends before its threads, it ends the whole process
                 thread = self._newest = BackgroundThread(self)
                 thread.start()
                 if not self._retired:
@@ -211,7 +211,7 @@ class _Pool:
             self._watchdog.watch()
 
     def replace(self, thread: BackgroundThread, held_s: float) -> None:
-        """Another thread takes over from one that is held up, or has died: with what it had under way."""
+        """Replace a thread that is blocked or has ended; the next one takes over its unfinished calls."""
         with self._starting:
             if self.thread is not thread or not self._may_replace():
                 return
@@ -228,11 +228,11 @@ class _Pool:
                 self._again(entry)
             else:
                 self.close(entry, PIPELINE_FAILED)
-        thread.wake(linger=False)  # it may only have seemed to be held up, and would sleep on: what it has is void
+        thread.wake(linger=False)  # if it was not really blocked, it wakes and ends; its entries are void
         self.start_thread()
 
     def take_back(self, entries: Sequence[Entry]) -> None:
-        """Have the next thread process what one that was replaced took from the queue in that very moment."""
+        """Requeue what a thread took from the queue just as it was replaced."""
         for entry in reversed(entries):
             self._again(entry)  # not what the next thread has already
         if self.queue:
@@ -248,7 +248,7 @@ class _Pool:
         return time.monotonic() - self._replaced_at >= pause_s
 
     def _again(self, entry: Entry) -> None:
-        """The call at the head of the queue, as another entry: what the held-up thread still says of it is void."""
+        """Put the call at the head of the queue as a new entry: outcomes from the blocked thread are ignored."""
         again = (entry[0], entry[1])
         self.entries[id(again)] = again  # first: a flush that looks meanwhile must find one of them
         if self.entries.pop(id(entry), None) is None:
@@ -277,9 +277,9 @@ class _Flush:
 
 
 class _Watchdog:
-    """Sees when the background thread is held up, or has died, and has it replaced.
+    """Detects a background thread that is blocked or has ended, and has it replaced.
 
-    Only looks that came in time count: a process that was stopped, or starved, is no fault of an evaluator.
+    Only checks that run on time count: a stopped or starved process is not the fault of an evaluator.
     """
 
     def __init__(self, pool: _Pool) -> None:
@@ -295,7 +295,7 @@ class _Watchdog:
         self.thread = thread
         try:
             thread.start()
-        except RuntimeError:  # no thread is to be had: nothing is looked after, until the next call
+        except RuntimeError:  # no thread can be started: nothing is watched until the next call
             self.thread = None
 
     def _run(self) -> None:

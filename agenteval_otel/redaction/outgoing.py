@@ -81,7 +81,7 @@ class Redaction:
         return self.model(evaluation_input, _KEPT_OF_INPUT)
 
     def result(self, aggregated: AggregatedEvaluationResult, *, whole: bool = True) -> AggregatedEvaluationResult:
-        """The aggregated result to let out; not `whole` where telemetry has redacted the input and the words before."""
+        """The redacted result; unless `whole`, telemetry has already redacted its input, labels and reason codes."""
         if not self.redactors:
             return aggregated
         kept = _KEPT_OF_RESULT if whole else _WORDS_OF_RESULT

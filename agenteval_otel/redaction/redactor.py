@@ -21,7 +21,7 @@ Kind = Literal["secrets", "email", "card", "phone", "iban", "ip", "ssn"]
 KINDS: Final[tuple[Kind, ...]] = ("secrets", "email", "card", "phone", "iban", "ip", "ssn")
 _FINDERS: Final = {"secrets": find_secrets, "email": find_emails, "iban": find_ibans, "ip": find_ipv6}
 _NAME: Final = lazily(r"[A-Za-z][A-Za-z0-9_-]{0,31}")
-# What stood right beside a finding may be found now, beside its marker. The longer the text, the fewer the passes.
+# Replacing a finding may reveal another one next to it, so a text is scanned again. Longer texts get fewer passes.
 _MAX_PASSES: Final = 10
 _SCANNED_CHARS: Final = 512 * 1024
 # Ids that services make hold digits in every form; they are no numbers. The second kind are those of model responses.
@@ -56,7 +56,7 @@ class PatternRedactor(Redactor, type="patterns"):
         kinds: Which of the built-in kinds are looked for.
         patterns: Own ones, as regular expressions by name: ``{"customer": "C-[0-9]{6}"}`` gives
             ``[CUSTOMER]``.
-        limit_s: Time limit of one own pattern on one text, in seconds; one that takes longer costs the field.
+        limit_s: Time limit of one own pattern on one text, in seconds; beyond it, a marker replaces the whole field.
     """
 
     kinds: tuple[Kind, ...] = KINDS

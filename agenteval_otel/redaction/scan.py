@@ -36,7 +36,7 @@ class Scan:
     def __init__(self, text: str) -> None:
         # Digits of other writings stand for those that the patterns know, each in its place.
         self.text = text = text.translate(_DIGITS) if not text.isascii() and _OTHER_DIGIT.search(text) else text
-        # One space first: what stands at the very start of the text stands at a boundary.
+        # A leading space, so that the start of the text counts as a boundary.
         self.raw = b" " + text.encode("ascii", "replace")
         self.folded = self.raw.translate(_FOLDED)
 
@@ -49,7 +49,7 @@ class Scan:
             at = where.find(needle, at + 1)
 
     def matches(self, pattern: re.Pattern[bytes], *, folded: bool = False) -> Iterator[int]:
-        """Positions in the text of the last byte of each match; what is ahead of it must be looked at, not taken."""
+        """Positions in the text of the last byte of each match; patterns use a lookahead for what follows it."""
         for match in pattern.finditer(self.folded if folded else self.raw):
             yield match.end() - 2
 

@@ -1,7 +1,7 @@
 """Recorded answers from Jaeger and Tempo, by their HTTP query interfaces.
 
-Neither pages: a search returns at most so many traces of a window of time, and no mark to go on from. So a window that
-returns as many is searched again in halves, until each part returns fewer.
+Neither supports paging: a search returns at most `LIMIT` traces of a window, and no cursor. A window that reaches the
+limit is therefore searched again in halves, until each part returns fewer.
 """
 
 from __future__ import annotations

@@ -140,7 +140,7 @@ def answers_of(
 
 
 def recorded_scores(spans: Sequence[ReadSpan], parents: Mapping[int, ReadSpan]) -> dict[int, Scores]:
-    """By the id of the evaluated span: of several results of a criterion the one that says most, then the newest."""
+    """Scores by the evaluated span's id: for each criterion the most complete result, of equal ones the newest."""
     recorded: dict[int, Scores] = {}
     for _, _, span_id, result in sorted(_recorded(spans, parents), key=lambda item: item[:2]):
         recorded.setdefault(span_id or 0, {})[result.criterion_name] = result
@@ -150,7 +150,7 @@ def recorded_scores(spans: Sequence[ReadSpan], parents: Mapping[int, ReadSpan]) 
 def _recorded(
     spans: Sequence[ReadSpan], parents: Mapping[int, ReadSpan]
 ) -> Iterator[tuple[int, int, int | None, EvaluationResult]]:
-    """Results with how much they say: scores on the agent's span, on run spans, spans of results, events."""
+    """Results ranked by completeness: scores on agent spans, on run spans, result spans, events."""
     for span in spans:
         if span.scope != names.SCOPE_NAME or not span.is_evaluation:
             yield from ((0, span.end_ns, span.span_id, result) for result in _of_attributes(span.attributes))

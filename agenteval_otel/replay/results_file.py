@@ -1,7 +1,7 @@
-"""The file with a replay's results, by which it goes on after it was ended: a JSON line for each answer.
+"""The results file of a replay, one JSON line per answer, from which an interrupted replay resumes.
 
-What is in the file was scored. Beside it stands ``<file>.state``: of which replay the results are, and how many bytes
-of them have reached the telemetry's receiver. Both survive the end of the process, `SIGKILL` included.
+Answers in the file count as scored. ``<file>.state`` next to it identifies the replay, and records how many bytes of
+results have reached the telemetry receiver. Both survive the end of the process, `SIGKILL` included.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class ResultsFile:
 
     Args:
         options: All that decides what is scored, and how; results of other options are refused.
-        window: The window of time, which stays as it was when the replay began: "the last hour" is a later one then.
+        window: The time window; a resumed replay keeps the original one, since "the last hour" would have moved.
     """
 
     def __init__(self, path: Path, options: Any, window: tuple[int | None, int | None], dataset: Path | None) -> None:

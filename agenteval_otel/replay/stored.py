@@ -77,7 +77,7 @@ class StoredAnswers:
 
 
 def _recorded(evaluations: Iterable[AggregatedEvaluationResult]) -> dict[Span, Scores]:
-    """By span the newest result of each criterion: what people said and what ran off-peak is stored by itself."""
+    """The newest result of each criterion by span, since feedback and off-peak results are stored separately."""
     recorded: dict[Span, Scores] = {}
     for stored in sorted(evaluations, key=_ended_ns):
         if stored.span is not None and not stored.replayed:

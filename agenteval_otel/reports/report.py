@@ -36,7 +36,7 @@ def report(
             judge that judged, and else why not.
 
     Raises:
-        ConfigurationError: Something else than results, or no file of records.
+        ConfigurationError: `results` has the wrong type, or `calibration` is no file of records.
     """
     is_one = isinstance(results, AggregatedEvaluationResult) or not isinstance(results, Iterable)
     items: list[Any] = [results] if is_one else list(results)

@@ -55,7 +55,7 @@ class CriterionTotals:
 
     @property
     def calibration(self) -> str:
-        """Which pass rate is the judge's, and which people's; empty where no records are known."""
+        """Whether the pass rate is the judge's, or corrected by people's labels; empty without records."""
         if self._not_calibrated is not None:
             return self._not_calibrated
         if self.record is None:
@@ -104,7 +104,7 @@ class CriterionTotals:
         }  # fmt: skip
 
     def _calibrate(self, result: EvaluationResult) -> None:
-        """One result that no record holds for is enough: its errors are not known."""
+        """Look up the record; a single result without a valid one prevents the correction."""
         if self._records is None or self._not_calibrated is not None:
             return
         self.record = self._records.find(result.criterion_name, result.evaluator_id)
@@ -224,7 +224,7 @@ class Totals:
         counted = [result for result in aggregated.results if not result.shadow]
         self.broken += bool(others) or any(result.status == "failed" for result in counted)
         if (overall := aggregated.overall_score) is not None:
-            self._overall.add(min(1.0, max(0.0, overall)))  # negative weights lead outside
+            self._overall.add(min(1.0, max(0.0, overall)))  # negative weights can lead outside 0 to 1
             if overall < 1.0:
                 low = [result for result in counted if result.passed is False or result.status == "failed"]
                 lowest = [*self.lowest, Low(place, overall, tuple(dict.fromkeys(map(_described, low))))]

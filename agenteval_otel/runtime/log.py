@@ -17,7 +17,7 @@ _NAME = "agenteval_otel"
 
 
 class _Cause:
-    """One event of one part, written once a minute: of threads that meet, or handlers that warn again, one writes."""
+    """One event of one part, written at most once a minute; concurrent or nested warnings are left out."""
 
     def __init__(self) -> None:
         self.due, self.left_out = 0.0, 0

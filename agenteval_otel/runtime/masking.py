@@ -23,7 +23,7 @@ _PARAMETER = re.compile(
     r"(?i)([?&;][\w.-]*(?:api[_-]?key|token|secret|password|passwd|signature|\bsig|credential)[\w.-]*=)[^&;#\s'\"]+"
 )
 _SCHEME = re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=-]{6,}")
-# A value that is nothing but an address or a credential; a pattern or a sentence that speaks of one stays as it is.
+# A value that is nothing but an address or a credential; a pattern or a sentence that contains one is not changed.
 _WHOLE = re.compile(r"(?i)(?:[a-z][\w+.-]*://\S+|(?:bearer|basic)\s+\S+)")
 
 

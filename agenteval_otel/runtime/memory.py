@@ -22,7 +22,7 @@ class MemoryPart:
         budget = self._budget
         self.used_bytes += size_bytes
         budget.used_bytes += size_bytes
-        # Added first and looked at then: several threads that meet may all be refused, and never exceed it together.
+        # Added first, then checked: concurrent threads may all be refused, but never exceed the limit together.
         if self.used_bytes <= self.max_bytes and budget.used_bytes <= budget.max_bytes:
             return True
         self.release(size_bytes)

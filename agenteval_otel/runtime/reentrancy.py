@@ -1,7 +1,7 @@
-"""Whose work it is: monitored handlers sample nothing that evaluators call, in whatever thread that runs.
+"""Reentrancy: monitored handlers do not sample calls made by evaluators, on any thread.
 
-Mostly the context says so (`EVALUATING`). This is for code that lost it, in a thread that an evaluator started: the
-standard library hands down whether a thread is a daemon, and what ours hand down says also for which evaluation.
+Usually the context marks such calls (`EVALUATING`). This module covers threads that an evaluator starts and that lack
+the context: a thread inherits `daemon` from its parent, and our threads pass the evaluation along as its value.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class _OfThread(threading.local):
 
 
 THREAD: Final = _OfThread()
-"""Its `is_host` is True on threads that `under_evaluation` has seen to be the host's: asked once, not each time."""
+"""Its `is_host` is True on threads that `under_evaluation` has seen to be the host's: cached there."""
 
 
 class EvaluationScope(int):
@@ -51,7 +51,7 @@ class EvaluationThread(threading.Thread):
 
     @property
     def daemon(self) -> bool:
-        """True; asked from the thread itself, as when it starts another one, it says for which evaluation."""
+        """True; read on the thread itself, as when it starts another one, its `EvaluationScope`."""
         evaluation = EVALUATION.get() if threading.get_ident() == self.ident else None
         return True if evaluation is None else evaluation  # type: ignore[return-value]
 

@@ -140,7 +140,7 @@ class Worker:
 
 
 class Flusher:
-    """Runs `flush` on a thread of its own with a time limit, whatever `flush` itself takes for one; one at a time."""
+    """Runs `flush` on its own thread with a time limit, even if `flush` ignores its own; one at a time."""
 
     def __init__(self, flush: Callable[[], bool]) -> None:
         self._flush = flush

@@ -26,14 +26,14 @@ BASELINE = "baseline"  # the reason of what goes on although no rule says so
 
 
 class Escalation(BaseModel, metaclass=FriendlyErrors):
-    """Cheap evaluators first; what they found decides which answers the others see.
+    """Inexpensive evaluators run first; their results decide which answers the others see.
 
     Attributes:
-        baseline_rate: Share of the answers, 0 to 1, that goes on whatever the rules say. With 0 the answers that no
-            rule matches are never seen, so nothing is known of them: the probability is then unknown.
+        baseline_rate: Share of the answers, 0 to 1, that is escalated regardless of the rules. With 0, answers that
+            match no rule are never escalated, so the sampling probability is unknown.
         rules: Samplers that are rules: ``result``, ``slow``, ``error``, ``pattern``, ``agent``, ``annotation``,
-            ``function``. Each has a ratio, 1 when left out; the largest that matches holds.
-        criteria: The criteria whose evaluators wait for the others; those of all that ask a model when empty.
+            ``function``. Each has a ratio, 1 when left out; of the rules that match, the largest ratio applies.
+        criteria: The criteria whose evaluators run second; by default those of all evaluators that call a model.
     """
 
     model_config = ConfigDict(
@@ -62,9 +62,9 @@ class Escalation(BaseModel, metaclass=FriendlyErrors):
 
 
 class EscalationDecider:
-    """Whether one answer goes on: asked once before the first stage and, while that left it open, once after it.
+    """Decides whether one answer is escalated: before the first stage and, if still open, again after it.
 
-    A rule that raises has no say, and stands in `broken`. `randomness` is what sampled the answer, in [0, 2^64).
+    A rule that raises is ignored and listed in `broken`. `randomness` is what sampled the answer, in [0, 2^64).
     """
 
     def __init__(self, escalation: Escalation, evaluation_input: EvaluationInput, randomness: int | None) -> None:
@@ -76,7 +76,7 @@ class EscalationDecider:
         self.broken: list[tuple[str, BaseException]] = []
 
     def decide(self, results: Sequence[EvaluationResult] | None = None) -> SamplingDecision:
-        """The decision so far, settled with results; sampled and not settled, they only say with what probability."""
+        """The decision so far, settled with results. Once sampled, results only change its probability and reason."""
         context = self._context._replace(results=results)
         still_open: list[Sampler] = []
         for rule in self._open:

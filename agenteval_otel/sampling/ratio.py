@@ -62,8 +62,8 @@ class RateLimitSampler(Sampler, type="rate_limit"):
     """Evaluates at most `max_per_s` responses in each second of the clock.
 
     The limit is a ratio that is adjusted each second to the traffic of the second before, so the probability stays
-    known and smaller ratios still nest. A ceiling within the second stops what the ratio could not foresee, such as the
-    first burst; what it stops is a loss (``rate_limited``), not a sample.
+    known and smaller ratios still nest. Responses beyond `max_per_s` within a second, such as those of a first burst,
+    are not evaluated and count as lost (``rate_limited``), not as unsampled.
 
     Attributes:
         max_per_s: Ceiling per second, at least 1.

@@ -141,7 +141,7 @@ class SlowSampler(RuleSampler, type="slow"):
 
 
 class AnnotationSampler(RuleSampler, type="annotation"):
-    """Samples a share of the responses that are annotated so, on the background thread.
+    """Samples a share of the responses with a certain annotation, on the background thread.
 
     Attributes:
         name: ``agenteval.prompt.name``, ``agenteval.prompt.version``, ``deployment.environment.name``, ``user.id`` or

@@ -35,9 +35,9 @@ class SamplingSettings(BaseModel, metaclass=FriendlyErrors):
     Attributes:
         unit: ``trace``: all calls of a handler in one trace are evaluated, or none. ``call``: each call on its own, for
             jobs and loops with many calls in one trace.
-        upstream_ratio: Share of all responses, above 0 to 1, that reaches this process; 1 where nothing is sampled
-            before it. Left out, ``ot=th`` in the trace state says it, else nothing is known.
-        upstream_attribute: Name of the attribute of the evaluated span that carries this share; it goes before
+        upstream_ratio: Share of all responses, above 0 to 1, that reaches this process; 1 without upstream sampling.
+            Left out, it is taken from ``ot=th`` in the trace state; without that it is unknown.
+        upstream_attribute: Name of the attribute of the evaluated span that carries this share; it overrides
             `upstream_ratio`.
     """
 

@@ -24,10 +24,10 @@ class Aggregation(Component, contract="aggregation"):
     """Puts the scores of one input together. Implement `combine`, with ``type="..."`` in the class line."""
 
     def combine(self, scored: Sequence[Scored]) -> float | None:
-        """The overall score, 0 worst to 1 best; None when there is nothing to say, as for anything outside of that.
+        """The overall score, 0 worst to 1 best, or None; values outside of 0 to 1 count as None.
 
-        `scored` holds results with a normalized score, in configured order; a criterion may appear several times. It
-        must not block. An exception costs the input its overall score, not its results.
+        `scored` has the results with a normalized score, in configured order; a criterion may appear several times.
+        The method must not block. If it raises, the input has no overall score, but keeps its results.
         """
         raise NotImplementedError
 
@@ -43,7 +43,7 @@ class WeightedMean(Aggregation, type="weighted_mean"):
 
 
 class OncePerCriterion(Aggregation, type="once_per_criterion"):
-    """Weighted mean per criterion: the plain mean of a criterion's results first, so that each counts once."""
+    """Weighted mean of the criteria: the results of each criterion are averaged first, so that it counts once."""
 
     def combine(self, scored: Sequence[Scored]) -> float | None:
         by_name: dict[str, list[Scored]] = {}
@@ -56,17 +56,17 @@ class OncePerCriterion(Aggregation, type="once_per_criterion"):
 
 
 class Minimum(Aggregation, type="minimum"):
-    """The worst score: a chain is as strong as its weakest link. Weights only leave out (0)."""
+    """The worst score. Weights only exclude: results with weight 0 are left out."""
 
     def combine(self, scored: Sequence[Scored]) -> float | None:
         return min((member.normalized for member in scored if member.weight > 0), default=None)
 
 
 class AllMustPass(Aggregation, type="all_must_pass"):
-    """1 when every result with a verdict passed, else 0; None without a verdict.
+    """1 if every result with a verdict passed, else 0; None without a verdict.
 
-    A verdict comes from the evaluator, from the criterion's threshold, or from a boolean score; a result without one
-    counts neither way. Weights only leave out (0).
+    A verdict comes from the evaluator, from the criterion's threshold, or from a boolean score; results without one
+    are ignored. Weights only exclude: results with weight 0 are left out.
     """
 
     def combine(self, scored: Sequence[Scored]) -> float | None:
@@ -81,9 +81,9 @@ def overall_score(
 ) -> float | None:
     """The overall score by the strategy, the weighted mean when left out; None when nothing could be averaged.
 
-    Failures, skips, results of evaluators that are tried (`shadow`), without a matching criterion or a normalized form
-    stay out; of two criteria with one name the first counts. There is none outside of 0 to 1, which negative weights
-    could give.
+    Failures, skips, `shadow` results and results without a matching criterion or a normalized score are left out; of
+    two criteria with the same name the first counts. A score outside of 0 to 1, possible with negative weights, is
+    None.
     """
     by_name: dict[str, EvaluationCriteria] = {}
     for criterion in criteria:

@@ -19,13 +19,13 @@ class SamplingDecision(NamedTuple):
     """Whether, how likely, why.
 
     Attributes:
-        sampled: Evaluate this response. Of an unsettled decision: it will be, if the sampler applies.
+        sampled: Evaluate this response; while unsettled, only if the sampler turns out to apply.
         probability: Inclusion probability relative to the responses that this process saw; None when unknown.
         reason: A short word for the telemetry.
         outcome: How the call is counted when it is not sampled.
-        applies: The sampler has a say on this response; a rule that does not match has none.
-        settled: Nothing that becomes known later changes it.
-        randomness: The one that decided, where it is not the context's; evaluators' own rates cut from it.
+        applies: The sampler decides on this response; false for a rule that does not match.
+        settled: The decision is final, whatever becomes known later.
+        randomness: The randomness used, if not the context's; evaluators' own rates use it too.
     """
 
     sampled: bool
@@ -62,9 +62,9 @@ def independent(*probabilities: float | None) -> float | None:
 
 
 def union(probabilities: Iterable[float | None]) -> float | None:
-    """max(p_i): any of several choices by the same randomness took the response.
+    """max(p_i): the response was selected by any of several choices with the same randomness.
 
-    One of unknown probability may have been the likeliest, unless another is certain. Unknown of nothing.
+    None if there are no choices, or if one probability is unknown and no other one is 1.
     """
     everything = list(probabilities)
     largest = max((probability for probability in everything if probability is not None), default=None)

@@ -15,7 +15,7 @@ BOOLEAN_SCALES = ("binary", "pass/fail")
 _ENDS = {"binary": (0.0, 1.0), "pass/fail": (0.0, 1.0), "numeric": (0.0, 1.0), "likert5": (1.0, 5.0)}
 _RANGE = re.compile(r"(-?\d+)\s*(?:-|to|\u2013)\s*(-?\d+)")
 BOOLEAN_WORDS = {"true": 1.0, "pass": 1.0, "yes": 1.0, "1": 1.0, "false": 0.0, "fail": 0.0, "no": 0.0, "0": 0.0}
-# What a text may say on every scale of one's own; in AgentDock's form on the one literally named "string" alone.
+# Texts with a verdict on any custom scale; for `AgentDockCriteria` only on the scale literally named "string".
 _VERDICTS = {"true": 1.0, "pass": 1.0, "false": 0.0, "fail": 0.0}
 _OF_SO_MANY = re.compile(r"\s*/\s*\d", re.ASCII)  # ``8/10`` is a number on another scale
 _LEADING_NUMBER = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)", re.ASCII)
@@ -30,7 +30,7 @@ class AgentDockCriteria(EvaluationCriteria):
 
     @classmethod
     def reading(cls, criteria: Iterable[EvaluationCriteria]) -> tuple[EvaluationCriteria, ...]:
-        """The same criteria, read so."""
+        """The criteria as this class."""
         return tuple(cls.model_construct(criterion.model_fields_set, **criterion.__dict__) for criterion in criteria)
 
 
@@ -62,7 +62,7 @@ def off_scale(score: ScoreValue | None, criterion: EvaluationCriteria) -> str | 
 
 
 def wrong_threshold(criterion: EvaluationCriteria) -> str | None:
-    """Why a threshold decides nothing, because no score lies on both sides of it; None where it does."""
+    """The error for a threshold outside of the scale, which decides nothing; None if it is valid."""
     threshold, ends = criterion.threshold, _ends_of(criterion)
     if threshold is None or ends is None or ends[0] <= threshold <= ends[1]:
         return None
@@ -137,7 +137,7 @@ def _normalize_on_own(text: str, criterion: EvaluationCriteria) -> float | None:
 
 
 def _number_in(text: str) -> float | None:
-    """The number that all of a text is: ``2 of 3`` is a category."""
+    """The text as a number; None for ``2 of 3``, a category."""
     match = _LEADING_NUMBER.match(text)
     return None if match is None or text[match.end() :].strip() else _finite(float(match.group(1)))
 
@@ -196,7 +196,7 @@ def _wrong_range(criterion: EvaluationCriteria) -> Iterator[tuple[str, str]]:
         yield "minimum" if low is None else "maximum", "a declared range needs both ends"
     elif low is not None and high is not None and low >= high:
         yield "maximum", f"expected more than the minimum {low:g}, found {high:g}"
-    # Without a scale of its own it changes an evaluator's criterion, whose scale is that one's.
+    # Without its own scale it overrides an evaluator's criterion and takes the scale from it.
     elif "scale" in criterion.model_fields_set and (wrong := wrong_threshold(criterion)) is not None:
         yield "threshold", wrong
 
@@ -205,9 +205,9 @@ RATINGS = ("Unacceptable", "Poor", "Average", "Good", "Exceptional")  # from the
 
 
 def rating_of(score: ScoreValue | None) -> str:
-    """The word for a score on the scale from 1 to 5: each covers up to its whole number, above 0 to 1 is the first.
+    """The word for a score on the scale from 1 to 5, rounded up: above 0 up to 1 is the first word.
 
-    Everything else is ``Inconclusive``. The word says nothing of passing, which is the threshold's to say.
+    Everything else is ``Inconclusive``. The word does not imply a verdict, which depends on the threshold.
     """
     if score is None or isinstance(score, bool | str) or not 0 < score <= len(RATINGS):
         return "Inconclusive"

@@ -23,7 +23,7 @@ _PIECE_BYTES: Final = 256 * 1024
 _GZIP: Final = 31  # the window's size for zlib, and that a gzip header is expected
 _MAX_DEPTH: Final = 100
 SPAN_BYTES: Final = 1_536
-"""About what a span or an event takes beside its texts, and an attribute."""
+"""Approximate memory of a span or event, and of an attribute, without texts."""
 ATTRIBUTE_BYTES: Final = 100
 _MESSAGE_BYTES: Final = 48  # about what an empty message takes in memory, and for each of its fields
 _FIELD_BYTES: Final = 8
@@ -88,7 +88,7 @@ class Decoding:
 
     @contextlib.contextmanager
     def body(self) -> Iterator[Callable[[int], bool]]:
-        """Within the block a body is in memory: the function adds to its bytes; False where there is no room."""
+        """Counts a body's memory during the block: the function adds bytes; False where there is no room."""
         size_bytes = 0
 
         def add(count: int) -> bool:
@@ -206,7 +206,7 @@ def _surely_fits(data: bytes | bytearray, descriptor: Any, max_bytes: int) -> bo
 
 @cache
 def _weights_of(descriptor: Any) -> tuple[bytes, int]:
-    """For each byte how much memory a message may take that it begins as a tag, in units; and the unit."""
+    """For each byte, the memory of the largest message with it as first tag byte, in units; and the unit."""
     sizes: dict[int, int] = {}
     waiting, known = [descriptor], {descriptor}
     for message in waiting:  # grows

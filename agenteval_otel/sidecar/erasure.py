@@ -77,7 +77,7 @@ def _without(entry: Entry, messages: Messages, erasure: Erasure, traces: set[int
     """The request without what is concerned; None where nothing is."""
     request, is_changed = messages[entry.kind].request.FromString(entry.data), False
     for items in _items(entry.kind, request):
-        # Without a trace a log record stands for itself.
+        # A log record without a trace is checked alone.
         kept = [
             item
             for item in items

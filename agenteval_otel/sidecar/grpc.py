@@ -21,11 +21,11 @@ _HANDSHAKE_MS: Final = 8_000
 _GZIP: Final = b"\x1f\x8b"
 """What gzip begins with, and no message of protobuf does."""
 _MOST_READ: Final = 64
-"""Bodies that may be under way at once: gRPC reads them before their size is known. Beyond it the oldest is cut off, as
-the slowest: to refuse new ones instead would let slow clients keep others out."""
+"""How many bodies may be read at once: gRPC reads a body before its size is known. Above this, the oldest read is cut
+off: refusing new ones instead would let slow clients block all others."""
 _FULL: Final = Refusal(429, NO_ROOM, Full.retry_after_s)
 _IDLE_MS: Final = 8_000
-"""A connection without a call is closed, and a client opens another without a word: half-open ones are told by it."""
+"""Idle connections are closed after this time, half-open ones among them; clients reconnect by themselves."""
 
 
 class GrpcReceiver:
@@ -51,13 +51,13 @@ class GrpcReceiver:
             ("grpc.max_receive_message_length", self._settings.max_request_bytes), ("grpc.so_reuseport", 0),
             ("grpc.server_handshake_timeout_ms", _HANDSHAKE_MS), ("grpc.max_metadata_size", 16 * 1024),
             ("grpc.max_connection_idle_ms", _IDLE_MS),
-            # Messages come as they were sent: unpacked here, a bomb takes a third of the memory. None and gzip alone.
+            # gRPC leaves messages compressed: unpacked here, a bomb takes a third of the memory. Only gzip or none.
             ("grpc.per_message_decompression", 0), ("grpc.compression_enabled_algorithms_bitset", 0b101),
         ]  # fmt: skip
         self._server = grpc.aio.server(options=options)
         for package, kind in _SERVICES.items():
             name = f"opentelemetry.proto.collector.{package}.v1.{package.capitalize()}Service"
-            # By the stream of requests, of which there is one: who it is is asked before it is read.
+            # Declared as a stream of one, so the token is checked before the request is read.
             method = grpc.stream_unary_rpc_method_handler(partial(self._export, kind))
             self._server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(name, {"Export": method})])
         port = self._bound(grpc)
@@ -105,7 +105,7 @@ class GrpcReceiver:
                 self._make_room()
                 self._reading[patience] = None
                 try:
-                    # Not by the iterator, which keeps what it gave last until it is collected as garbage.
+                    # Not through the iterator, which keeps its last message until garbage collection.
                     data = await context.read()
                 finally:
                     self._reading.pop(patience, None)

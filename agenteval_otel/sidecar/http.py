@@ -147,7 +147,7 @@ class HttpReceiver:
                 while True:
                     message = await receive()
                     if message["type"] == "http.disconnect":
-                        return _refused(400, "the client has left")
+                        return _refused(400, "client disconnected")
                     chunk = message.get("body", b"")
                     body += chunk
                     has_room = add(len(chunk))
@@ -209,7 +209,7 @@ class HttpServer:
         self._server = uvicorn.Server(config)
 
     async def serve(self, listener: socket.socket) -> None:
-        """Answer until `stop`; on another thread than the main one, whose signals it would take."""
+        """Serve until `stop`; not on the main thread, where uvicorn would handle the signals."""
         await self._server.serve(sockets=[listener])
 
     def stop(self) -> None:
@@ -227,10 +227,10 @@ class EventLoop(asyncio.SelectorEventLoop):
 
 
 class _Transport:
-    """A client's transport, whose end neither waits for the client nor takes the reply away from it.
+    """A client's transport that closes without waiting for the client and without losing the reply.
 
     To close a connection with unread data makes the system reset it, and the client may never see why its request was
-    refused. So what still comes is read for a moment, and left out.
+    refused. So further data is read for a moment and discarded.
     """
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
@@ -252,7 +252,7 @@ class _Transport:
         self._loop.call_later(_LINGER_S, self._transport.abort)
 
     def _says_end(self) -> bool:
-        """Say that nothing more comes, and go on reading; False where that is not possible."""
+        """Close the sending side and continue reading; False where that is not possible."""
         try:
             if not self._transport.can_write_eof():  # over TLS
                 return False
@@ -275,8 +275,8 @@ class _Impatience:
     _reply: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:
-        # The loop does that for sockets that name their protocol alone: a reply's body, written behind its head, would
-        # wait for the client's acknowledgement of the head, 40 ms.
+        # The loop sets this only for sockets that name their protocol. Without it, a reply's body would wait for the
+        # client's acknowledgement of the head, 40 ms.
         connection = transport.get_extra_info("socket")
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         # Replies are short: what a client does not read is noticed soon, and the system keeps little of it.

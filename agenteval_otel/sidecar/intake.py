@@ -39,7 +39,7 @@ _AT_ONCE: Final = 64
 _CHECKPOINT_S: Final = 1.0
 _EXPORT_S: Final = 30.0
 _CROWDED: Final = 0.5
-"""The share of memory or disk from which on traces that began long ago are evaluated as they are."""
+"""Above this share of memory or disk, older traces are evaluated before they are complete."""
 _MAX_UNEXPORTED: Final = 200_000  # traces that are evaluated, and whose requests are still in the journal
 
 
@@ -67,8 +67,8 @@ class Intake:
         # Answers that `@monitor` sent, complete as they are: with the number of their request, and their size.
         self._answers: deque[tuple[ForwardedAnswer, int, int]] = deque()
         self._answers_bytes = 0
-        # By trace its first and its newest request in the journal: what waits, is being submitted, may not be exported.
-        # Answers that were sent are by the number of their request, below zero.
+        # For each trace, its first and newest request in the journal: waiting, being submitted, or not yet exported.
+        # The key of forwarded answers is the negative number of their request.
         self._waiting: dict[int, Requests] = {}
         self._submitting: dict[int, Requests] = {}
         self._submitted: dict[int, Requests] = {}
@@ -289,7 +289,7 @@ class Intake:
                 done.set()
 
     def _submit_answers(self) -> bool:
-        """Submit some of the answers that were sent, those of a request together: as such they are noted."""
+        """Submit some forwarded answers, always all of a request: requests are noted as a whole."""
         taken: list[tuple[ForwardedAnswer, int]] = []
         with self._lock:
             answers, number = self._answers, 0
@@ -333,7 +333,7 @@ class Intake:
             self._submitting.clear()
 
     def _checkpoint(self, timeout_s: float = _EXPORT_S) -> None:
-        """Once what was evaluated is exported, the journal needs it no more."""
+        """Export what was evaluated, then note it in the journal as done."""
         journal = self._journal
         if journal is None:
             return
@@ -393,8 +393,8 @@ _CONTAINERS: Final = frozenset({list, dict})
 
 
 def _events_of(request: Any) -> tuple[list[_Record], int]:
-    """The log records of spans, answers that were sent, and 0: another record without a span is an ordinary line of a
-    log, and nothing to us."""
+    """The log records of spans, the forwarded answers, and 0: other records without a span are ordinary log lines,
+    which are ignored."""
     events: list[_Record] = []
     for group in request.resource_logs:
         resource: dict[str, Any] | None = None
@@ -421,7 +421,7 @@ def _size_of(record: _Record) -> int:
 
 
 def _items(value: Any) -> int:
-    """How many values are in a list or mapping, at any depth, of which the mappers keep 32."""
+    """How many values a list or mapping holds at all levels; the mappers keep 32 levels."""
     values = value if type(value) is list else value.values()
     if _CONTAINERS.isdisjoint(map(type, values)):  # nearly always
         return len(values)

@@ -1,8 +1,8 @@
 """Requests on disk until their answers are evaluated and exported: what was acknowledged survives a crash.
 
-A folder of segments. A segment is a row of records: mark, kind, length, number, checksum, payload. A request has a
-number; a record of what is done names traces, and for each up to which request. A segment goes when no request of it is
-needed any more.
+A folder of segments. A segment is a sequence of records: mark, kind, length, number, checksum, payload. Requests are
+numbered; a "done" record lists traces, each with its last finished request. A segment is deleted when none of its
+requests is needed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TRACES: Final = 1
 LOGS: Final = 2
 _DONE: Final = 3
 _MARK: Final = b"\xf7OTL"
-"""Where a record begins. Behind a damaged one the next is looked for by it; in UTF-8 it does not occur."""
+"""Starts each record, and locates the next one after a damaged record; it cannot occur in UTF-8."""
 _HEADER: Final = struct.Struct(">4sBIQI")
 _CHECKED: Final = struct.Struct(">BIQ")  # of the header, what the checksum covers beside the payload
 _ENTRY: Final = struct.Struct(">16s8sQ")
@@ -114,15 +114,15 @@ class Journal:
         return self.number
 
     def finish(self, done: dict[Key, int], needed_from: int) -> bool:
-        """Note what is done, each up to the number of a request, and drop segments with requests before `needed_from`
-        alone; False where that could not be noted."""
+        """Note what is done, each up to a request's number, and delete segments with only requests before
+        `needed_from`; False if the note was not written."""
         try:
             try:
-                if done and self.number >= needed_from:  # else what it is about goes now
+                if done and self.number >= needed_from:  # else its segments are deleted
                     at = ((trace.to_bytes(16), span.to_bytes(8), upto) for (trace, span), upto in done.items())
                     self._append(_DONE, b"".join(_ENTRY.pack(*entry) for entry in at))
             finally:
-                self._drop(needed_from)  # on a full disk this makes the room for the note
+                self._drop(needed_from)  # on a full disk this frees space for the next try
         except OSError as error:
             log.warning("journal_failed", part="durable", error_type=type(error).__name__, error=error.strerror)
             return False

@@ -25,7 +25,7 @@ from agenteval_otel.sidecar.intake import Intake
 
 _START_S: Final = 30.0
 _FILES_S: Final = 86_400.0
-"""How long the answers of files may take: judges are slow, and a file does not go away."""
+"""How long evaluating files may take: judges are slow, and no client waits."""
 _STOP_S: Final = 4.0
 _BACKLOG: Final = 1_024
 
@@ -108,7 +108,7 @@ class Sidecar:
 
 
 def _check_certificates(settings: SidecarSettings) -> None:
-    """Raise `ConfigurationError` for a file that cannot be used, before the servers say so in words of their own."""
+    """Raise `ConfigurationError` for an unusable file, before the servers raise less helpful errors."""
     import ssl
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

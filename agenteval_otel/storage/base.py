@@ -57,7 +57,7 @@ class EvaluationStorageProvider(Component, contract="storage"):
     def erase(self, erasure: Erasure, *, dry_run: bool = False) -> ErasedPlace:
         """Remove the content of the results that are concerned, or with `dry_run` count them; blocks.
 
-        Not called on the background thread. A provider that cannot says so in the `problem`; raises `StorageError`.
+        Not called on the background thread. A provider that cannot erase sets `problem`; raises `StorageError`.
         """
         return ErasedPlace(self.type, problem="erase it there", is_out_of_reach=True)
 
@@ -97,7 +97,7 @@ class FanOutStorage:
         return saved
 
     def watch(self) -> None:
-        """Have the providers report what they lose later as what fails at once is reported."""
+        """Have providers report later losses in the same way as immediate failures."""
         for provider in self._typed:
             provider.report_losses_to(partial(self._on_failure, _name(provider)))
 
@@ -106,7 +106,7 @@ class FanOutStorage:
             self._on_failure(_name(provider), error)
 
     def flush(self, timeout_s: float) -> bool:
-        """Whether all have saved what they took, within the time; each has its share, so that none keeps the others."""
+        """Whether all providers saved their results in time; each gets a share of it, so none blocks the others."""
         deadline, saved = time.monotonic() + timeout_s, True
         for left, provider in zip(range(len(self._typed), 0, -1), self._typed, strict=True):
             try:

@@ -66,7 +66,7 @@ class ResultBatcher:
         reset_in_child(self._reset_in_child)
 
     def _reset_in_child(self) -> None:
-        """What waits is the parent's, and so is the sink: kept, because letting it go would close what it uses."""
+        """Waiting items and the sink are the parent's; the sink is kept, as freeing it would close its files."""
         _INHERITED.append(self._sink)
         self._reset()
 

@@ -19,7 +19,7 @@ class Correction(NamedTuple):
     """What an answer should have been, as a person said.
 
     Attributes:
-        id: 12 hexadecimal digits, of its text, its user and its answer: the same that is stored twice has one.
+        id: 12 hexadecimal digits of text, user and answer: a correction that is stored twice has one id.
         recorded_ns: When it was recorded, in nanoseconds since the epoch.
         prompt: The question; None where it was stored without content, or is not stored at all.
         answer: What the agent said.
@@ -41,7 +41,7 @@ class Correction(NamedTuple):
     module: str | None = None
 
     def ids(self) -> Iterator[tuple[str, str]]:
-        """What leads to its answer, the most exact first; of a trace and a conversation it is the newest before."""
+        """Ids of its answer, the most exact first; for a trace or conversation, of the newest answer before it."""
         if self.trace_id and self.span_id:
             yield "span", f"{self.trace_id}/{self.span_id}"
         for kind in ("trace", "response", "conversation"):

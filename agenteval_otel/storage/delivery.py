@@ -89,7 +89,7 @@ class Delivery:
         return f"<Delivery {self._place} waiting={self._bytes} bytes>"
 
     def add(self, value: Any, size: int) -> None:
-        """Have a value sent; raises `DeliveryError` where there is no room, or no hope within its time."""
+        """Have a value sent; raises `DeliveryError` where there is no room or not enough time."""
         item = _Item(value, size)
         with self._changed:
             if self._closed:
@@ -254,7 +254,7 @@ class Delivery:
         self._give_up([(item, self._error(why, "not_sent")) for item in left])
 
     def _give_up(self, lost: list[tuple[_Item, Exception]]) -> None:
-        """Report what is lost, without the lock, and release it then: a flush that returns has it counted."""
+        """Report losses without the lock, then release them: they are counted before `flush` returns."""
         for _, error in lost:
             self._lose(error)
         with self._changed:

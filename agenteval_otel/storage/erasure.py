@@ -1,4 +1,4 @@
-"""What is erased of a person or a time, and what stays of a stored result: scores that say nothing of anybody.
+"""Erasure for a person or before a time, and what stays of a stored result: scores without personal data.
 
 A rewritten result keeps an allow-list of fields, so a field that is added later is removed until it is listed here.
 """
@@ -41,8 +41,8 @@ _REDACTED: Final = re.compile(r"\[[A-Z_]+\]|\[redaction failed\]")
 class Erasure:
     """What is to be erased: a conversation, a user, or all before a moment.
 
-    A user's conversations belong to it, since later turns repeat earlier ones. They become known as stored results are
-    looked at; a conversation on which the user gave feedback, and had no part else, does not.
+    A user's conversations are included, since later turns repeat earlier ones. They are collected while stored results
+    are read; a conversation on which the user only recorded feedback is not included.
 
     Args:
         conversations: Their ids, as ``conversation_id`` or ``session_id``.
@@ -89,7 +89,7 @@ class Erasure:
         return self.users | self.conversations
 
     def is_before(self, moment_ns: int | None) -> bool:
-        """Whether a moment lies before the asked one; one that is not known does."""
+        """Whether a moment is before `before`; an unknown one counts as earlier."""
         return self.before_ns is not None and (moment_ns or 0) < self.before_ns
 
     def concerns(self, aggregated: AggregatedEvaluationResult) -> bool:
@@ -102,7 +102,7 @@ class Erasure:
         conversations = {id for value in values for id in (value.conversation_id, value.session_id) if id is not None}
         is_theirs = any(value.user_id in self.users for value in values)
         if is_theirs and any(result.evaluator_kind != _HUMAN for result in aggregated.results):
-            # One that redaction has changed is that of others too.
+            # A redacted id may be shared with other users.
             self.conversations |= {id for id in conversations if _REDACTED.search(id) is None}
         return is_theirs or not self.conversations.isdisjoint(conversations)
 
@@ -116,7 +116,7 @@ class Erasure:
         )  # fmt: skip
 
     def is_mentioned(self, value: Any) -> bool:
-        """Whether one of the ids is a value in there, at any depth, or a text in JSON there."""
+        """Whether one of the ids is in the value, at any depth, or in JSON text within it."""
         if isinstance(value, str):
             return value in self.ids or any(needle in value for needle in self._quoted())
         if isinstance(value, Mapping):

@@ -28,7 +28,7 @@ def identity(place: int | Path) -> tuple[int, int] | None:
 
 
 def lock_of(path: Path) -> Path:
-    """The file whose lock stands for a file that must not be opened, because the end of a descriptor ends its locks."""
+    """The lock file of a file that must not be opened, because closing any descriptor of it releases its locks."""
     return path.with_name(f"{path.name}.lock")
 
 

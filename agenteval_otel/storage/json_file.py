@@ -77,7 +77,7 @@ class LineFile:
 
     def write(self, items: Sequence[bytes], *, may_wait: bool = True) -> list[Exception | None]:
         """Append the lines, line ends included; for each None once it is in the file, else the error."""
-        # A pipe is opened for writing alone: it would else never miss its reader.
+        # A pipe is opened write-only: otherwise writes succeed without a reader.
         flags, saved = os.O_APPEND | (os.O_WRONLY if self.path.is_fifo() else os.O_RDWR), 0
         try:
             while saved < len(items):
@@ -140,7 +140,7 @@ def erase_lines(path: Path, erasure: Erasure, *, dry_run: bool) -> ErasedPlace:
     """Erase from a file of lines and from its rotated files; the place says how much. Blocks, minutes for gigabytes."""
     file = Path(os.path.realpath(path))
     if path.exists() and not path.is_file():
-        return ErasedPlace(str(path), problem="is no file: what was written there is to be erased by who read it")
+        return ErasedPlace(str(path), problem="is not a file: what was written must be erased by its reader")
     counts: Counter[str] = Counter()
     # Upwards: a file that is rotated meanwhile only moves to a higher number.
     for place in _rotated(file):

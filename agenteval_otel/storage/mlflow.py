@@ -22,9 +22,9 @@ _CHANGEABLE: Final = "feedback,rationale,metadata"
 class MlflowStorageProvider(ScoreStorageProvider, type="mlflow"):
     """Sends each score to MLflow's tracking server, as feedback on the trace ``tr-<trace id>`` and the evaluated span.
 
-    So MLflow names the traces that it gets by OTLP. It takes no assessment before the trace: the scores wait for that,
-    `give_up_s` long. An assessment has an id that is made of trace, span, evaluator, version and criterion: sent again
-    it replaces its value, rationale and metadata. Failures are sent as assessments with an error.
+    MLflow uses this id for traces received by OTLP. It rejects assessments that arrive before their trace, so scores
+    wait for it, up to `give_up_s`. An assessment's id is made of trace, span, evaluator, version and criterion; sent
+    again, it replaces the value, rationale and metadata. Failures are sent as assessments with an error.
 
     Attributes:
         tracking_uri: Address of the tracking server; else ``MLFLOW_TRACKING_URI``.
@@ -94,7 +94,7 @@ class _Sender:
                 raise
 
     async def _is_replaced(self, path: str, body: dict[str, Any]) -> bool:
-        """Whether the assessment was there already, which MLflow answers like any error of its own; then replaced."""
+        """Whether the assessment existed, which MLflow reports as status 500, and was replaced."""
         try:
             change = {"assessment": body, "update_mask": _CHANGEABLE}
             await self._requests.ask("PATCH", f"{path}/{body['assessment_id']}", change)

@@ -26,10 +26,10 @@ class OtlpStorageProvider(EvaluationStorageProvider, type="otlp"):
         endpoint: OTLP endpoint, such as ``http://localhost:4317``.
         protocol: ``grpc`` or ``http/protobuf``; from the environment, else by the port, when left out.
         headers: Sent with everything that is exported, such as an authorization; never shown.
-        detail: ``auto`` writes result spans for evaluators that call a model and for failures, ``result`` for all,
-            ``response`` none beside the run span, ``none`` no span at all.
+        detail: ``auto`` writes result spans for evaluators that call a model and for failures, ``result`` for all;
+            ``response`` writes only the run span, ``none`` no span at all.
         placement: The run span as a ``child`` of the evaluated span, or ``linked`` from a trace of its own.
-        signals: Those that are emitted.
+        signals: The signals to emit.
         content: Which signals may carry content (prompt, answer, explanations); None follows
             ``OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT``, whose default is none.
     """

@@ -39,7 +39,7 @@ _UNWANTED: Final = frozenset({400, 413, 422})  # what is sent is at fault: a par
 
 
 class SpanScore(NamedTuple):
-    """One result of a span, with what every receiver is told of it.
+    """One result of a span, with the data that every receiver gets.
 
     Attributes:
         id: 32 hexadecimal digits; the same when the same result is sent again.
@@ -75,14 +75,14 @@ class ScoreStorageProvider(EvaluationStorageProvider):
     what the receiver refuses, and what is still unsent after `give_up_s`. Skipped results are not sent.
 
     Attributes:
-        headers: Sent with every request, such as those that a proxy asks for; never shown.
-        timeout_s: Seconds until a request is given up, and sent again.
+        headers: Sent with every request, such as those that a proxy requires; never shown.
+        timeout_s: Time limit of one request in seconds; after it, the request is sent again.
         give_up_s: Age of a result, in seconds, after which it is not sent again.
     """
 
     address_field: ClassVar[str]
     variables: ClassVar[Mapping[str, tuple[str, ...]]]
-    """Of each setting, the variables of the environment that stand in for it; the first that is set counts."""
+    """The environment variables that stand in for each setting; the first that is set counts."""
     needs: ClassVar[tuple[str, ...]] = ()
     sends_failures: ClassVar[bool] = False
     linger_s: ClassVar[float] = 1.0
@@ -132,7 +132,7 @@ class ScoreStorageProvider(EvaluationStorageProvider):
     default_address: ClassVar[str] = ""
 
     def erase(self, erasure: Erasure, *, dry_run: bool = False) -> ErasedPlace:
-        """Nothing: what is there is of its own, scores with the traces that they stand on."""
+        """Erases nothing: the receiver stores the scores itself, with their traces."""
         return ErasedPlace(f"{self.type} at {mask_text(self.address)}", problem=_ERASE_THERE, is_out_of_reach=True)
 
     def config_problem(self) -> str | None:
@@ -233,7 +233,7 @@ class Requests:
 async def in_parts(
     send: Callable[[Sequence[Any]], Awaitable[None]], values: Sequence[Any]
 ) -> list[DeliveryError | None]:
-    """Send them together; where the receiver finds fault with that, in halves, so that a bad value is lost alone."""
+    """Send the values together; if the receiver rejects them, in halves, so that only a bad value is lost."""
     try:
         await send(values)
     except DeliveryError as error:
@@ -253,7 +253,7 @@ def scores_of(aggregated: AggregatedEvaluationResult, *, with_failures: bool) ->
 def _score_of(result: EvaluationResult, aggregated: AggregatedEvaluationResult) -> SpanScore:
     span, name, evaluator = aggregated.span, _name(result.criterion_name), result.evaluator_id or result.evaluator_type
     trace_id, span_id = (span.trace_id, span.span_id) if span else ("", "")
-    # The response's id keeps two answers of one span apart; what another person says replaces nothing.
+    # The response's id separates two answers of one span; another person's feedback replaces nothing.
     by = aggregated.user_id or str(result.ended_ns) if result.evaluator_kind == "human" else ""
     parts = (trace_id, span_id, evaluator, name, result.evaluator_version or "", aggregated.response_id or "", by)
     about = {

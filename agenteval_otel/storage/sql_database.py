@@ -210,7 +210,7 @@ class Database:
         had_connection = self._connection is not None
         error = self._tried(items)
         if error is not None and had_connection and self._target.path is None and is_database_failure(error):
-            error = self._tried(items)  # the server was restarted, or hung up on us
+            error = self._tried(items)  # the server restarted or disconnected
         is_of_one = error is not None and len(items) > 1 and not is_database_failure(error)
         errors = [self._tried([item]) for item in items] if is_of_one else [error] * len(items)
         return [error and error_of(error, self._target) for error in errors]
@@ -365,7 +365,7 @@ def read_evaluations(
 ) -> Iterator[tuple[str, AggregatedEvaluationResult]]:
     """All evaluations by their ids, in the order in which they were stored; a page is in memory.
 
-    Between pages nothing is open: to take hours over them would keep the database from tidying up.
+    No connection is open between pages: one kept open for hours would prevent cleanup.
     """
     columns = EVALUATIONS.c
     conditions = [] if since is None else [columns.evaluated_at >= since]
@@ -384,7 +384,7 @@ def read_evaluations(
 
 
 def read_others(target: Target, evaluations: Mapping[str, tuple[str, str]]) -> list[AggregatedEvaluationResult]:
-    """The evaluations of the same spans as these, which are ids with their trace's and their span's ids."""
+    """The other evaluations of the same spans; `evaluations` maps ids to their trace and span ids."""
     columns = EVALUATIONS.c
     traces, spans = map(set, zip(*evaluations.values(), strict=True)) if evaluations else (set(), set())
     others = columns.trace_id.in_(traces) & columns.span_id.in_(spans) & columns.id.not_in(evaluations)

@@ -83,7 +83,7 @@ def _candidates(erasure: Erasure, last: str) -> sa.Select[Any]:
         condition = sa.or_(
             columns.conversation_id.in_(conversations), columns.session_id.in_(conversations),
             columns.user_id.in_(map(name_of, erasure.users)),
-            # Of a whole conversation the users stand in its turns.
+            # A whole conversation has its users in its turns.
             *(columns.details.contains(needle.decode(), autoescape=True) for needle in erasure.user_needles()),
         )  # fmt: skip
     return sa.select(EVALUATIONS).where(columns.id > last, condition).order_by(columns.id).limit(_BATCH)
@@ -113,7 +113,7 @@ def _changed(
 
 
 def _compacted(target: Target) -> str:
-    """Write an SQLite file anew and empty its log, where old content may stand; what is left of that to do."""
+    """Rewrite an SQLite file and empty its log, which may hold old content; returns what is left to do."""
     assert target.path is not None
     try:
         with (

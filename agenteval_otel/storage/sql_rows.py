@@ -33,7 +33,7 @@ _RESULT_COLUMNS = frozenset({
 })  # fmt: skip
 _ROW_BYTES = 200
 _LARGEST = 2**63 - 1
-_MAX_DIGITS = 4_300  # Python reads no longer integers
+_MAX_DIGITS = 4_300  # longer ones do not parse
 
 
 class Rows(NamedTuple):
@@ -126,7 +126,7 @@ def _real(number: Any) -> float | None:
 
 
 def in_utc(moment: datetime | None) -> datetime | None:
-    """The moment in UTC, as one without a zone is."""
+    """The moment in UTC; UTC if it has no zone."""
     return moment and (moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC))
 
 

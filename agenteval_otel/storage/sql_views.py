@@ -22,7 +22,7 @@ _MOST_IN: Final = 400  # bound values in one statement
 
 
 class Label(NamedTuple):
-    """What a person says of an answer, and what the evaluators found there.
+    """A person's label of an answer, with the evaluators' verdicts on it.
 
     Attributes:
         evaluation_id: Of the answer; None where it is not in this database.

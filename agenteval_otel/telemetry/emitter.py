@@ -170,9 +170,9 @@ class Emitter:
         self, response: Response, evaluated: SpanContext | None, scores: Mapping[str, Any],
         run_span: Span | None = None, redact: Callable[[str], str] = str,
     ) -> Emission:  # fmt: skip
-        """What `send` takes of one response, with `score_attributes` of it. Blocks for as long as `redact` does.
+        """The emission of one response, for `send`; `scores` are its `score_attributes`. Blocks while `redact` runs.
 
-        All is redacted but explanations, which pass `redact`. A run span that was started before will be ended.
+        Only explanations are redacted here: the rest already is. `send` ends a `run_span` started before.
         """
         totals, common = self.totals, response_attributes(response)
         # A skip has neither an event nor a span.
@@ -215,7 +215,7 @@ class Emitter:
         self.totals.last_success = time.time()
 
     def _guarded(self, signal: str, emit: Callable[..., Any], *arguments: Any) -> Any:
-        """Count what a provider of the host's raised at; the other signals go out."""
+        """Count a host provider's exception; the other signals are still emitted."""
         try:
             return emit(*arguments)
         except Exception as error:

@@ -42,11 +42,11 @@ class SidecarAddress(NamedTuple):
 
 
 class EventStream:
-    """Sends events in batches, to the sidecar alone: no variable, proxy or netrc of the process has a say in it.
+    """Sends events in batches, to the sidecar alone; ignores variables, proxies and netrc of the process.
 
-    Where the sidecar is away a batch is tried for a minute; where there is no room for more, the oldest goes. Each
-    event ends in one outcome: ``sent`` once the sidecar has said so, else ``dropped_unsent``, or ``dropped_shutdown``
-    at the end.
+    While the sidecar is unreachable, a batch is retried for a minute; without room, the oldest are dropped. Each
+    event has one outcome: ``sent`` once the sidecar has acknowledged it, else ``dropped_unsent``, or
+    ``dropped_shutdown`` at the end.
 
     Args:
         resource: Gives the application's resource, or None.

@@ -1,9 +1,8 @@
-"""OTLP's messages, filled directly: the emitter's second form, for a process that is ours alone and its own exporter.
+"""OTLP messages, filled directly: used instead of the SDK's providers in a sidecar, with our own exporter.
 
-`SpanMessages`, `EventMessages` and `MetricMessages` stand where the SDK's providers stand in every other process, for
-as much of their interface as the emitter uses, and are given the SDK's sampler and limits. What goes out is equal,
-message by message (tests/telemetry/test_messages.py). Spans and events stay plain values until a whole batch is filled
-at once, histograms until they are collected.
+`SpanMessages`, `EventMessages` and `MetricMessages` implement the part of the providers' interface that the emitter
+uses, with the SDK's sampler and limits, and produce the same messages as the SDK (tests/telemetry/test_messages.py).
+Spans and events stay plain values until a whole batch is filled at once, histograms until they are collected.
 """
 
 from __future__ import annotations
@@ -98,7 +97,7 @@ class SpanMessages:
         self, name: str, context: Context | None = None, *, attributes: Mapping[str, Any] | None = None,
         links: Sequence[Link] = (), start_time: int | None = None,
     ) -> NonRecordingSpan:  # fmt: skip
-        """Start a span, which nothing but its end exports; one that does not record where it is not sampled."""
+        """Start a span, which is exported when it ends; a non-recording one if it is not sampled."""
         parent = trace.get_current_span(context).get_span_context()
         trace_id = parent.trace_id if parent.is_valid else self._ids.generate_trace_id()
         sampled = self._sampler.should_sample(context, trace_id, name, SpanKind.INTERNAL, attributes, links)
@@ -346,9 +345,9 @@ _last: tuple[Context, SpanContext] = Context(), trace.INVALID_SPAN_CONTEXT
 
 
 def _span_context_of(context: Context | None) -> SpanContext:
-    """Of the context's span; an empty context is the current one, as for the API. Any thread.
+    """The context's span context; an empty context means the current one, as in the API. Any thread.
 
-    What is emitted of one response is asked for the same context, one after the other.
+    The last result is cached: telemetry of one response has the same context.
     """
     global _last
     if not context:
@@ -369,7 +368,7 @@ def size_of(attributes: Mapping[str, Any]) -> int:
 
 
 def _add(attributes: dict[str, Any], more: Mapping[str, Any], most: int | None) -> int:
-    """Add as the SDK does: what is set again comes last, beyond the limit the oldest goes; gives how many went."""
+    """Add as the SDK does: a key set again moves to the end; returns how many of the oldest the limit removed."""
     if most is None or len(attributes) + len(more) <= most:
         for name in attributes.keys() & more.keys():
             del attributes[name]

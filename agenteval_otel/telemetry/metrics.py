@@ -70,8 +70,8 @@ class _Series(NamedTuple):
 class ResultTotals:
     """Sums over results since the process began; read by the observable counters.
 
-    Models' names and categories may come from outside: of each criterion of each agent the first pairs of model and
-    label have series of their own; later ones share ``_other``, which always has room, as both verdicts have.
+    Model names and categories may come from outside: for each criterion and agent, the first pairs of model and label
+    get their own series, and later ones share ``_other``. Both verdicts and ``_other`` always have room.
 
     Attributes:
         dimensions: How many values each of the metric dimensions may have, by the attribute. What they add stays below
@@ -270,7 +270,7 @@ class JudgeTotals:
             self.judges = weakref.WeakSet([*self.judges, *new])  # a new set: the exporter may be reading the old one
 
     def add(self, call: JudgeCall) -> None:
-        """Add one question. What several threads add at once is not lost: no call stands within a statement."""
+        """Add one question. Thread-safe: no `+=` contains a call, in which another thread could add."""
         self.know([call.judge])
         model = (names.JUDGE_MODEL, self.bounded("model of a judge", call.model) or "")
         outcome = (names.OUTCOME, self.bounded("outcome of a judge", call.outcome) or "")

@@ -143,7 +143,7 @@ class _OwnIds(IdGenerator):
         reset_in_child(self._seed)
         self._seed()
 
-    def _seed(self) -> None:  # once: a call of the system for each id would let go of the interpreter
+    def _seed(self) -> None:  # once: a system call for each id would release the GIL
         self._random.seed(os.urandom(32))
 
     def generate_span_id(self) -> int:
@@ -185,10 +185,10 @@ class Exporter:
     In a sidecar spans, events and histograms are messages without the SDK's objects, and it works without rests.
 
     Args:
-        memory: What waits is within it.
-        max_age_s: How long a batch is tried; by default as long as there is room.
-        on_over: Gets the owners of items (`owner_of` of a signal that has one), and None where they were delivered,
-            else the reason.
+        memory: Limits what waits.
+        max_age_s: How long a batch is retried; by default as long as there is room.
+        on_over: Receives the owners of items (by the signal's `owner_of`, if it has one), and None if the items were
+            delivered, else the reason.
     """
 
     def __init__(
@@ -320,7 +320,7 @@ class _Batch(NamedTuple):
 class _Stream:
     """One signal: a queue of items, then of encoded batches, bounded by a part of `MEMORY`.
 
-    Any thread calls `put` and the methods that drop, one at a time the others. `make_room` drops the oldest of all.
+    `put` and the drop methods are for any thread, the rest for one at a time. `make_room` drops the oldest of all.
     """
 
     def __init__(
@@ -334,7 +334,7 @@ class _Stream:
         self._items: deque[tuple[Any, int]] = deque()
         self._batches: deque[_Batch] = deque()
         self._retry_at = self._backoff_s = 0.0
-        self.not_before = 0.0  # the receiver has asked not to be asked until then
+        self.not_before = 0.0  # earliest next try, by the receiver's retry delay
 
     def __len__(self) -> int:
         return len(self._items)
@@ -361,7 +361,7 @@ class _Stream:
         self._keep(batches)
 
     def encode_next(self) -> int:
-        """Encode the oldest items, as many as go together; gives their number, at least 1."""
+        """Encode the oldest items, as many as fit into a batch; returns their number, at least 1."""
         items: list[Any] = []
         size = 0
         with contextlib.suppress(IndexError):  # another thread drops the oldest
@@ -429,7 +429,7 @@ class _Stream:
             pass
 
     def drop_sending(self, reason: str) -> None:
-        """Count a batch as lost whose answer is still waited for."""
+        """Count the batches as lost whose reply has not arrived yet."""
         with contextlib.suppress(IndexError):
             while True:
                 batch = self._sending.pop()
@@ -472,7 +472,7 @@ class _Stream:
                 (self._batches.appendleft if first else self._batches.append)(batch)
 
     def _reserve(self, size_bytes: int, count: int, owners: Sequence[str]) -> bool:
-        """Reserve memory, where there is none in place of the oldest; what does not fit at all is lost."""
+        """Reserve memory, if necessary by dropping the oldest; what still does not fit is lost."""
         while not self._memory.reserve(size_bytes):
             if not self._make_room():
                 self._lose("no_room", count, owners)

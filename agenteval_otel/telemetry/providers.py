@@ -58,7 +58,7 @@ class Providers:
         return f"<Providers resolved={sorted(self._resolved)} private={sorted(self._private)}>"
 
     def reach(self) -> dict[str, str]:
-        """What a flush can say of each emitted signal: that the receiver, or that the application's provider has it."""
+        """Who has each signal's data after a flush: the receiver, or only the application's provider."""
         private = self._private
         return {signal.lower(): "delivered" if signal in private else "handed_over" for signal in list(self._resolved)}
 
@@ -72,7 +72,7 @@ class Providers:
         self.on_lost(signal, reason, count)
 
     def are_ours(self) -> bool:
-        """Whether nothing of an application's takes what is emitted: in a sidecar, once that is known."""
+        """Whether only our own providers receive what is emitted: in a sidecar, once they are known."""
         return PROCESS.is_sidecar and bool(self._resolved) and not self._hosts
 
     def resource(self) -> Any | None:
@@ -208,7 +208,7 @@ class Providers:
             self._unbuildable.add(signal)
             log.warning(
                 "wrong_telemetry", part=signal.lower(), error_type=type(error).__name__,
-                fix="is the endpoint or the protocol wrong, or is the process ending?",
+                fix="check the endpoint and the protocol; is the process ending?",
             )  # fmt: skip
         return self._private.get(signal)
 

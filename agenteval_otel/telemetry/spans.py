@@ -98,7 +98,7 @@ def context_of_evaluation(run_span: Span | None, evaluated: SpanContext | None) 
 
 
 def marked_context(span_context: SpanContext | None) -> SpanContext | None:
-    """With our entry in the trace state, which spans below have from their parents, in other processes too."""
+    """The span context with our trace state entry, which child spans inherit, in other processes too."""
     if span_context is None:
         return None
     key, value = names.TRACE_STATE
@@ -113,7 +113,7 @@ def marked_context(span_context: SpanContext | None) -> SpanContext | None:
 
 
 def attach_marked() -> None:
-    """Mark what this context does from now on as a part of an evaluation, in no trace that anybody keeps."""
+    """Mark what runs in this context from now on as part of an evaluation, below an unsampled span."""
     ids = RANDOM.getrandbits(128) or 1, RANDOM.getrandbits(64) or 1
     nowhere = marked_context(SpanContext(*ids, is_remote=False, trace_flags=TraceFlags()))
     assert nowhere is not None

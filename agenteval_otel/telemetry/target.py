@@ -225,7 +225,7 @@ class Delivery(NamedTuple):
     rejected: int = 0  # items that the receiver refused for good although it took the request
     retryable: bool = False  # the same bytes may be sent again
     too_large: bool = False  # the receiver may take halves
-    wait_s: float | None = None  # the receiver asks not to be asked for so long
+    wait_s: float | None = None  # the delay that the receiver requested
 
     def fix(self) -> dict[str, str]:
         """What to look at, for a log line, where nothing has answered."""

@@ -51,9 +51,9 @@ def check_component(component: Component, contract: type[Component]) -> None:
 
 
 def check_evaluator(evaluator: Evaluator, inputs: Sequence[EvaluationInput] = _AWKWARD_INPUTS) -> None:
-    """An evaluator gives results for its own criteria only, finite scores, the same ones again, and nothing unasked.
+    """An evaluator returns results only for its own, requested criteria; scores are finite and repeatable.
 
-    It has to declare its criteria: what one without any answers depends on the input.
+    It has to declare its criteria; otherwise they depend on the input.
     """
     own = {criterion.name for criterion in evaluator.criteria()}
     assert own, "an evaluator must declare its criteria"
@@ -117,7 +117,7 @@ def check_storage(storage: EvaluationStorageProvider) -> None:
 
 
 def check_embedder(embedder: Embedder, texts: Sequence[str] = _TEXTS) -> None:
-    """An embedder gives a row of length 1 a text, zeros for the empty one, and the same whatever stands beside it."""
+    """An embedder returns a row of length 1 for each text, zeros for an empty one, whatever the other texts are."""
     rows = _rows(embedder, texts)
     assert len(rows) == len(texts), "one row a text"
     assert len({len(row) for row in rows}) == 1, "all rows are of one length"
@@ -133,7 +133,7 @@ def check_embedder(embedder: Embedder, texts: Sequence[str] = _TEXTS) -> None:
 
 
 def check_ground_truth(store: GroundTruthStore, inputs: Sequence[EvaluationInput] = _AWKWARD_INPUTS) -> None:
-    """A store gives a `GroundTruth` or None for every input, the same again, and None for one that asks nothing."""
+    """A store returns a `GroundTruth` or None for every input, the same each time, and None without a prompt."""
     for evaluation_input in (*inputs, *(EvaluationInput(prompt=prompt) for prompt in _PROMPTS)):
         ground_truth = _settled(store.find(evaluation_input))
         assert ground_truth is None or isinstance(ground_truth, GroundTruth), (

@@ -19,7 +19,7 @@ _TEXT = 200
 
 
 def check_expected(aggregated: AggregatedEvaluationResult, expect: Mapping[str, Expected] | None = None) -> None:
-    """Nothing where every criterion is as expected: as `expect` says, else passed or skipped, and not all skipped.
+    """Check that each criterion is as in `expect`, else passed or skipped; without `expect`, not all may skip.
 
     Raises:
         AssertionError: With a line for each criterion that is not: what was expected, what came, and why.

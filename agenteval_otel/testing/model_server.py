@@ -37,8 +37,8 @@ class ModelServer:
         url: The address; the version's part of the path is the client's.
         requests, paths, headers: Of the requests, in order: JSON bodies, paths, headers with names in lower case.
         connections: Number of connections so far.
-        batch_polls: How often a batch of ``/messages/batches`` is in progress before it has ended; None is always. Of
-            its requests each is one of `requests`. A reply of status 410 is a request that has expired.
+        batch_polls: Number of polls during which a batch of ``/messages/batches`` is in progress; None: forever. Each
+            of its requests is also in `requests`; a reply with status 410 marks its request as expired.
     """
 
     def __init__(self, replies: Sequence[Reply] = ("Hello.",)) -> None:

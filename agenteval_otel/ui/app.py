@@ -74,7 +74,7 @@ class Pages:
     """The handlers of the pages.
 
     Attributes:
-        lock: Held while a page is made: what is new is read into the same columns.
+        lock: Acquired to render a page, because new results are read into the same columns.
     """
 
     def __init__(self, settings: UiSettings, columns: ResultColumns, access: Access | None = None) -> None:
@@ -193,7 +193,7 @@ class Pages:
         return self.render("health.html", window="all", criteria=self._overview("all"), sections=sections(metrics))
 
     def csv_rows(self, query: Mapping[str, str]) -> Iterator[Iterable[Any]]:
-        """The rows of the overview, or of a criterion's results, as they are with the first row that is asked for."""
+        """The rows of the overview, or of a criterion's results, as they are when the first row is read."""
         window, name = _window(query), query.get("name")
         if not name:
             criteria = self._overview(window, self._run(query))
@@ -250,7 +250,7 @@ class Pages:
 
 
 class _NotFound(Exception):
-    """What was asked for is not stored."""
+    """The requested item is not stored."""
 
 
 def application(pages: Pages) -> Any:
@@ -297,7 +297,7 @@ def _csv(pages: Pages, request: Request) -> Response:
     with pages.lock:
         pages.columns.refresh()
         rows = pages.csv_rows(request.query_params)
-        head = next(rows)  # what is not stored is named before anything is sent
+        head = next(rows)  # raises `_NotFound` before the response begins
     return _file(_csv_text(chain([head], rows)), "text/csv; charset=utf-8", "agenteval.csv")
 
 
@@ -331,7 +331,7 @@ async def _post_label(pages: Pages, request: Request) -> Response:
 
 def _label(pages: Pages, form: Mapping[str, str]) -> Response:
     if pages.access is None or form.get("csrf") != pages.access.csrf:
-        return _message(pages, "The form was not of this page.", 403)
+        return _message(pages, "The form was sent from another page.", 403)
     if not pages.settings.can_label:
         return _message(pages, "Labels need a database: this is a file.", 400)
     key, criterion, verdict = (form.get(name, "") for name in ("key", "criterion", "verdict"))

@@ -1,7 +1,7 @@
 """All stored results as columns in memory, so that every figure of every page is a sum over arrays.
 
-One result takes about 80 bytes. Results that come later are read after those that are there, by their evaluations' ids,
-which sort by time; the newest minute is read again each time, because processes commit in any order.
+One result takes about 80 bytes. Later results are appended in the order of their evaluations' ids, which sort by
+time; the newest minute is read again each time, because processes commit in any order.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Figure(NamedTuple):
 class ResultColumns:
     """The results of a database, the newest `max_results` of them; reading blocks. `runs` are those that it holds.
 
-    Any thread, one at a time: what is new is read into the same columns.
+    Usable from any thread, but by one at a time: new results go into the same arrays.
     """
 
     def __init__(self, target: Target, *, max_results: int = 2_000_000, runs: Runs | None = None) -> None:

@@ -29,8 +29,8 @@ class LabelAgreement(NamedTuple):
 
     Attributes:
         labels: Answers that have one.
-        measured: None without answers that have both verdicts. The labelled answers count equally: which ones were
-            labelled was not chance, unless the queue was random.
+        measured: None without answers that have both verdicts. Unweighted, because labelled answers are a random
+            sample only if the queue was random.
         missed: People failed what the evaluator passed.
         strict: People passed what the evaluator failed.
     """
@@ -114,7 +114,7 @@ def record(
     Raises `ConfigurationError` for a criterion whose name cannot be one of feedback.
     """
     span, agent = evaluation.span, evaluation.agent
-    # An answer without a span or an id of its own is meant by the id of its evaluation.
+    # An answer without a response id is identified by the id of its evaluation.
     response_id = evaluation.response_id or evaluation_id
     RECORDER.know(Answer(None, agent or "", response_id, evaluation.conversation_id))
     label = OfPerson(

@@ -15,7 +15,7 @@ _HEAD: Final = "<head>"
 
 
 def single_file(page: str) -> str:
-    """The page with what it links to; opened from disk it runs these scripts and no others, and reaches nothing."""
+    """The page with what it links to; opened from disk it runs only these scripts, and sends no requests."""
     hashes: dict[str, list[str]] = {"script": [], "style": []}
     scripts: list[str] = []
 

@@ -27,8 +27,8 @@ _RUN_DIGITS: Final = 12
 class Runs:
     """The runs in a database that nothing else is stored in, by the files' names and in their order. Blocks.
 
-    An evaluation's id is the number of its run and that of its line, so that answers have the order of their file and
-    a comparison the figures of the command line.
+    An evaluation's id consists of its run's and its line's number: answers keep the order of their file, and
+    comparisons have the figures of the command line.
     """
 
     def __init__(self, target: Target, names: Sequence[str]) -> None:

@@ -80,7 +80,7 @@ def serve(app: Any, listening: socket.socket, on_start: Callable[[], object]) ->
 
 
 def serve_beside(app: Any, listening: socket.socket) -> Callable[[], None]:
-    """Answer on a thread of its own, until what is returned is called."""
+    """Serve on a separate thread; returns a function that stops it."""
     server = _server(app)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, name="agenteval-pages", daemon=True)
     thread.start()
@@ -101,6 +101,6 @@ def _server(app: Any) -> Any:
         timeout_graceful_shutdown=2, timeout_keep_alive=75,
     )  # fmt: skip
     server = uvicorn.Server(config)
-    # Its own handlers raise the signal again at the end, which would hide what is left to do.
+    # uvicorn's handlers raise the signal again at the end, which could skip our cleanup.
     server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign, assignment]
     return server

@@ -1,4 +1,4 @@
-"""Stored text as a page shows it: text and nothing else, with what is invisible in it made visible, and not endless."""
+"""Stored text for a page: plain text, cut to a maximum length, with invisible characters made visible."""
 
 from __future__ import annotations
 

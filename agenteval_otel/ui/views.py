@@ -46,7 +46,7 @@ class Change(NamedTuple):
 
     @property
     def outcome(self) -> Outcome:
-        """In the words of `comparison`: what another evaluator scored is no change of the answers."""
+        """The outcome as `comparison` names it; a different evaluator is not a change of the answers."""
         if self.p is None:
             return "evaluator changed"
         if self.p > ALPHA:

@@ -112,7 +112,7 @@ def read_response_event(reading: Reading, event: Any) -> bool:
         reading.begin_turn()
     turn = reading.open_turn()
     if kind in ("response.completed", "response.incomplete", "response.failed"):
-        # The pieces came before; what the whole repeats is the last turn's.
+        # The pieces came before: the whole response repeats the last turn.
         turn.key = first(response, "id") or turn.key
         add_answer(reading, response)
     elif response is not None:

@@ -1,6 +1,6 @@
 """Responses of web frameworks and HTTP clients: their body where it is at hand, and the pieces of one that is streamed.
 
-Read are Starlette's and FastAPI's, Flask's (Werkzeug's), Django's, those of httpx and requests, and the tuples
+Supported are Starlette and FastAPI, Flask (Werkzeug), Django, httpx and requests, and the tuples
 ``(body, status)`` that Flask takes.
 """
 
@@ -18,7 +18,7 @@ from agenteval_otel.capture.fields import field, json_object
 from agenteval_otel.capture.reading import Reading, response_format
 from agenteval_otel.capture.text import to_text
 
-# Where a response keeps its streamed body, and under which name another one is set; None where it is a file's.
+# The attribute with a response's streamed body, and the one that replaces it; None for a file's response.
 _STREAMED: Final[dict[tuple[str, str], tuple[str, str] | None]] = {
     ("starlette", "StreamingResponse"): ("body_iterator", "body_iterator"),
     ("werkzeug", "Response"): ("response", "response"),
@@ -109,9 +109,9 @@ def streamed_body(answer: Any) -> tuple[str, Any] | None:
 
 
 def app_with(function: Any, frame: FrameType | None) -> str | None:
-    """The application among the names of the code that decorates a function, if it has the function as a route already.
+    """The application in the namespace of the decorating code, if the function is already one of its routes.
 
-    `frame` is ours; the first one of another package decorates.
+    The decorating frame is the first one outside this package.
     """
     package = __name__.partition(".")[0]
     while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == package:

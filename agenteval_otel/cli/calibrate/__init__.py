@@ -136,7 +136,7 @@ def measured(collected: Collected, records: CalibrationRecords, arguments: argpa
 
 
 def record_of(collected: Collected, measurement: Measurement, *, source: str = "") -> CalibrationRecord:
-    """The record of a measurement; of a chosen threshold that of the evaluator as it will be with it."""
+    """The record of a measurement; if a threshold was chosen, of the evaluator with that threshold."""
     threshold = collected.threshold if measurement.threshold is None else measurement.threshold
     evaluator = collected.evaluator
     version = next(reversed(collected.versions), "")

@@ -134,7 +134,7 @@ def label_of(value: Any, criterion: EvaluationCriteria, positive: Iterable[str] 
         return bool(value)
     if verdict is None:
         raise ConfigurationError(
-            f"the label {value:g} is a score, and nothing says from where on it passes: the criterion "
+            f"the label {value:g} is a score, and no threshold decides whether it passes: the criterion "
             f"{criterion.name!r} needs a threshold, or the labels are true and false"
         )
     return verdict

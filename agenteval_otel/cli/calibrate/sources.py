@@ -143,7 +143,7 @@ def _check_labels(
 def _rows_of(
     item: EvaluationInput, columns: Mapping[str, str], subjects: Subjects, newest: int, arguments: argparse.Namespace
 ) -> dict[str, Labelled]:
-    # Rows of earlier rounds are there for certain by now; those of the newest stand for all the others.
+    # Rows of earlier rounds count once; rows of the newest round also represent the answers that were not picked.
     weight = 1.0 / _probability(item) if _round(item) == newest else 1.0
     original = item.model_dump(mode="json", exclude_unset=True, exclude={"criteria"})
     return {

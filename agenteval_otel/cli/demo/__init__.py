@@ -139,7 +139,7 @@ def _run(arguments: argparse.Namespace, turns: Sequence[Turn], seconds: float | 
 
 
 def _telemetry(arguments: argparse.Namespace, delivery: Delivery) -> OtlpStorageProvider | None:
-    """Where telemetry goes, and whether texts are kept: those of the demo's own answers, which are invented."""
+    """Where telemetry goes; texts are stored only for the demo's own answers, which are invented."""
     if arguments.storage is not None and arguments.traffic is None:
         if delivery.address is None:
             return OtlpStorageProvider(signals=frozenset(), content="span_and_event")
@@ -148,7 +148,7 @@ def _telemetry(arguments: argparse.Namespace, delivery: Delivery) -> OtlpStorage
 
 
 def _flushed(pipeline: Pipeline) -> bool:
-    """Whether all is evaluated; waits for as long as there are fewer left each time."""
+    """Whether all answers were evaluated; keeps waiting as long as the queue gets shorter."""
     left = math.inf
     while not pipeline.dispatcher.flush(_EVALUATE_S):
         before, left = left, pipeline.dispatcher.state()["size"]

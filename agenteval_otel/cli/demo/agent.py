@@ -158,7 +158,7 @@ def _turns_of(record: dict[str, Any], name: str) -> Iterator[Turn]:
 
 def _split(raw: list[dict[str, Any]], conversation: str) -> Iterator[Turn]:
     """Split a conversation before each message of the user that follows the assistant."""
-    try:  # only what is read here: elsewhere ids may be numbers
+    try:  # only role and content: other fields may vary, such as numeric ids
         messages = _MESSAGES.validate_python([{"role": item["role"], "content": item.get("content")} for item in raw])
     except (ValidationError, TypeError, KeyError, AttributeError):
         raise ConfigurationError("expected a list of objects with a role", path="messages") from None

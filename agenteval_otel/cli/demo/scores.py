@@ -135,7 +135,7 @@ class Scores:
         return trends
 
     def around(self, breach: ObjectiveCrossing) -> tuple[int, Estimate | None, Sequence[Verdict]]:
-        """Number of answers at the alarm, the pass rate before the verdicts that raised it, and these."""
+        """Number of answers at the alarm, the pass rate before the verdicts that raised it, and those verdicts."""
         verdicts = [item for item in list(self._verdicts[breach.criterion]) if item.ended_ns <= breach.at_ns]
         return verdicts[-1].answer if verdicts else 0, _pass_rate(verdicts[: -breach.count]), verdicts[-breach.count :]
 

@@ -171,7 +171,7 @@ def _print_breaches(page: _Page, run: Run, *, planted: bool) -> None:
     if not breaches:
         page.heading(f"{GOOD} No quality drop found", "bold green")
         watched = run.scores.targets()
-        page.line("No objective was breached." if watched else "No criterion has an objective, which a drop breaches.")
+        page.line("No objective was breached." if watched else "No criterion has an objective that could be breached.")
         if planted:
             page.line("A worse prompt was released half-way; more traffic (--seconds) would show it.")
         return

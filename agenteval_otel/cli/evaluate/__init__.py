@@ -112,8 +112,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_evaluator_filters(add)
     add("--concurrency", type=whole_number, default=8, metavar="N",
         help="inputs answered and evaluated at the same time (default: %(default)s)")  # fmt: skip
-    add("--cache", metavar="FILE", help="keep judges' verdicts in this SQLite file: of a later run only answers, "
-        "evaluators and models that changed are judged anew")  # fmt: skip
+    add("--cache", metavar="FILE", help="keep judges' verdicts in this SQLite file: a later run judges only what "
+        "changed: answers, evaluators, models")  # fmt: skip
     add = parser.add_argument_group("what comes out").add_argument
     add("--report", action="append", default=[], metavar="KIND[=FILE]",
         help="table (default), json, junit or markdown; repeatable, each but one with a file")  # fmt: skip
@@ -203,7 +203,7 @@ def _rows(dataset: Dataset, config: EvaluationRunConfig, answering: Answering | 
 
 
 class _InOrder:
-    """The inputs of a dataset as the runner takes them, and its results, put back into the order of the dataset."""
+    """Yields the inputs of a dataset, and passes their results to the totals and reports in the dataset's order."""
 
     def __init__(self, dataset: Dataset | Conversations, totals: Totals, reports: Sequence[Report]) -> None:
         self._dataset, self._totals, self._reports = dataset, totals, reports
@@ -303,7 +303,7 @@ def _records(arguments: argparse.Namespace) -> CalibrationRecords | None:
 
 
 def _with_cache(config: EvaluationRunConfig, path: Path) -> EvaluationRunConfig:
-    """The configuration with all judges' verdicts in the file; a judge's own settings of its cache stay otherwise."""
+    """The configuration with this file as the cache of all judges; their other cache settings stay as they are."""
     evaluators = []
     for evaluator in config.evaluators:
         judge = getattr(evaluator, "judge", None)
@@ -312,7 +312,7 @@ def _with_cache(config: EvaluationRunConfig, path: Path) -> EvaluationRunConfig:
             evaluator = evaluator.model_copy(update={"judge": judge.model_copy(update={"cache": kept})})
         evaluators.append(evaluator)
     copied = config.model_copy(update={"evaluators": tuple(evaluators)})
-    copied.__dict__.pop("selection", None)  # of the evaluators before
+    copied.__dict__.pop("selection", None)  # cached, of the previous evaluators
     return copied
 
 

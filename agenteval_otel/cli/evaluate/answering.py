@@ -30,9 +30,9 @@ _OF_THE_DATASET = frozenset({"criteria", "agent", "agent_id"})
 
 
 class Answering:
-    """Calls the function for each input, at most `concurrency` at once; one that is not async runs on a thread.
+    """Calls the function for each input, at most `concurrency` at once; sync functions run on a thread.
 
-    Meanwhile nothing is evaluated live: a monitored function, or one that calls it, is only called.
+    Live evaluation is disabled meanwhile: monitored functions run, but their calls are not evaluated.
     """
 
     def __init__(self, name: str, concurrency: int) -> None:

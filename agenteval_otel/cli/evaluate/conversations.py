@@ -10,7 +10,7 @@ from agenteval_otel.models import EvaluationInput
 
 
 class Conversations:
-    """The conversations of a dataset, each where its last turn stands, with its turns before it if they are evaluated.
+    """The conversations of a dataset, each yielded after its last turn; `with_answers` also yields the single turns.
 
     Turns are rows with the same conversation id and agent, in the order of their timestamps where all have one, else of
     the dataset. A row that holds a conversation already, or has no conversation id, is taken as it is.

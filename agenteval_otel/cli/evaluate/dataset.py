@@ -119,7 +119,7 @@ def _decoded(line: bytes, name: str, number: int) -> str:
 
 
 def is_database(path: str) -> bool:
-    """Whether it is an SQLite database, and no pipe: what is read of that is gone."""
+    """Whether the path is an SQLite database. Pipes are not read: that would consume them."""
     with suppress(OSError, ValueError):
         return Path(path).is_file() and is_sqlite(path)
     return False

@@ -88,7 +88,7 @@ def _opened(kind: str, path: str) -> AbstractContextManager[IO[str]]:
 
 
 class _File(io.FileIO):
-    """A file whose errors name it, as that of a full disk does not."""
+    """A file that adds its name to write errors, which may lack it."""
 
     def write(self, data: Any, /) -> int:
         try:

@@ -31,16 +31,16 @@ class ConversationEvaluator(OperationalEvaluator):
 
 
 class TurnsToResolution(ConversationEvaluator, type="TurnsToResolution"):
-    """1 for a conversation that was resolved within `max_turns`, else max_turns / turns; 0 for one that never was.
+    """1 for a conversation resolved within `max_turns`, else max_turns / turns; 0 if it was never resolved.
 
-    It passes within `max_turns`. Turns are counted up to the first one that shows a sign of resolution; the number is
-    the metadata's ``turns``. What counts as resolved is the application's to say: at least one sign is needed.
+    It passes within `max_turns`. Turns are counted up to the first one with a sign of resolution; their number is
+    ``turns`` in the metadata. The fields below define the signs of resolution; at least one is required.
 
     Attributes:
-        max_turns: So many turns are as good as one.
-        tools: Tools of which a call that did not fail resolves it.
-        phrases: What an answer has in it that resolves it; case does not count.
-        user_phrases: What a user's message has in it that says so; the turn before resolved it.
+        max_turns: Up to this many turns score 1.
+        tools: A successful call of one of these tools resolves the conversation.
+        phrases: An answer that contains one of these phrases resolves it; case is ignored.
+        user_phrases: A user's message that contains one of these phrases shows that the turn before resolved it.
         end_mark: ``annotate(conversation_ends=True)`` resolves it.
     """
 

@@ -49,8 +49,8 @@ class Repetition(_Wording, type="Repetition"):
     characters have a Dice coefficient of at least `similarity`. Skipped with fewer than two answers that count.
 
     Attributes:
-        similarity: From which likeness on two answers are the same, above 0 up to 1.
-        min_characters: Shorter answers ("Yes.") do not count.
+        similarity: Lowest similarity at which two answers count as the same, above 0 up to 1.
+        min_characters: Shorter answers ("Yes.") are ignored.
     """
 
     criterion_name: str = "repetition"
@@ -75,21 +75,21 @@ class Repetition(_Wording, type="Repetition"):
         shown = ", ".join(map(str, repeated[:20]))
         return Score(
             value=1.0 - len(repeated) / of, passed=False, reason_code="repeated_answer",
-            reasoning=f"{len(repeated)} of {of} answers say again what one before said, in turns {shown}",
+            reasoning=f"{len(repeated)} of {of} answers repeat an earlier answer, in turns {shown}",
             metadata={"turns": repeated},
         )  # fmt: skip
 
 
 class UnansweredQuestions(_Wording, type="UnansweredQuestions"):
-    """Share of the user's questions that were not asked again: 1 - asked again / questions; 1 is best.
+    """Share of the user's questions that were not repeated: 1 - repeated / questions; 1 is best.
 
-    A question is a sentence of the user's that ends with a question mark. That he asks it again, nearly word for word,
-    after an answer shows that it was not answered; likeness is that of `Repetition`. It passes where none was asked
-    again. Skipped without a question.
+    A question is a sentence of the user's that ends with a question mark. If it is repeated nearly word for word after
+    an answer, it was not answered; similarity is measured as in `Repetition`. It passes if none is repeated. Skipped
+    without a question.
 
     Attributes:
-        similarity: From which likeness on two questions are the same, above 0 up to 1.
-        min_characters: Shorter ones ("Really?") are no questions.
+        similarity: Lowest similarity at which two questions count as the same, above 0 up to 1.
+        min_characters: Shorter questions ("Really?") are ignored.
     """
 
     criterion_name: str = "unanswered_questions"

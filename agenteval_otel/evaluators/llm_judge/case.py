@@ -179,8 +179,8 @@ def _within(data: Any, limit: int) -> CaseText:
 
 
 _HIDDEN_TEXT = "hidden_text"
-# Signs (they prove nothing) that a text speaks to the judge, in English: what a text has to hold, in lower case, for a
-# search to be worth it, and the pattern.
+# English signs (no proof) that a text addresses the judge: name, lower-case phrases (one has to occur before the
+# pattern is searched), and pattern.
 _SIGNS: tuple[tuple[str, tuple[str, ...], re.Pattern[str]], ...] = (
     ("order", ("ignore", "disregard", "forget", "override", "bypass", "new instruction", "end of "), re.compile(
         r"\b(?:ignore|disregard|forget|override|bypass)\b.{0,40}"
@@ -251,8 +251,8 @@ def injection_signs(texts: Iterable[str]) -> tuple[str, ...]:
 def no_answer(text: str) -> str | None:
     """Why a text is no answer that could be judged (``empty answer``, ``degenerate answer``); None where it is one.
 
-    Degenerate is what has neither letter nor digit nor a symbol that says something, one character over and over, and
-    a bare opening (``Solution:``): judges have taken such for right answers.
+    Texts without a letter, digit or meaningful symbol, a single repeated character, and a bare opening (``Solution:``)
+    are degenerate: judges have rated such answers as correct.
     """
     if not text.strip():
         return "empty answer"

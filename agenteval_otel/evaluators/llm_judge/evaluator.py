@@ -72,31 +72,31 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
     unusable answers, are skipped without a call.
 
     Attributes:
-        judge: The `Judge` that is asked, ``type:model`` (``type:model@address``), its settings, or an object or a
-            function that generates text; also ``llm``, ``provider``.
+        judge: A `Judge`, ``type:model`` (``type:model@address``), settings of a judge, or an object or a function that
+            generates text; ``llm`` and ``provider`` are other names for it.
         description: What is to be judged, in words for the judge; the one positional argument.
         criterion_name: The criterion that it scores. When left out, the first words of `description` or `rubric`, in
             lower case and joined by ``_``: ``is_the_answer_polite``.
         levels: What each level of the scale means, by the level.
-        rubric: All that is to be judged as one text, as GoGrid has it: from 0 to 10, divided by ten, passed from 0.7.
-        rubrics: Several criteria for one call, in the place of the evaluator's own; the catalogue's by their names.
+        rubric: The whole rubric as one text, as in GoGrid: scored from 0 to 10, divided by ten, passing from 0.7.
+        rubrics: Several criteria for one call, in place of the evaluator's own; catalogue criteria by name.
         prompt_template: Own wording. ``{{input}}``, ``{{response}}``, ``{{reference}}``, ``{{context.key}}`` (also
             ``context``, ``history``, ``tool_calls``, ``tool_results``, ``tool_definitions``) are texts of the case,
-            ``{{criterion_name}}``, ``{{criterion_description}}`` and ``{{criterion_scale}}`` the criterion's. Only what
-            it names is shown; JSON's braces stay text.
-        system_prompt: In the place of the built-in one.
-        needs: What an input has to have; without it the criteria are skipped. ``a|b`` is the first that there is.
-        takes: What is shown too, where there is no template, if the input has it.
-        placement: Texts of the case as ``data``, or ``inline`` in the template: any text can then say anything.
+            ``{{criterion_name}}``, ``{{criterion_description}}`` and ``{{criterion_scale}}`` the criterion's. The judge
+            gets only these fields; JSON's braces stay text.
+        system_prompt: Replaces the built-in one.
+        needs: Fields that an input must have, else the criteria are skipped. ``a|b``: the first one that it has.
+        takes: Fields shown in addition if the input has them; not used with a template.
+        placement: Texts of the case as ``data``, or ``inline`` in the template, where a text can pose as instructions.
         reply_form: ``evidence``; or ``score`` (JSON, as AgentDock), ``lines`` (as GoGrid), or a bare ``number``.
-        refuse_degenerate: Whether answers without any content are skipped; judges take them for right ones.
-        max_field_chars: The middle of a longer text is left out, with a remark for the judge; the metadata say so
-            (``leftOut``).
-        max_windows: A longer answer is judged in at most so many windows instead, one call each, and the worst score
-            counts; by default as the rubric says, which is 20 for the catalogue's harm criteria and 1 for all others.
-            A longer conversation is judged in windows of its turns; so by default also for `TaskAdherence` and
-            `Contradiction`. Where there is one window, beginning and end are shown.
-        max_tokens: Most tokens of the judge's answer, its thinking included.
+        refuse_degenerate: Whether answers without any content are skipped; judges may rate them as correct.
+        max_field_chars: The middle of a longer text is left out, with a note for the judge and ``leftOut`` in the
+            metadata.
+        max_windows: Splits longer answers into up to this many windows, with one call each; the worst score counts.
+            Left out, the rubric decides: 20 windows for the catalogue's harm criteria, 1 for all others. Longer
+            conversations are split between turns, by default also for `TaskAdherence` and `Contradiction`. With one
+            window, the beginning and the end are shown.
+        max_tokens: Maximum number of tokens of the judge's answer, including its thinking.
     """
 
     kind: ClassVar[EvaluatorKind] = "llm_judge"
@@ -191,7 +191,7 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
 
     @property
     def _form(self) -> ReplyForm:
-        # Only an object of the program answers in free text; every other judge gives a JSON object, by its contract.
+        # Only a `CallableJudge` may return free text; every other judge returns a JSON object, by its contract.
         is_text = self.reply_form in ("lines", "number")
         return "evidence" if is_text and not isinstance(self.judge, CallableJudge) else self.reply_form
 
@@ -294,9 +294,9 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
         })  # fmt: skip
 
     def again(self, *, swaps: bool = False) -> Self:
-        """Itself for asking what was asked before: no verdict comes from the cache.
+        """A copy that repeats earlier requests without reading verdicts from the cache.
 
-        With `swaps` the texts of the case stand in the reverse order.
+        With `swaps` the texts of the case are in reverse order.
         """
         judge = self.judge.model_copy(update={"cache": None})
         judge.__dict__.pop("_guarded", None)
@@ -352,9 +352,9 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
 
     @cached_property
     def _named(self) -> Sequence[str]:
-        """The fields that the template names: without one of them the judge would be asked about ``N/A``.
+        """The fields that the template refers to, which the input must have.
 
-        Not those of the originals' templates, where they read ``N/A`` in the prompt.
+        In the original frameworks' forms, a missing question, response or ground truth is ``N/A`` in the prompt.
         """
         fields = [field for _, field in fields_of(self.prompt_template or "")]
         are_ours = self.reply_form in ("evidence", "number")

@@ -26,8 +26,8 @@ class CatalogueJudge(LLMJudge):
 
     Attributes:
         criterion_name: The criterion that it scores; the type when left out.
-        scale: The catalogue's scale when left out; ``numeric`` is its form from 0 to 1, whose threshold is moved along.
-        threshold: From which score on it passes, on that scale; the catalogue's when left out.
+        scale: The catalogue's scale when left out; ``numeric`` is its form from 0 to 1, with a converted threshold.
+        threshold: Lowest score that passes, on that scale; the catalogue's when left out.
     """
 
     criterion_name: str = ""
@@ -91,25 +91,25 @@ class Truth(CatalogueJudge, type="Truth"):
 
 
 class Completeness(CatalogueJudge, type="Completeness"):
-    """The share of the reference's statements that the answer has, and has right."""
+    """The share of the reference's statements that the answer contains correctly."""
 
 
 class Contradiction(CatalogueJudge, type="Contradiction"):
-    """Whether what the agent said in one place of a conversation agrees with what it said in every other."""
+    """Whether the agent's statements in a conversation are consistent with each other."""
 
     evaluates: Evaluates = "conversation"
 
 
 class Retrieval(CatalogueJudge, type="Retrieval"):
-    """Whether what was retrieved serves the question, and the best of it stands first."""
+    """Whether the retrieved material serves the question, with the best of it first."""
 
 
 class IntentResolution(CatalogueJudge, type="IntentResolution"):
-    """Whether the agent saw what the user wanted, and brought it about."""
+    """Whether the agent recognized what the user wanted, and achieved it."""
 
 
 class TaskAdherence(CatalogueJudge, type="TaskAdherence"):
-    """Whether the agent did what it was told, in the way and within the limits that it was told."""
+    """Whether the agent followed its instructions, including those about procedure and limits."""
 
 
 class ToolCallAccuracy(CatalogueJudge, type="ToolCallAccuracy"):
@@ -149,7 +149,7 @@ class UngroundedAttributes(CatalogueJudge, type="UngroundedAttributes"):
 
 
 class IndirectAttack(CatalogueJudge, type="IndirectAttack"):
-    """Whether the answer obeyed no orders that stood in documents, tool results or other material."""
+    """Whether the answer ignored instructions embedded in documents, tool results or other material."""
 
 
 class CodeVulnerability(CatalogueJudge, type="CodeVulnerability"):

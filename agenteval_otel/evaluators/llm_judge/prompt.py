@@ -122,7 +122,7 @@ def _unchanged(raw: ScoreValue) -> ScoreValue:
 
 
 def _share_on(criterion: EvaluationCriteria) -> Callable[[ScoreValue], ScoreValue]:
-    """A share on the criterion's range; on a scale of two it passes where all of it holds."""
+    """A share on the criterion's range; a boolean scale passes only if all claims hold."""
     if criterion.scale in BOOLEAN_SCALES:
         return lambda share: float(share) == 1.0
     low, high = (1.0, 5.0) if criterion.scale == "likert5" else (criterion.minimum, criterion.maximum)
@@ -277,7 +277,7 @@ def _description(task: CriterionTask) -> str:
 
 
 def _with_steps(task: CriterionTask, scale: Sequence[str]) -> list[str]:
-    """Steps before, and cases at the edge behind what is said of the scale."""
+    """The text of the scale, after the steps and before the edge cases."""
     steps = [f"{number}. {step}" for number, step in enumerate(task.rubric.steps, 1)]
     edge_cases = [f"- {edge_case}" for edge_case in task.rubric.edge_cases]
     return [

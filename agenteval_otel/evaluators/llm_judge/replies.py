@@ -157,7 +157,7 @@ def _letters(text: str) -> str:
 
 
 class JudgeAnswer(NamedTuple):
-    """What one call of the judge gave: a result for each criterion. Without an outcome a guard refused it: skips."""
+    """The results of one judge call, one per criterion; skips without an outcome, if a guard refused the call."""
 
     tasks: Sequence[CriterionTask]
     results: Sequence[EvaluationResult]
@@ -170,7 +170,7 @@ class JudgeAnswer(NamedTuple):
 
 
 def worst_of(answers: Sequence[JudgeAnswer], task: CriterionTask) -> JudgeAnswer:
-    """The call with the criterion's lowest score; one without a score, if the others pass: it may hold what fails."""
+    """The call with the criterion's lowest score; unless that fails, one without a score: it could have failed."""
     results = [(answer.results[answer.tasks.index(task)], answer) for answer in answers]
     unknown = [answer for result, answer in results if result.status == "failed" or answer.verdict is None]
     scored = [(result, answer) for result, answer in results if result.status == "scored"]

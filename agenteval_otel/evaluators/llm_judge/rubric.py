@@ -50,14 +50,14 @@ Levels = Annotated[dict[str, str], BeforeValidator(_with_names)]
 class Claims(BaseModel, metaclass=FriendlyErrors):
     """Claims that a judge lists, quotes and judges one by one; the score is the share of claims that hold, 0 to 1.
 
-    On another range it is the share of that. Quotes that are not in `source` are left out of both numbers; where most
-    quotes are not in it, the criterion has failed.
+    On another range the share is scaled to it. Claims whose quote is not in `source` are not counted; if they are the
+    majority, the result is a failed one.
 
     Attributes:
-        listed: What is a claim, in words for the judge.
-        holds: When one holds.
-        source: The field of the case that the claims are quoted from. Of tool calls each one is a claim.
-        most: So many claims at most; an answer with more has failed.
+        listed: What a claim is, in words for the judge.
+        holds: When a claim holds, in words for the judge.
+        source: The field of the case that the claims are quoted from. With tool calls, each call is a claim.
+        most: Maximum number of claims; more of them in the judge's answer give a failed result.
     """
 
     model_config = NESTED
@@ -82,15 +82,15 @@ class Rubric(FreshCopies):
         levels: What a level means, by the level: ``{1: "word salad", 5: "clear throughout"}``; levels of the user's
             own words are the scale. With ``numeric`` the score is the level's place between the lowest and the highest,
             0-1 (``true`` is 1), and levels from 0 to 1 describe a score that may lie between them.
-        edge_cases: What is easily judged wrongly, and what it gets.
-        claims: In the place of levels: claims that are listed and judged one by one; the score is the share that holds.
-        needs: What an input has to have for this criterion; the evaluator's when left out.
-        takes: What is shown too, if the input has it; the evaluator's when left out.
-        max_windows: An answer longer than `max_field_chars` is judged in so many windows at most, and the worst counts.
-        conversation_windows: The same of a conversation that is longer, in windows of its turns.
-        threshold: Raw score from which on (inclusive) the label is ``pass``.
+        edge_cases: Cases that are easily misjudged, and how to score them.
+        claims: Replaces levels: claims that are listed and judged one by one; the score is the share that holds.
+        needs: Fields that an input must have for this criterion; the evaluator's when left out.
+        takes: Fields shown in addition if the input has them; the evaluator's when left out.
+        max_windows: Splits answers longer than `max_field_chars` into up to this many windows; the worst score counts.
+        conversation_windows: The same for longer conversations, which are split between turns.
+        threshold: Lowest raw score with the label ``pass``.
         weight: Share in the overall score; 1 when left out, 0 leaves the criterion out of it.
-        objective: Share of passing results that the criterion should hold, 0-1; alerts come from it.
+        objective: Share of results that should pass, 0-1; alerts are based on it.
     """
 
     model_config = NESTED

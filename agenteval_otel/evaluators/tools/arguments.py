@@ -37,20 +37,20 @@ _TYPES: dict[str, Any] = {
 
 
 class Predicate(BaseModel):
-    """What one argument has to be; every condition must hold. A missing argument fails.
+    """Conditions on one argument; all of them must hold. A missing argument fails.
 
     Attributes:
-        present: False: the argument must not be given; true asks for nothing but that it is.
-        optional: An argument that is not given passes.
-        type: Its JSON type, or several of which one; ``integer`` takes 2.0, ``number`` takes no booleans.
-        equals: The very value; 1 and 1.0 are equal, true is not 1.
-        one_of: Some values, of which it is one.
-        min: The least number that it may be.
-        max: The largest number that it may be.
-        min_length: The least length of a text, a list or an object.
-        max_length: The largest length of a text, a list or an object.
-        contains: What a text has in it, or a list among its items.
-        pattern: A regular expression (as in `RuleBased`) that occurs in a text.
+        present: False: the argument must be absent. True alone only requires that it is present.
+        optional: Whether a missing argument passes.
+        type: Its JSON type, or a list of allowed types; ``integer`` accepts 2.0, ``number`` rejects booleans.
+        equals: The exact value; 1 and 1.0 are equal, true is not 1.
+        one_of: The allowed values.
+        min: The smallest number allowed.
+        max: The largest number allowed.
+        min_length: The minimum length of a text, a list or an object.
+        max_length: The maximum length of a text, a list or an object.
+        contains: A substring that a text must have, or an item that a list must have.
+        pattern: A regular expression (as in `RuleBased`) that must occur in the text.
         not_empty: Not null, not blank as text, not empty as a list or an object.
     """
 
@@ -245,7 +245,7 @@ _VALUES = frozenset({"equals", "one_of", "contains"})
 
 
 def _written(predicates: Mapping[str, Predicate], *, secrets: bool) -> str:
-    # No condition on a value and the condition that it is null differ in what was set.
+    # Only set fields: `equals` set to null is a condition, `equals` left out is not.
     written = {
         name: predicate.model_dump(mode="json", exclude_unset=True, fallback=repr)
         for name, predicate in predicates.items()

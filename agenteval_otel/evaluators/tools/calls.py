@@ -44,7 +44,7 @@ def calls_of(evaluation_input: EvaluationInput, source: Source, *, any_role: boo
         messages = (
             message for message in evaluation_input.message_history or () if any_role or message.role == "assistant"
         )
-        # Some write a call both ways: the parts are the specification's.
+        # If a message has both forms, the parts (as specified) are used.
         recorded = [call for message in messages for call in _in_parts(message) or _called(message)]
     return [*recorded, *_additional(recorded, own)] if recorded and own else recorded or own
 
@@ -73,7 +73,7 @@ def has_failed(call: ToolCall) -> bool:
 
 
 def key_of(call: ToolCall) -> tuple[str, str]:
-    """The tool and its arguments, in the form in which equal calls are equal."""
+    """The tool and its normalized arguments: the same key for equal calls."""
     return _content(MadeCall(call.name, call.arguments))
 
 

@@ -30,12 +30,12 @@ class ToolLoops(TrajectoryEvaluator, type="ToolLoops"):
     """Share of tool calls that were not made before: 1 - repeated / calls; 1 is best.
 
     A call is repeated if an earlier one had the same tool, equal arguments and, where both are known, the same result:
-    what failed and then succeeded is no repetition, nor is asking for a state that changes. It passes with at most
-    `max_repeats` of them, and with no loop: up to eight calls that come `loop_from` times in a row.
+    a retry that succeeds is not a repetition, nor is polling a state that changes. It passes with at most
+    `max_repeats` of them and no loop, which is a sequence of up to eight calls made `loop_from` times in a row.
 
     Attributes:
-        max_repeats: So many repeated calls still pass.
-        loop_from: From how many rounds on the same calls in the same order are a loop.
+        max_repeats: Maximum number of repeated calls that still passes.
+        loop_from: How many times in a row the same sequence of calls must be made to count as a loop.
     """
 
     criterion_name: str = "tool_loops"
@@ -89,13 +89,13 @@ def _longest_cycle(steps: Sequence[Any]) -> tuple[Sequence[Any], int]:
 class ErrorRecovery(TrajectoryEvaluator, type="ErrorRecovery"):
     """Share of failed tool calls after which a call of the same purpose succeeded: recovered / failed; 1 is best.
 
-    A call failed if it has an error, or if its result says so: a text that begins with "Error", "Exception", "Failed",
-    "Failure" or "Traceback", a mapping with ``isError`` or ``error``, or one that `error_pattern` occurs in. It passes
-    where all recovered. Skipped where no call failed.
+    A call failed if it has an error, or if its result is one: a text that begins with "Error", "Exception", "Failed",
+    "Failure" or "Traceback", a mapping with ``isError`` or ``error``, or any in which `error_pattern` occurs. It passes
+    if all recovered. Skipped if no call failed.
 
     Attributes:
-        same_purpose: Lists of tools that can do each other's work; a tool has always its own purpose.
-        error_pattern: A regular expression that occurs in the result of a failed call, as text.
+        same_purpose: Lists of interchangeable tools. A tool always has the same purpose as itself.
+        error_pattern: A regular expression; a call has failed if it occurs in the result as text.
     """
 
     criterion_name: str = "error_recovery"

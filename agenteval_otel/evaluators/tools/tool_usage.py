@@ -27,18 +27,18 @@ class Outcome(NamedTuple):
 
 
 class ToolRule(ArgumentTerms):
-    """One rule; everything that it says must hold.
+    """One rule; all of its conditions must hold.
 
     Attributes:
         criterion_name: The criterion that it decides; several rules may decide one, each with its own result.
-        expected_tool_name: The tool that it is about; case counts.
-        is_required: The tool must be called; without it a call is optional.
-        checked_calls: Whose arguments must hold: the ``first`` call's, ``all`` calls', or those of ``any`` one.
-        min_calls: The least number of calls: of the tool, or without one of all tools.
-        max_calls: The largest number of calls.
+        expected_tool_name: The tool that it applies to; case-sensitive.
+        is_required: Whether the tool must be called; by default a call is optional.
+        checked_calls: The calls whose arguments must pass: the ``first``, ``all``, or ``any`` one of them.
+        min_calls: The minimum number of calls, of the tool or, if none is set, of all tools.
+        max_calls: The maximum number of calls, counted likewise.
         forbidden_tools: Tools that must not be called.
         sequence: Tools that must be called in this order; others may be called in between.
-        invalid_reason: Why nothing can decide the rule (of an AgentDock document): it gives a failed result each time.
+        invalid_reason: Why a rule of an AgentDock document cannot be applied; it always gives a failed result.
     """
 
     criterion_name: NotBlank
@@ -109,8 +109,8 @@ class ToolUsage(RulesEvaluator, type="ToolUsage"):
 
     Attributes:
         rules: At least one. Rules for criteria that are not scored are ignored.
-        tool_data_source: Where calls are looked for: the assistant's messages in the history, ``context.toolCalls``,
-            or only the answer's own (``toolCalls``: what monitored calls capture), which the others are completed by.
+        tool_data_source: Source of the calls: the assistant's messages in the history, ``context.toolCalls``, or only
+            the answer's own (``toolCalls``, captured from monitored calls). The first two include the answer's own.
         zero_when_unused: An optional tool that was not called scores 0; on ``binary`` and ``pass/fail`` it passes.
     """
 
@@ -137,12 +137,12 @@ class ToolUsage(RulesEvaluator, type="ToolUsage"):
 
 
 class Expectation(ArgumentTerms):
-    """A tool that is to be called; with conditions on the arguments, only calls that meet them count.
+    """An expected tool; with conditions on the arguments, only calls that meet them count.
 
     Attributes:
-        name: The tool's name; case counts.
-        min_calls: The least number of calls that count; below 1 means 1.
-        arguments_contain: What the arguments' JSON text has in it; ``raw_args_contain`` is another name for it.
+        name: The tool's name; case-sensitive.
+        min_calls: The minimum number of calls that count; below 1 means 1.
+        arguments_contain: Text that the arguments' JSON must contain; ``raw_args_contain`` is another name for it.
     """
 
     name: str = Field(min_length=1)
@@ -164,12 +164,11 @@ class Expectation(ArgumentTerms):
 class ToolUse(OperationalEvaluator, type="ToolUse"):
     """Fraction of the expected tool calls that were made, 0 to 1; it passes with all of them. Without any, 1.
 
-    Calls on messages of every role count, and the answer's own (`EvaluationInput.tool_calls`). What a function raises
-    is this evaluator's failure. For rules of which each decides a criterion of its own, forbidden tools and the order
-    of calls there is `ToolUsage`.
+    Calls in messages of every role count, and the answer's own (`EvaluationInput.tool_calls`). If a function raises,
+    the evaluator fails. For separate criteria, forbidden tools and the order of calls use `ToolUsage`.
 
     Attributes:
-        expectations: What is to be called.
+        expectations: The expected calls.
     """
 
     criterion_name: str = "tool_use"
@@ -201,7 +200,7 @@ def _unmet(expectation: Expectation, calls: Sequence[MadeCall]) -> str | None:
     count = 0
     for call in calls:
         count += expectation.counts(call)
-        if count == needed:  # a check is not asked about the others, on which it may raise
+        if count == needed:  # the remaining calls are not checked: a check may raise
             return None
     others = sum(call.name == expectation.name for call in calls) - count
     return f"{expectation.name}: {count} of {needed} calls" + (f", {others} with other arguments" if others else "")

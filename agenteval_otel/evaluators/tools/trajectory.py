@@ -71,16 +71,16 @@ class TrajectoryMatch(TrajectoryEvaluator, type="TrajectoryMatch"):
     """How far the agent's tool calls are the expected ones: 2 x matched / (expected + made), 0 to 1; 1 is best.
 
     That is the F1 of precision and recall; with `allow_extra` it is the recall, matched / expected. ``strict`` matches
-    in order (the longest common subsequence), ``unordered`` each call with one of the other side, whatever the order
-    (the largest matching). It passes with 1: nothing is missing, superfluous or, ``strict``, out of order. Skipped
-    where no trajectory is expected; that no call was made is a score.
+    in order (the longest common subsequence), ``unordered`` in any order (the largest matching). It passes with 1:
+    nothing is missing, superfluous or, with ``strict``, out of order. Skipped if no trajectory is expected; without
+    any call it is still scored.
 
     Attributes:
-        expected: The calls that are to be made; left out, those of the ground truth: a list of ``{name, arguments}``,
-            or a mapping with one under ``tool_calls`` or ``trajectory``.
+        expected: The expected calls; left out, those of the ground truth: a list of ``{name, arguments}``, or a mapping
+            with such a list under ``tool_calls`` or ``trajectory``.
         order: ``strict`` or ``unordered``.
-        arguments: ``exact``: equal; ``expected``: those that are expected are equal, there may be others; ``ignore``.
-        allow_extra: Further calls cost nothing.
+        arguments: ``exact``: all equal; ``expected``: the expected ones equal, others allowed; ``ignore``: any.
+        allow_extra: Whether additional calls leave the score unchanged.
         tools: Only calls of these tools count, on both sides; all when left out.
     """
 
@@ -167,11 +167,11 @@ def _largest_matching(fits: Sequence[Sequence[bool]]) -> int:
 class StepEfficiency(TrajectoryEvaluator, type="StepEfficiency"):
     """How few tool calls were enough: expected / made, at most 1; 1 is best, and passes.
 
-    Expected are `expected_steps`, else as many calls as the ground truth's trajectory has, else the least number that
-    these calls show: different ones that did not fail. Skipped where no call was made, or none is expected.
+    The expected number is `expected_steps`, else the length of the ground truth's trajectory, else the number of
+    different calls that did not fail. Skipped if no call was made, or none is expected.
 
     Attributes:
-        expected_steps: How many calls the task takes.
+        expected_steps: Number of calls that the task needs.
     """
 
     criterion_name: str = "step_efficiency"

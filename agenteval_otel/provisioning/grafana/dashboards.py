@@ -442,7 +442,7 @@ def _breach() -> str:
 def share(outcomes: str, of_outcomes: str = "", *, window: str = EACH) -> str:
     """The share of calls that ended in one of the outcomes, of those that ended in one of others; both patterns.
 
-    Left out, the others are all but those of calls whose answer another call has taken.
+    By default the others are all outcomes except ``already_monitored``.
     """
     some, all_ = (
         promql.increase(semconv.METRIC_RESPONSES, joined(OF_AGENT, matcher), window)

@@ -62,9 +62,9 @@ _PLENTY: Final = 12.0
 
 
 def _blind_expression(plan: MonitoringPlan, never: int) -> str:
-    """No result where as many for each answer as in the last day would be enough of them; or none in a day at all.
+    """No result although the last day's results per answer predict enough of them, or none in a whole day.
 
-    What evaluators skip on purpose (no ground truth, no tool calls) is among the last day's answers too.
+    The last day's answers include those that evaluators skip on purpose (no ground truth, no tool calls).
     """
 
     def answers(size: str) -> str:

@@ -205,9 +205,9 @@ def _objectives(plan: MonitoringPlan) -> Iterator[Alert]:
 
 
 def _breached(labels: Mapping[str, str], strict: Mapping[str, str] | None, has_last: bool) -> Alert:
-    """`strict` are the labels of a criterion with the objective 1, which `_failure` is about.
+    """`strict`: labels of a criterion with the objective 1, which `_failure` handles.
 
-    `has_last`: what `_breached_of_last` is about exists too.
+    `has_last`: there are objectives with `of_last` too.
     """
     name, metric = BREACHED, names.METRIC_OBJECTIVE_BREACH
 
@@ -295,7 +295,7 @@ def _failure(plan: MonitoringPlan, example: Mapping[str, str], has_last: bool) -
 
     `has_last`: what `_breached_of_last` is about exists too.
     """
-    # Also where a process has ended, whose failures the last hour still has.
+    # Over an hour: it still has the failures of processes that have ended.
     paged = f"\nunless present_over_time({recorded(_OF_LAST)}[{window(plan, '1h')}])" if has_last else ""
     name, failures = "AgentevalFailureSeen", f'{names.METRIC_RESULTS.prometheus_name}{{{LABEL}="{names.LABEL_FAIL}"}}'
     size = window(plan, "1h")

@@ -64,7 +64,7 @@ class Alert(NamedTuple):
         name: ``Agenteval`` first; several rules may share it if their labels differ.
         expression: PromQL; while it returns a series, the alert is pending or fires.
         for_s: How long the expression must hold, before the time scale.
-        keep_s: How long it fires on after the expression held last: what comes back within that time is the same
+        keep_s: How long it keeps firing after the expression last matched: a match within that time is the same
             incident.
         step_s: Length of a step of its scenarios.
         severity: ``page`` wakes the person on call, ``ticket`` waits for the morning.
