@@ -3,7 +3,7 @@
 `take` walks containers through the base classes' own methods, and objects through their ``__dict__`` and slots: no
 method, property or descriptor that is written in Python runs. Text, bytes and numbers are taken by reference, because
 they cannot change. Objects that are neither data nor known to a response format are left out: the queue keeps
-no file, connection or row open. The walk is bounded.
+no file, connection or row alive. The walk is bounded.
 """
 
 from __future__ import annotations

@@ -55,7 +55,6 @@ def run(arguments: argparse.Namespace) -> int:
     from agenteval_otel.ui.columns import ResultColumns
     from agenteval_otel.ui.serve import prepare
 
-    check_assets()
     _check_trace_url(arguments.trace_url)
     objectives = _objectives(arguments.settings)
     with _opened(arguments.places) as (target, is_database, runs):
@@ -64,6 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
                 f"there is no {target.place}: `agenteval-otel demo --storage agenteval.db` makes one with invented "
                 "answers, AGENTEVAL_STORAGE=sqlite one with those of your application", path="PLACE",
             )  # fmt: skip
+        check_assets()
         if made := prepare(target):
             _say(f"indices    made: {', '.join(made)}")
         columns = ResultColumns(target, runs=runs)

@@ -73,7 +73,8 @@ class Criterion(EvaluationCriteria, metaclass=FriendlyErrors):
         threshold: Lowest raw score with the label ``pass``.
         objective: Share of results that should pass; alerts are based on it.
         of_last: Applies the objective to this many of the latest verdicts, without a test for chance: it is breached
-            when more of them fail than it allows; with 1, when any verdict fails. Needs an `objective`.
+            when more of them fail than it allows; with an objective of 1, as soon as one verdict fails. Needs an
+            `objective`.
         minimum: Lower end of a declared range of raw scores; needs `maximum`.
         maximum: Upper end of a declared range.
     """

@@ -227,7 +227,7 @@ def changed_criteria(
 def check_escalation(
     escalation: Escalation, evaluators: Sequence[Evaluator], *, path: str = "escalation", complete: bool = True
 ) -> None:
-    """Raise ConfigurationError if the escalation can never apply to these evaluators.
+    """Raise ConfigurationError if a part of the escalation can never apply to these evaluators.
 
     `complete`: no others will be added, so at least one must be in the second stage.
     """

@@ -195,14 +195,14 @@ async def run_evaluations(
     evaluations and leaves no task and no thread behind.
 
     Args:
-        inputs: `EvaluationInput` objects, or mappings of their fields. Read lazily: at most `concurrency` wait to
-            be evaluated, and reading pauses when it is 64 times as many positions ahead of an input that still runs.
+        inputs: `EvaluationInput` objects, or mappings of their fields. Read lazily: at most `concurrency` unevaluated
+            ones are in memory; reading pauses when it is 64 times as many positions ahead of an input that still runs.
         concurrency: How many are evaluated at once, from 1 to 10,000.
         on_result: Called with the input's position and its result, on the event loop, in the order of completion. An
             exception from it ends the batch and is raised here.
         keep_results: False returns an empty list: for more inputs than memory holds, with `on_result`.
         progress: Show the count on stderr; if that is not a terminal, every ten seconds.
-        answer: Produces the answer of an input that has none: takes the input, returns it with its response. What it
+        answer: Called for every input, to produce its answer: takes the input, returns it with its response. What it
             raises is an error of the input, under the label ``answer``, never a score.
 
     Raises:

@@ -58,7 +58,7 @@ class HostedModel(Component):
         api_key_env: Name of the environment variable that holds the key, read for each request.
         deadline_s: Time limit of a request in seconds, retries included.
         max_retries: Maximum number of retries of a request, 0 to 2.
-        retry_share: Maximum retries per call over time; the first two do not count.
+        retry_share: Maximum retries per call over time; the first two are always allowed.
         retry_base_s: First wait in seconds; doubled each time, then randomly shortened by up to a half.
         max_answer_bytes: Maximum size of a response.
         extra_body: Further fields of the request, as the provider documents them.

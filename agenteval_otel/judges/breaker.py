@@ -32,7 +32,7 @@ class BreakerSettings(BaseModel, metaclass=FriendlyErrors):
         window_s: Length of the window in seconds, of at most 1,000 calls.
         open_s: How long it stays open, in seconds, before one call is let through as a probe; longer where the endpoint
             requests it (``Retry-After``, up to a day).
-        longest_open_s: Upper limit of that time, which doubles with each failed probe.
+        longest_open_s: Each failed probe doubles that time, up to this limit; ``Retry-After`` may exceed it.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)

@@ -86,7 +86,8 @@ class OpenAICompatibleJudge(HostedJudge, type="openai_compatible"):
         base_url: Address of the server, with the version's part of the path, as in ``https://api.openai.com/v1``.
         response_format: ``json_schema`` makes the server enforce the form of the answer. ``json_object`` only requests
             JSON, and ``none`` nothing; both describe the form in the instruction.
-        strict_form: Whether ``json_schema`` requests the field ``strict``, which some servers do not support.
+        strict_form: Whether ``json_schema`` sends ``strict: true`` for strict adherence to the form; some servers do
+            not support the field.
         max_tokens_field: The request's field for the token limit; older servers support only ``max_tokens``.
     """
 

@@ -174,7 +174,7 @@ def _evaluated(root: Node, below: dict[int, tuple[int, int]], reading: TraceRead
 
 
 def _is_answer(workflow: Node, below: dict[int, tuple[int, int]], reading: TraceReading) -> bool:
-    """Whether a workflow answers: it only wraps a single model call, or shows its own answer."""
+    """Whether a workflow answers: it has one outermost model call and no agent below it, or shows its own answer."""
     if below[id(workflow)] == (1, 0):
         return True
     try:

@@ -75,7 +75,7 @@ _wanted: list[bool] = [False]
 
 
 def handle_sigterm(wanted: bool) -> None:
-    """Handle SIGTERM from now on, or no longer: deliver or count what is pending, for at most `EXIT_TIMEOUT_S`.
+    """Handle SIGTERM from now on, or no longer: deliver or count what is pending, at most for `shutdown_timeout_s`.
 
     A handler that the host has is called as well and decides what becomes of the process; without one the process then
     ends of the signal. A signal that the host ignores stays ignored. On another thread than the main one, or in a

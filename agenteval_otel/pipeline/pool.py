@@ -105,7 +105,7 @@ class _Pool:
         self._starting = threading.Lock()
         self._blocked: list[threading.Thread] = []  # threads that were replaced and have not come back
         self._replaced_at = 0.0
-        self.not_before = 0.0  # no thread is started before: the last one got no file descriptor for its event loop
+        self.not_before = 0.0  # no thread starts before this: the last one got no file descriptor for its event loop
         self.bytes = 0
 
     def submit(self, call: object, size_bytes: int) -> bool:

@@ -66,7 +66,7 @@ class ResultBatcher:
         reset_in_child(self._reset_in_child)
 
     def _reset_in_child(self) -> None:
-        """Waiting items and the sink are the parent's; the sink is kept, as freeing it would close its files."""
+        """Waiting items and the sink are the parent's; the sink is kept, as freeing it would close its connection."""
         _INHERITED.append(self._sink)
         self._reset()
 

@@ -33,7 +33,7 @@ _RESULT_COLUMNS = frozenset({
 })  # fmt: skip
 _ROW_BYTES = 200
 _LARGEST = 2**63 - 1
-_MAX_DIGITS = 4_300  # longer ones do not parse
+_MAX_DIGITS = 4_300  # Python does not parse longer integers
 
 
 class Rows(NamedTuple):

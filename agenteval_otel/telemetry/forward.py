@@ -42,7 +42,7 @@ class SidecarAddress(NamedTuple):
 
 
 class EventStream:
-    """Sends events in batches, to the sidecar alone; ignores variables, proxies and netrc of the process.
+    """Sends events in batches, to the sidecar alone; ignores environment variables, proxies and netrc of the process.
 
     While the sidecar is unreachable, a batch is retried for a minute; without room, the oldest are dropped. Each
     event has one outcome: ``sent`` once the sidecar has acknowledged it, else ``dropped_unsent``, or

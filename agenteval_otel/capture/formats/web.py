@@ -1,6 +1,6 @@
 """Responses of web frameworks and HTTP clients: their body where it is at hand, and the pieces of one that is streamed.
 
-Supported are Starlette and FastAPI, Flask (Werkzeug), Django, httpx and requests, and the tuples
+Supports Starlette and FastAPI, Flask (Werkzeug), Django, httpx and requests, and the tuples
 ``(body, status)`` that Flask takes.
 """
 
@@ -18,7 +18,7 @@ from agenteval_otel.capture.fields import field, json_object
 from agenteval_otel.capture.reading import Reading, response_format
 from agenteval_otel.capture.text import to_text
 
-# The attribute with a response's streamed body, and the one that replaces it; None for a file's response.
+# The attribute that has a response's streamed body, and the one that sets another body; None for a file's response.
 _STREAMED: Final[dict[tuple[str, str], tuple[str, str] | None]] = {
     ("starlette", "StreamingResponse"): ("body_iterator", "body_iterator"),
     ("werkzeug", "Response"): ("response", "response"),

@@ -83,7 +83,7 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
         prompt_template: Own wording. ``{{input}}``, ``{{response}}``, ``{{reference}}``, ``{{context.key}}`` (also
             ``context``, ``history``, ``tool_calls``, ``tool_results``, ``tool_definitions``) are texts of the case,
             ``{{criterion_name}}``, ``{{criterion_description}}`` and ``{{criterion_scale}}`` the criterion's. The judge
-            gets only these fields; JSON's braces stay text.
+            gets only the fields that the template names; JSON's braces stay text.
         system_prompt: Replaces the built-in one.
         needs: Fields that an input must have, else the criteria are skipped. ``a|b``: the first one that it has.
         takes: Fields shown in addition if the input has them; not used with a template.

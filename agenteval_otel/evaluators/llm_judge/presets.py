@@ -149,7 +149,7 @@ class UngroundedAttributes(CatalogueJudge, type="UngroundedAttributes"):
 
 
 class IndirectAttack(CatalogueJudge, type="IndirectAttack"):
-    """Whether the answer ignored instructions embedded in documents, tool results or other material."""
+    """Whether the answer did not follow instructions embedded in documents, tool results or other material."""
 
 
 class CodeVulnerability(CatalogueJudge, type="CodeVulnerability"):
