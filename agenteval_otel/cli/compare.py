@@ -79,7 +79,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--share", type=share, metavar="SHARE", help="the share of the experiment that is assigned to B, whose "
         "balance is checked (default: 0.5 with --by arm)")  # fmt: skip
     add("--detect", type=share, default=0.05, metavar="SIZE",
-        help="report how many more answers detect this difference (default: %(default)s)")  # fmt: skip
+        help="report how many more answers are needed to detect this difference (default: %(default)s)")  # fmt: skip
     add("--pairwise", metavar="JUDGE", help="ask this judge (type:model, or type:model@address) which of the two "
         "answers to each input is better, in both orders, two calls a pair; compared as the criterion "
         "`preferred`")  # fmt: skip

@@ -157,7 +157,7 @@ def _event_stream(settings: Settings) -> EventStream:
 
 
 def _without_evaluation(settings: Settings) -> Settings:
-    """The settings without the sidecar's fields. Those set are logged: they may be meant for this process."""
+    """The settings without the evaluation fields. Those set are logged: they may be meant for this process."""
     if left := settings.evaluation_fields():
         fix = "a sidecar reads them from its own settings; to evaluate here set evaluate_in: process"
         log.warning("left_to_sidecar", part="evaluate_in", fields=", ".join(left), fix=fix)
@@ -204,7 +204,7 @@ def _defaults(settings: Settings, name: str, agent: AgentSettings) -> HandlerOpt
 
 
 def _swap(pipeline: Pipeline) -> Pipeline | None:
-    """Make it the process's pipeline and bind all following handlers, or none; returns the previous one."""
+    """Make it the process's pipeline and bind all handlers that follow it, or none; returns the previous one."""
     before = set_current_pipeline(pipeline)
     handlers = list(_FOLLOWING)
     try:

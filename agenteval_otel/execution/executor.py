@@ -32,7 +32,7 @@ _CANCEL_S = 0.1
 
 @dataclass(slots=True)
 class Load:
-    """Jobs in one mode that wait or run, their seconds, the seconds of all so far; `at_once` run in parallel."""
+    """Jobs that wait or run in one mode, their expected seconds, those of all so far; up to `at_once` run at once."""
 
     at_once: int = 1
     waiting: int = 0

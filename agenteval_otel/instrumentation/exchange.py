@@ -156,7 +156,7 @@ class Exchange:
     ) -> None:  # fmt: skip
         self._handler, self._call, self._reads = handler, call, reads
         self.wanted = call.settings is not None
-        """Whether the bodies are captured; those of an unsampled call are not."""
+        """Whether the bodies are captured; not for calls that `Handler._begin_unsampled` began."""
         self.ended, self._token = False, None
         self._context = None if call.span is None else context
         self._attached: Token[Context] | None = None

@@ -19,7 +19,7 @@ from opentelemetry.trace import SpanContext, TraceFlags, TraceState
 from agenteval_otel.capture.calls import CURRENT, CapturedCall
 
 SCOPE: Final = "scope"
-"""The part that scope failures count as; they affect no call."""
+"""The part that scope failures count as; they change no call's outcome."""
 SPAN_KEY: Final = next(iter(trace.set_span_in_context(trace.INVALID_SPAN, Context())))
 """The key of the span in a context."""
 

@@ -117,7 +117,7 @@ def check_storage(storage: EvaluationStorageProvider) -> None:
 
 
 def check_embedder(embedder: Embedder, texts: Sequence[str] = _TEXTS) -> None:
-    """An embedder returns a row of length 1 for each text, zeros for an empty one, whatever the other texts are."""
+    """An embedder returns a row of length 1 for each text, zeros for an empty one; the other texts do not change it."""
     rows = _rows(embedder, texts)
     assert len(rows) == len(texts), "one row a text"
     assert len({len(row) for row in rows}) == 1, "all rows are of one length"

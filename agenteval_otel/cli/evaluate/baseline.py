@@ -29,7 +29,7 @@ class EarlierRun(Report):
         self._after.append(answer_of_result(aggregated, row.place))
 
     def comparison(self) -> Comparison | None:
-        """The comparison; None if the runs cannot be compared, which `check` raises after the reports are written."""
+        """The comparison; None if it fails: `check` raises the error after the reports are written."""
         try:
             return compare(self._before, self._after, names=(self._name, "this run"))
         except EvaluationError as error:
