@@ -72,9 +72,8 @@ class TrajectoryMatch(TrajectoryEvaluator, type="TrajectoryMatch"):
 
     That is the F1 of precision and recall; with `allow_extra` it is the recall, matched / expected. ``strict`` matches
     in order (the longest common subsequence), ``unordered`` in any order (the largest matching). It passes with 1:
-    nothing is missing, superfluous or, with ``strict``, out of order. Skipped without an
-    expected trajectory (an empty one expects no calls); without
-    any call it is still scored.
+    nothing is missing, superfluous or, with ``strict``, out of order. Skipped without an expected trajectory
+    (an empty one expects no calls); without any call it is still scored.
 
     Attributes:
         expected: The expected calls; left out, those of the ground truth: a list of ``{name, arguments}``, or a mapping
