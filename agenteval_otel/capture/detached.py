@@ -308,7 +308,7 @@ class ObjectReader:
         return self.is_data or name in READ
 
     def stored(self, value: Any) -> Any:
-        """The stored fields as pairs; the reason as text where there are none that may be read."""
+        """The stored fields as pairs; a text with the reason if no field may be read."""
         own = _stored(value, "__dict__") if self._has_dict else {}
         if not self.is_data:
             if dict.get(own, "body_iterator") is not None or dict.get(own, "_content") is False:
